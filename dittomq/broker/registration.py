@@ -1,4 +1,4 @@
-"""What a broker node tells the nameservers about itself, alike for both roles."""
+"""What a broker node registers with the nameservers, alike for both roles."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from dittomq.commitlog.records.format import Host
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
-from dittomq.routes import DEFAULT_NETWORK, NodeState, Opening, Registration, Role, TopicQueues
+from dittomq.routes import DEFAULT_NETWORK, NodeState, Registration, Role, TopicQueues
 
 _PORT_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What does not change while a node runs. Addresses are "host:port" by network name. `granted_epoch`: a master's."""
+    """What a node is. Addresses are "host:port" by network name; `broker_id` is the one in routes, see `wire_id`."""
 
     cluster: str
     broker: str
@@ -27,17 +27,16 @@ class Identity:
     replication_addresses: Mapping[str, str]
     permission: int
     registration_period_ms: int
-    granted_epoch: Epoch | None = None
 
 
-def registration(identity: Identity, opening: Opening, state: NodeState, topics: Table[TopicConfig]) -> Registration:
-    """As it is now; `opening` is the newest epoch that the node knows of."""
+def registration(identity: Identity, epoch: Epoch, state: NodeState, topics: Table[TopicConfig]) -> Registration:
+    """As it is now; `epoch` is the one in which a master leads, and of a slave the newest of its log."""
     return Registration(
         cluster=identity.cluster,
         broker=identity.broker,
         broker_id=identity.broker_id,
         replica_uuid=identity.replica_uuid,
-        epoch=opening.epoch,
+        epoch=epoch,
         role=identity.role,
         state=state,
         addresses=identity.addresses,
@@ -47,8 +46,6 @@ def registration(identity: Identity, opening: Opening, state: NodeState, topics:
         data_version=topics.version,
         registration_period_ms=identity.registration_period_ms,
         configured_id=identity.configured_id,
-        opener_id=opening.opener_id,
-        granted_epoch=identity.granted_epoch,
     )
 
 

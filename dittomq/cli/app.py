@@ -41,9 +41,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, cluster, topic, ha, log, audit):
+for _group in (local, context, serve, topic, ha, log, audit):
     app.add_typer(_group.app)
-for _command in (demo, route, publish, consume, repair, completion, version):
+for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from dittomq.cli.cluster import name_silent_groups
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
@@ -125,7 +124,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("consume", epilog=example("consume orders --from earliest --max 2", "consume orders --queue 3 --node a/1 --json"))(consume)
 
 
-def consume(  # noqa: PLR0913, PLR0917  # flags
+def consume(  # noqa: PLR0917  # flags
     topic: Annotated[str, typer.Argument(help="Topic.")],
     start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in each queue.")] = "earliest",
     limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many messages.")] = None,
@@ -199,8 +198,6 @@ async def _read_in_turn(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wan
 
 async def _queues(mq: "AsyncClient", wanted: Wanted) -> Sequence[_Queue]:
     route = await mq.route(wanted.topic)
-    if wanted.node is None:
-        name_silent_groups(route)
     nodes = {node.broker: node.name for node in sorted(route.nodes, key=lambda node: -node.broker_id)} if len(route.queues) > 1 else {}
     queues = sorted(_Queue(each.broker, number, nodes.get(each.broker)) for each in route.queues for number in range(each.read_queues))
     if wanted.node is not None:

@@ -72,7 +72,7 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     """What every node that the nameserver knows says now; a node that does not answer is part of the report."""
     from dittomq.client.ha_watch import told_by
 
-    listing = await mq.admin.list_cluster()
+    nodes = await mq.admin.list_brokers()
 
     async def ask(node: Node) -> HaStatus | DittoError:
         try:
@@ -81,9 +81,9 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
             return error
 
     async with asyncio.TaskGroup() as tasks:
-        asked = {node.name: tasks.create_task(ask(node)) for node in listing.nodes}
+        asked = {node.name: tasks.create_task(ask(node)) for node in nodes}
     answers = {name: task.result() for name, task in asked.items()}
-    return _with_audit(build_report(listing.nodes, answers))
+    return _with_audit(build_report(nodes, answers))
 
 
 async def _ask(nameserver: str) -> ClusterReport:

@@ -12,8 +12,8 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
 from dittomq.copies import RangeOutcome
-from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange, OutOfReach
-from dittomq.routes import ClusterListing, Node
+from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange
+from dittomq.routes import Node
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import Client
@@ -57,7 +57,7 @@ def add_to(app: typer.Typer) -> None:
     )
 
 
-def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the command
+def repair(  # noqa: PLR0917  # one argument for each word of the command
     node: Annotated[str | None, typer.Argument(help="The node whose log is to be made whole, for instance a/1.")] = None,
     broker: Annotated[str | None, typer.Option("--broker", help="Instead of one node: every node of this broker group.")] = None,
     bytes_: Annotated[
@@ -83,7 +83,7 @@ def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the comma
         raise typer.BadParameter("say --bytes or --run, not both", param_hint="--run")
     asked = _range(bytes_)
     with Client(nameserver_address(nameserver)) as mq:
-        nodes = nodes_to_repair(mq.admin.list_cluster(), node, broker)
+        nodes = nodes_to_repair(mq.admin.list_brokers(), node, broker)
         spans = {each.name: [asked] if run is None else wrong_spans(each.cluster, each.name, run) for each in nodes}
         repairs = [_repair(mq, NodeRepair(name, wanted), may_be_gone=run is not None) for name, wanted in spans.items()]
     if len(repairs) == 1 and repairs[0].error is not None and not repairs[0].verified_bytes:
@@ -92,14 +92,12 @@ def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the comma
     return _exit(repairs)
 
 
-def nodes_to_repair(cluster: ClusterListing, node: str | None, broker: str | None) -> list[Node]:
-    """The node, or all of the group; raises OutOfReach where nameservers know the group and nobody of it is there, else InvalidField."""
-    nodes = [each for each in cluster.nodes if node == each.name or broker == each.broker]
+def nodes_to_repair(registered: Sequence[Node], node: str | None, broker: str | None) -> list[Node]:
+    """The node, or all of the group. Raises InvalidField where none is registered."""
+    nodes = [each for each in registered if node == each.name or broker == each.broker]
     if nodes:
         return nodes
-    field, name = ("broker", broker or "") if node is None else ("node", node)
-    if silence := cluster.silence_of(name):
-        raise OutOfReach(name, silence)
+    field, name = ("broker", broker) if node is None else ("node", node)
     raise InvalidField(field, f'"{name}" is not registered with any nameserver; list them: dittomq cluster')
 
 

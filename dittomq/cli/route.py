@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.cluster import name_groups_without_master, name_silent_groups, node_document
+from dittomq.cli.cluster import name_groups_without_master, node_document
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.ha_report import silent_document
 from dittomq.cli.output import printable, say, say_json, table
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 
@@ -28,8 +27,8 @@ def route(topic: Annotated[str, typer.Argument(help="Topic.")], json: JsonFlag =
             {"broker": one.broker, "read_queues": one.read_queues, "write_queues": one.write_queues, "permission": one.permission}
             for one in found.queues
         ]
-        nodes, silent = [node_document(node) for node in found.nodes], [silent_document(group) for group in found.silent]
-        say_json({"topic": found.topic, "cluster": found.cluster, "queues": queues, "nodes": nodes, "silent_groups": silent})
+        nodes = [node_document(node) for node in found.nodes]
+        say_json({"topic": found.topic, "cluster": found.cluster, "queues": queues, "nodes": nodes})
         return
     rows = [
         (
@@ -44,7 +43,6 @@ def route(topic: Annotated[str, typer.Argument(help="Topic.")], json: JsonFlag =
     for line in table([("BROKER", "READ QUEUES", "WRITE QUEUES", "PERMITS", "NODES"), *rows]):
         say(line)
     name_groups_without_master(found.nodes)
-    name_silent_groups(found)
 
 
 def permission_words(permission: int) -> str:

@@ -48,7 +48,7 @@ def create(
 
 
 @app.command(epilog=example("topic update orders --queues 12", "topic update orders --write-queues 8"))
-def update(  # noqa: PLR0913, PLR0917  # flags
+def update(  # noqa: PLR0917  # flags
     name: Topic,
     queues: Annotated[int | None, typer.Option("--queues", help="Queues to read and to write in each broker group: more than now.")] = None,
     write_queues: Annotated[int | None, typer.Option("--write-queues", help="Queues that are written, may be fewer than are read.")] = None,

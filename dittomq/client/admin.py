@@ -16,11 +16,11 @@ from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicSe
 from dittomq.client.checks import check_number, is_address
 from dittomq.client.routing import Surroundings
 from dittomq.copies import RepairOrder, RepairReport
-from dittomq.errors import DittoError, InvalidField, NotPermitted, NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import DittoError, InvalidField, NotReady, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
-from dittomq.routes import NO_OPENING, ClusterListing, ForgetOrder, Forgotten, Node, Role
+from dittomq.routes import Node, Role
 from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import (
@@ -162,31 +162,7 @@ class Admin:
 
     async def list_brokers(self) -> list[Node]:
         """All nodes that a nameserver knows now, in the order of broker name and id."""
-        return list((await self.list_cluster()).nodes)
-
-    async def list_cluster(self) -> ClusterListing:
-        """The same, and the broker groups that nameservers remember and of which no node is registered now."""
-        return await self._around.routing.listing()
-
-    async def forget_group(self, broker: str, *, validate_only: bool = False) -> dict[str, Forgotten | DittoError]:
-        """Let every nameserver forget a group that is gone for good; what came of it at each, by its address. Nothing where none had it.
-
-        What they remember is all that tells an old master of the group, should one start again, that another one was promoted past it: see
-        to it that no node of the group ever starts on its disk again. Raises NotPermitted while one is registered.
-        """
-        listing = await self.list_cluster()
-        here = [node.name for node in listing.nodes if node.broker == broker]
-        if here:
-            is_there = f"{', '.join(here)} {'is' if len(here) == 1 else 'are'} registered"
-            raise NotPermitted(f"refused: {is_there}; only a group that is gone can be forgotten")
-        group = listing.silent_group(broker)
-        cluster = listing.cluster
-        if cluster is None:
-            return {}
-        # one that is not listed may be on the disk of a nameserver, or on that of a silent one
-        newest = NO_OPENING if group is None else group.newest
-        outcomes = await self._around.routing.forget_group(ForgetOrder(cluster, broker, newest.epoch, validate_only))
-        return {name: each for name, each in outcomes.items() if group is not None or each != Forgotten(NO_OPENING, kept=True)}
+        return await self._around.routing.brokers()
 
     async def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""
@@ -290,10 +266,9 @@ class Admin:
         return await _results({name: sorted(nodes, key=backs_off) for name, nodes in groups.items()}, ask)
 
     async def _groups(self, broker: str | None) -> dict[str, list[Node]]:
-        """Nodes by group, the master first; of several that say to be one the newest only. Of a silent group there are none."""
-        listing = await self.list_cluster()
-        groups: dict[str, list[Node]] = {each.broker: [] for each in listing.silent if broker in (None, each.broker)}
-        for node in listing.nodes:
+        """Nodes by group, the master first; of several that say to be one the newest only."""
+        groups: dict[str, list[Node]] = {}
+        for node in await self.list_brokers():
             if broker is None or node.broker == broker:
                 group = groups.setdefault(node.broker, [])
                 if not group or node.role is Role.SLAVE:
@@ -341,13 +316,11 @@ class Admin:
         """Its address, and what nameservers say of it; None of one that is called by its address."""
         if is_address(node):
             return node, None
-        listing = await self.list_cluster()
-        for known in listing.nodes:
+        nodes = await self.list_brokers()
+        for known in nodes:
             if known.name == node:
                 return self._around.routing.address(known), known
-        if silence := listing.silence_of(node):
-            raise OutOfReach(node, silence)
-        names = ", ".join(known.name for known in listing.nodes) or "none"
+        names = ", ".join(known.name for known in nodes) or "none"
         raise InvalidField("node", f'"{node}" is not registered with any nameserver; registered: {names}')
 
     async def _await_route(self, topic: str, expected: dict[str, TopicConfig]) -> None:

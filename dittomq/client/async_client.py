@@ -29,7 +29,7 @@ _FIRST_WORDS_S = 10.0
 class AsyncClient:
     """A client of one cluster, for use inside `async with`, on one event loop."""
 
-    def __init__(  # noqa: PLR0913  # three doors, for simulation, beside three settings
+    def __init__(  # three doors, for simulation, beside three settings
         self,
         nameserver: str | Sequence[str],
         *,
@@ -56,7 +56,7 @@ class AsyncClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         await self._channels.close()
 
-    def producer(  # noqa: PLR0913  # settings with defaults
+    def producer(  # settings with defaults
         self,
         ack: Ack | None = None,
         *,
@@ -79,7 +79,7 @@ class AsyncClient:
         )
         return Producer(self._around, options)
 
-    def reader(  # noqa: PLR0913  # settings with defaults
+    def reader(  # settings with defaults
         self,
         topic: str,
         queue: int,

@@ -12,7 +12,6 @@ from dittomq.doors.clock import OsClock  # noqa: TID251  # a list of nodes has n
 from dittomq.errors import OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import PhysicalOffset
-from dittomq.routes import ClusterListing, SilentGroup
 from dittomq.rpc.channel import Channels, call, typed
 from dittomq.wire import audit as wire
 
@@ -44,12 +43,11 @@ class CopyReader:
 
         `nameservers`: "host:port", several separated by commas. Raises OutOfReach when none answers.
         """
-        nodes = (await self._listing(nameservers)).nodes
+        if nameservers not in self._routes:
+            addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
+            self._routes[nameservers] = RouteCache(addresses, self._channels, OsClock())
+        nodes = await self._routes[nameservers].brokers()
         return [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in nodes]
-
-    async def silent_groups(self, nameservers: str) -> list[SilentGroup]:
-        """Broker groups that a nameserver of the cluster remembers, and of which none lists a node."""
-        return list((await self._listing(nameservers)).silent)
 
     async def slaves_expected(self, node: NodeAddress) -> int:
         """How many slaves the node's configuration says its group has."""
@@ -108,9 +106,3 @@ class CopyReader:
             raise typed(error, node.name) from error
         if at != end:
             raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
-
-    async def _listing(self, nameservers: str) -> ClusterListing:
-        if nameservers not in self._routes:
-            addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
-            self._routes[nameservers] = RouteCache(addresses, self._channels, OsClock())
-        return await self._routes[nameservers].listing()

@@ -10,7 +10,7 @@ from dittomq.client.admin import Admin
 from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
-from dittomq.routes import Node, SilentGroup
+from dittomq.routes import Node
 from dittomq.rpc.channel import CLIENT_LEFT
 
 _NODES_S: Final = 5.0
@@ -22,14 +22,12 @@ _LONGEST_PAUSE_S: Final = 2.0
 class ClusterView:
     """Nodes as nameservers list them, and by node name what each said last, or why it says nothing.
 
-    `problem` says why no nameserver answers, None while one does: then nodes are those that were listed last, and so are the
-    groups in `silent`, of which no node is registered.
+    `problem` says why no nameserver answers, None while one does: then nodes are those that were listed last.
     """
 
     nodes: tuple[Node, ...]
     answers: Mapping[str, HaStatus | DittoError]
     problem: DittoError | None
-    silent: tuple[SilentGroup, ...]
 
 
 def told_by(node: Node, status: HaStatus) -> HaStatus:
@@ -47,7 +45,6 @@ class ClusterWatch:
         self._around = around
         self._period_s = period_s
         self._nodes: dict[str, Node] | None = None
-        self._silent: tuple[SilentGroup, ...] = ()
         self._answers: dict[str, HaStatus | DittoError] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -64,7 +61,7 @@ class ClusterWatch:
         if self._nodes is None:
             return None
         answers = {name: self._answers.get(name) or OutOfReach(name, "no answer yet") for name in self._nodes}
-        return ClusterView(tuple(self._nodes.values()), answers, self._problem, self._silent)
+        return ClusterView(tuple(self._nodes.values()), answers, self._problem)
 
     async def until(self, enough: Callable[[ClusterView], bool]) -> None:
         """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough.
@@ -92,14 +89,14 @@ class ClusterWatch:
             self._changed.clear()
             nodes = self._nodes
             if nodes is not None and nodes.keys() <= self._answers.keys():
-                if enough(ClusterView(tuple(nodes.values()), dict(self._answers), self._problem, self._silent)):
+                if enough(ClusterView(tuple(nodes.values()), dict(self._answers), self._problem)):
                     return True
                 await asyncio.sleep(self._period_s)
 
     async def _find_nodes(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             try:
-                listing = await self._admin.list_cluster()
+                nodes = await self._admin.list_brokers()
             except DittoError as silent:
                 if self._problem is None or self._around.channels.closed:
                     self._problem = silent
@@ -107,11 +104,11 @@ class ClusterWatch:
                 await asyncio.sleep(_NODES_RETRY_S)
                 continue
             self._problem = None
-            found = {node.name: node for node in listing.nodes}
+            found = {node.name: node for node in nodes}
             for name in self._following.keys() - found.keys():
                 self._following.pop(name).cancel()
                 self._answers.pop(name, None)
-            self._nodes, self._silent = found, listing.silent
+            self._nodes = found
             for name in found.keys() - self._following.keys():
                 self._following[name] = tasks.create_task(self._follow(name))
             self._changed.set()

@@ -134,7 +134,7 @@ class Producer:
         if error is None and self._untold is not None:
             raise self._untold
 
-    async def publish(  # noqa: PLR0913  # a message has these parts
+    async def publish(  # a message has these parts
         self,
         topic: str,
         body: bytes | str,

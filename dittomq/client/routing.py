@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import NotReady, OutOfReach, TopicNotFound
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
-from dittomq.routes import ClusterListing, ForgetOrder, Forgotten, Node, Route
+from dittomq.routes import Node, Route
 from dittomq.rpc.channel import Channels
 
 _SILENCE_S = 10.0
@@ -69,13 +69,9 @@ class Routing:
         """The last route known, without asking."""
         return self._known.get(topic)
 
-    async def listing(self) -> ClusterListing:
-        """All nodes that a nameserver knows now, and the groups that one remembers and of which nobody is registered."""
-        return await self._cache.listing()
-
-    async def forget_group(self, order: ForgetOrder) -> dict[str, Forgotten | DittoError]:
-        """What came of it at each nameserver, by its address."""
-        return await self._cache.forget_group(order)
+    async def brokers(self) -> list[Node]:
+        """All nodes that a nameserver lists now, in the order of broker name and id."""
+        return await self._cache.brokers()
 
     async def nodes_named(self, name: str) -> list[Node]:
         """That node as each nameserver lists it that knows it: a topic's route is one nameserver's, and another one may know more."""

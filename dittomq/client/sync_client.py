@@ -12,12 +12,12 @@ from dittomq.client.loop_thread import Held, LoopThread
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.copies import RepairReport
-from dittomq.errors import DittoError, OutcomeHandle
+from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
-from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Forgotten, Node, Route
+from dittomq.routes import DEFAULT_NETWORK, Node, Route
 from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
 
 
@@ -48,7 +48,7 @@ class Client:
         finally:
             self._thread.stop()
 
-    def producer(  # noqa: PLR0913  # settings with defaults
+    def producer(  # settings with defaults
         self,
         ack: Ack | None = None,
         *,
@@ -71,7 +71,7 @@ class Client:
         )
         return SyncProducer(self._thread, producer)
 
-    def reader(  # noqa: PLR0913  # settings with defaults
+    def reader(  # settings with defaults
         self,
         topic: str,
         queue: int,
@@ -115,7 +115,7 @@ class SyncProducer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._held.exit(error)
 
-    def publish(  # noqa: PLR0913  # a message has these parts
+    def publish(  # a message has these parts
         self,
         topic: str,
         body: bytes | str,
@@ -229,14 +229,6 @@ class SyncAdmin:
     def list_brokers(self) -> list[Node]:
         """All nodes that a nameserver knows now."""
         return self._thread.run(self._admin.list_brokers())
-
-    def list_cluster(self) -> ClusterListing:
-        """The same, and the broker groups of which no node is registered now."""
-        return self._thread.run(self._admin.list_cluster())
-
-    def forget_group(self, broker: str, *, validate_only: bool = False) -> dict[str, Forgotten | DittoError]:
-        """Let every nameserver forget a group that is gone for good; see Admin."""
-        return self._thread.run(self._admin.forget_group(broker, validate_only=validate_only))
 
     def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""

@@ -24,22 +24,14 @@ class InvalidField(Refused):
 
 @dataclass(eq=False)
 class TopicNotFound(Refused):
-    """`similar` is the nearest known name, empty for none; `where` names the cluster or the node that was asked.
-
-    `silent` names groups of which no node is registered, empty for none: they may hold the topic.
-    """
+    """`similar` is the nearest known name, empty for none; `where` names the cluster or the node that was asked."""
 
     reason: ClassVar[str] = "TOPIC_NOT_FOUND"
     topic: str
     where: str
     similar: str = ""
-    silent: str = ""
 
     def __str__(self) -> str:
-        if self.silent:
-            back = "bring them back" if "," in self.silent else "bring it back"
-            nobody = f"nobody answers for {self.silent}, which may hold it: {back}, or create it elsewhere"
-            return f'topic "{self.topic}" is in no registered broker group of {self.where}; {nobody}: dittomq topic create {self.topic}'
         hint = f'; did you mean "{self.similar}"' if self.similar else ""
         end = "? Create it" if hint else ". Create it"
         return f'topic "{self.topic}" does not exist in {self.where}{hint}{end}: dittomq topic create {self.topic}'
@@ -232,48 +224,34 @@ class WrongCluster(Refused):
 
 @dataclass(eq=False)
 class NodeIdTaken(Refused):
-    """A living replica holds the id; it was last heard `silent_ms` ago. `group_epoch` is the highest one known of the group, 0 for none.
-
-    `opener_id` is the configured id of the node that opened it, None when that is unknown; of several the holder's. `granted_epoch` is
-    what the role change that made the holder a master granted it, 0 for none. `holder_node` is the holder's configured name, empty when
-    that is unknown: another one than `node` has the id since a change of roles.
-    """
+    """A living replica holds the id; it was last heard `silent_ms` ago. `holder_node` is its configured name, "" where that is unknown."""
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
     node: str
     holder: str
     silent_ms: int = 0
-    group_epoch: int = 0
-    opener_id: int | None = None
-    granted_epoch: int = 0
     holder_node: str = ""
 
     def __str__(self) -> str:
         if self.is_displaced:
-            return f"the id of {self.node} belongs to {self.holder_node} at {self.holder} since a change of roles, until that one stops"
+            return f"the id of {self.node} is held by {self.holder_node} at {self.holder} since a change of roles, until that moves"
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
 
     @property
     def is_displaced(self) -> bool:
-        """Whether the id went to another node of the group."""
+        """Whether the id went to another node of the group, by a change of roles."""
         return self.holder_node not in {"", self.node}
 
 
 @dataclass(eq=False)
 class SessionEnded(Refused):
-    """`superseded`: another replica has taken the node id, and this one must stop. `group_epoch` is then the highest one of its group.
-
-    `opener_id` is the configured id of the node that opened it, None when that is unknown.
-    """
+    """What the session was for goes on under a new one."""
 
     reason: ClassVar[str] = "SESSION_ENDED"
     what: str
-    superseded: bool = False
-    group_epoch: int = 0
-    opener_id: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.what} has ended" + ("; another replica took its place" if self.superseded else "; open a new one")
+        return f"{self.what} has ended; open a new one"
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dittomq.errors import InvalidField
 from dittomq.metadata.topics import check_topic_name
 from dittomq.offsets import LAST_EPOCH
-from dittomq.routes import DEFAULT_NETWORK, Beat, Opening, Registration, TopicQueues
+from dittomq.routes import DEFAULT_NETWORK, Beat, Registration, TopicQueues
 from dittomq.wire.naming import MAX_TOPICS
 
 MAX_TOPIC_CHARACTERS = 127
@@ -28,8 +28,7 @@ def check_registration(registration: Registration) -> None:
     _match("replica_uuid", _UUID, registration.replica_uuid, "32 hex digits")
     _between("broker_id", registration.broker_id, 0, MAX_BROKER_ID)
     _between("configured_id", registration.configured_id or 0, 0, MAX_BROKER_ID)
-    _check_opening(registration.opening)
-    _between("granted_epoch", registration.granted_epoch or 0, 0, LAST_EPOCH)
+    _between("epoch", registration.epoch, 0, LAST_EPOCH)
     _between("permission", registration.permission, 0, ALL_PERMISSIONS)
     _between("registration_period_ms", registration.registration_period_ms, 1, 3_600_000)
     _check_addresses("addresses", registration.addresses)
@@ -40,7 +39,7 @@ def check_registration(registration: Registration) -> None:
 
 def check_beat(beat: Beat) -> None:
     """Raise InvalidField unless every field keeps its limits."""
-    _check_opening(Opening(beat.epoch, beat.opener_id))
+    _between("epoch", beat.epoch, 0, LAST_EPOCH)
 
 
 def registrable(topics: Iterable[TopicQueues]) -> tuple[tuple[TopicQueues, ...], tuple[str, ...]]:
@@ -60,11 +59,6 @@ def registrable(topics: Iterable[TopicQueues]) -> tuple[tuple[TopicQueues, ...],
 def check_network(network: str) -> None:
     """Raise InvalidField unless `network` is a legal name."""
     _match("network", _NETWORK, network, "1 to 63 lower-case letters, digits, dashes or underscores")
-
-
-def _check_opening(opening: Opening) -> None:
-    _between("epoch", opening.epoch, 0, LAST_EPOCH)
-    _between("opener_id", opening.opener_id or 0, 0, MAX_BROKER_ID)
 
 
 def check_address(field: str, network: str, address: str) -> None:

@@ -1,4 +1,4 @@
-"""A broker node makes itself known to every nameserver, each on its own, and hears from them who leads its group."""
+"""A broker node makes itself known to every nameserver, each on its own, and hears from them where its group's master is."""
 
 import asyncio
 import contextlib
@@ -13,15 +13,15 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
-from dittomq.naming.desk import CALL_DEADLINE_S, MAX_RETRY_S, Desk, NameserverAnswer
+from dittomq.naming.desk import CALL_DEADLINE_S, Desk, NameserverAnswer
 from dittomq.naming.limits import registrable
-from dittomq.offsets import Epoch
-from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration
+from dittomq.routes import Beat, BeatAnswer, GroupMaster, Membership, NodeState, Registration
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
 _EAGER_PERIOD_S: Final = 1.0  # while this node recovers, or no master is known
 _FIRST_RETRY_S: Final = 0.1
+_MAX_RETRY_S: Final = 5.0
 _GOODBYE_S: Final = 2.0
 _SHOWN_TOPICS: Final = 10
 
@@ -32,40 +32,19 @@ log = structlog.get_logger()
 class NameserverNews:
     """What all nameservers say together.
 
-    `answers`: those whose last call succeeded, in the configured order. `newest`: the newest epoch of the group that any of them ever
-    told of, also one that refused us. `superseded`: another replica took this node's id by a higher epoch; this node must stop, and
-    registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none. `taken`: some refuse us because
-    another replica holds this node's id, and none takes us in; `shared`: some do, and that one was heard since, while others take us in,
-    and refuse that one perhaps; `displaced`: it is another node, since a change of roles. `may_hold`: a nameserver that does not answer
-    now may hold the id for this node still, or its holder may be about to leave it. `rivals`: why those lead for whom it is refused, and
-    who were heard since, or who are refused for it. `complete`: each has answered, refused or been silent once.
+    `answers`: those whose last call succeeded, in the configured order. `refusal`: why a nameserver refuses this node now, or may forget
+    it; empty for none. `taken`: some refuse it because another replica holds its id, and none takes it in.
     """
 
     answers: tuple[NameserverAnswer, ...]
-    superseded: bool
     refusal: str
     taken: bool
-    shared: bool
-    displaced: bool
-    newest: Opening
-    may_hold: bool
-    rivals: tuple[Claim, ...]
-    complete: bool
 
     @property
-    def settled(self) -> bool:
-        """Whether one answers that has heard every living broker."""
-        return any(answer.settled for answer in self.answers)
-
-    @property
-    def master(self) -> NameserverAnswer | None:
-        """The answer that names the group's master; of several, whose master told of the highest epoch. None when no master is known.
-
-        Other nodes may have told a nameserver of a newer epoch than the master that it names, dead perhaps, has ever heard of. One of an
-        older version says only what it knows itself.
-        """
-        naming = [answer for answer in self.answers if answer.master]
-        return max(naming, key=lambda answer: (answer.told_epoch, answer.newest.epoch), default=None)
+    def master(self) -> GroupMaster | None:
+        """The group's master; of several that nameservers name, the one of the highest epoch. None when none is known."""
+        named = [answer.master for answer in self.answers if answer.master is not None]
+        return max(named, key=lambda master: master.epoch, default=None)
 
 
 class Registrar:
@@ -74,7 +53,7 @@ class Registrar:
     `describe` says what to register; `heard` is called on the loop after each answer, refusal or silence.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # two callbacks of its owner; the rest are doors
+    def __init__(  # noqa: PLR0917  # two callbacks of its owner; the rest are doors
         self,
         nameservers: Sequence[str],
         describe: Callable[[], Registration],
@@ -83,11 +62,9 @@ class Registrar:
         clock: Clock,
         chance: random.Random,
         *,
-        patient: bool = False,
         is_start: bool = True,
     ) -> None:
-        """`patient`: who holds this node's id is about to leave it. `is_start`: this is the first life of its process."""
-        self._patient = patient
+        """`is_start`: this is the first service of its process."""
         self._is_start = is_start
         self._desks = [Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
         self._describe = describe
@@ -95,18 +72,15 @@ class Registrar:
         self._channels = channels
         self._clock = clock
         self._chance = chance
-        self._superseded = False
-        self._newest = NO_OPENING
-        self._was_registered = False
         self._left_out: tuple[str, ...] = ()  # why topics are not registered, as logged last
         self._leaving = asyncio.Event()
 
     async def run(self) -> None:
-        """Until `goodbye`, or until this node is superseded.
+        """Until `goodbye`.
 
-        Raises ConfigError (in a group) when all nameservers serve another cluster, and at a start when three registration periods exceed
-        the expiry of a nameserver that takes this node in while it was registered nowhere yet, or before each has answered, refused or
-        been silent once; NodeIdTaken, as long as it was registered nowhere, when a replica that lives, and is no other node, holds its id.
+        Raises ConfigError (in a group) when all nameservers serve another cluster. At a start raises, as long as the node was registered
+        nowhere: ConfigError when three registration periods exceed the expiry of a nameserver, also of one that takes longer to answer
+        than the others; NodeIdTaken when another living replica is configured with this node's id.
         """
         async with asyncio.TaskGroup() as tasks:
             for desk in self._desks:
@@ -114,38 +88,9 @@ class Registrar:
                 attending.add_done_callback(lambda _, desk=desk: desk.left.set())  # type: ignore[misc]
 
     def changed(self) -> None:
-        """Register again now: topics, state, epoch or role differ."""
-        for desk in self._desks:
-            desk.stale = True
-            desk.wake.set()
-
-    def ask(self) -> None:
-        """Hear now who leads, and not only at the next heartbeat."""
+        """What is to be registered differs: report it now, and not only at the next heartbeat."""
         for desk in self._desks:
             desk.wake.set()
-
-    async def tell(self, within_s: float) -> int:
-        """Report this node as it is now; how many nameservers hear it within the time and keep its epoch. Call it while `run` runs."""
-        heard = 0
-
-        async def one(desk: Desk) -> None:
-            nonlocal heard
-            told = await self._told(desk)
-            heard += told
-
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s), asyncio.TaskGroup() as tasks:
-                for desk in self._desks:
-                    tasks.create_task(one(desk))
-        return heard
-
-    async def _told(self, desk: Desk) -> bool:
-        number = desk.described + 1  # one that is under way may be of before
-        desk.wake.set()
-        while desk.reported < number:
-            desk.round_over.clear()
-            await desk.round_over.wait()
-        return desk.answer is not None and desk.kept
 
     async def goodbye(self) -> None:
         """End `run` and remove this node from the nameservers that answer within 2 s. Call it once `run` was started."""
@@ -159,46 +104,38 @@ class Registrar:
 
     async def _attend(self, desk: Desk) -> None:
         failures = 0
-        while not self._leaving.is_set() and not self._superseded:
+        while not self._leaving.is_set():
             desk.wake.clear()
             registration = self._describe()
-            desk.described += 1
             silence: OutOfReach | None = None
             try:
                 await self._report(desk, registration)
-                desk.held_s = self._clock.monotonic() + desk.remembered_s
-                desk.reported = desk.described
+                desk.was_asked = True
                 failures = 0
                 pause_s = self._period_s(desk, registration)
-            except SessionEnded as ended:
+            except SessionEnded:
                 desk.session = ""
                 pause_s = 0.0
-                if ended.superseded:
-                    self._learn(_opening_in(ended))
-                    self._stop_all()
             except ConfigError:
                 raise
             except DittoError as error:
                 self._stop_if_foreign(desk, error)
                 self._stop_if_taken(desk, registration, error)
-                desk.answer = None
-                desk.stale = True
+                desk.was_asked = True
+                desk.answer = desk.registered = None
                 silence = error if isinstance(error, OutOfReach) else None
                 desk.note(registration.node, None if silence else error, "registration_refused")
-                desk.reported = desk.described
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
             desk.note_silence(registration.node, silence, self._clock.monotonic())
-            desk.round_over.set()
             self._tell()
             await _wait(desk.wake, pause_s)
 
     async def _report(self, desk: Desk, registration: Registration) -> None:
-        if desk.session and not desk.stale and desk.topics == registration.topics:
+        if desk.knows(registration):
             answer = await self._heartbeat(desk, registration)
             if not answer.register_again:
                 return
-        desk.stale, desk.topics = False, registration.topics  # before the call: a change during it counts
         await self._register(desk, registration)
 
     async def _register(self, desk: Desk, registration: Registration) -> None:
@@ -209,24 +146,17 @@ class Registrar:
         )
         membership = wire.membership(response)
         too_long = _period_problem(registration, membership, desk.nameserver)
-        is_early = not self._was_registered or (desk.answered_s == 0.0 and not self._is_complete)
-        if too_long is not None and self._is_start and is_early:
+        is_late = desk.was_registered or all(each.was_asked for each in self._desks)
+        if too_long is not None and self._is_start and not (self._was_registered and is_late):
             raise too_long
-        self._was_registered = True
-        desk.session, desk.answered_s = membership.session_id, self._clock.monotonic()
-        desk.taken_s, desk.rival = None, None
-        desk.kept = membership.epoch_kept
+        desk.session, desk.registered, desk.was_registered = membership.session_id, registration, True
+        desk.taken_since_s = None
         desk.note(registration.node, too_long, "registration_period_too_long")
-        self._learn(membership.newest)
-        desk.answer = NameserverAnswer(
-            desk.nameserver,
-            membership.master,
-            membership.master_replication,
-            membership.master_epoch,
-            membership.newest,
-            membership.uptime_ms,
-            membership.broker_expiry_ms,
-        )
+        desk.answer = NameserverAnswer(desk.nameserver, membership.master, membership.broker_expiry_ms)
+
+    @property
+    def _was_registered(self) -> bool:
+        return any(desk.was_registered for desk in self._desks)
 
     def _within_limits(self, registration: Registration) -> Registration:
         """Without the topics that a nameserver refuses: it would refuse the others, and the node, with them."""
@@ -238,17 +168,13 @@ class Registrar:
 
     async def _heartbeat(self, desk: Desk, registration: Registration) -> BeatAnswer:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
-        request = wire.beat_request(
-            Beat(desk.session, registration.data_version, registration.epoch, registration.state, registration.opener_id)
-        )
+        request = wire.beat_request(Beat(desk.session, registration.data_version, registration.epoch, registration.state))
         response: pb.HeartbeatResponse = await call(
             stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=CALL_DEADLINE_S
         )
         answer = wire.beat_answer(response)
-        desk.rival, desk.kept = answer.rival, answer.epoch_kept
         if desk.answer is not None:
-            told = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
-            desk.answer = replace(told, master_epoch=answer.master_epoch)
+            desk.answer = replace(desk.answer, master=answer.master)
         return answer
 
     async def _unregister(self, desk: Desk) -> None:
@@ -262,61 +188,32 @@ class Registrar:
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
 
     def _stop_if_taken(self, desk: Desk, registration: Registration, error: DittoError) -> None:
-        """Remember the holder of this node's id as a rival, or raise at a start, once it has spoken after it was found in the way.
+        """At a start raise NodeIdTaken once the holder of this node's id has spoken after it was found in the way.
 
         A holder that died is silent from then on, but for what was on its way, and makes room at its expiry. Another node has the id since
-        a change of roles that this one's disk does not know: nobody's mistake.
+        a change of roles, and leaves it when it has read the group record.
         """
         if not isinstance(error, NodeIdTaken):
-            desk.taken_s, desk.rival, desk.displaced = None, None, False
+            desk.taken_since_s = None
             return
-        rival = Claim(_opening_in(error), Epoch(error.granted_epoch))
-        self._learn(rival.opening)
         now = self._clock.monotonic()
-        desk.taken_s, desk.displaced = now if desk.taken_s is None else desk.taken_s, error.is_displaced
-        spoke_s = now - error.silent_ms / 1_000
-        stays = spoke_s > desk.taken_s + 3 * registration.registration_period_ms / 1_000  # though it was told of this node by then
-        desk.held_s = 0.0 if stays else now + MAX_RETRY_S + CALL_DEADLINE_S
-        lives = spoke_s > desk.taken_s + CALL_DEADLINE_S
-        desk.rival = rival if lives else None
-        if lives and not (self._patient or self._was_registered or desk.displaced):
+        desk.taken_since_s = now if desk.taken_since_s is None else desk.taken_since_s
+        lives = now - error.silent_ms / 1_000 > desk.taken_since_s + CALL_DEADLINE_S
+        if lives and self._is_start and not self._was_registered and not error.is_displaced:
             raise error
-
-    def _learn(self, opening: Opening) -> None:
-        if opening.epoch > self._newest.epoch or (opening.epoch == self._newest.epoch and self._newest.opener_id is None):
-            self._newest = opening
-
-    def _stop_all(self) -> None:
-        self._superseded = True
-        for desk in self._desks:
-            desk.wake.set()
 
     def _stop_if_foreign(self, desk: Desk, error: DittoError) -> None:
         """A node that every nameserver places in another cluster is misconfigured; once it was registered anywhere, a nameserver is."""
-        desk.foreign = isinstance(error, WrongCluster) and desk.answered_s == 0.0
-        if isinstance(error, WrongCluster) and all(each.foreign for each in self._desks):
+        desk.is_foreign = isinstance(error, WrongCluster) and not desk.was_registered
+        if isinstance(error, WrongCluster) and all(each.is_foreign for each in self._desks):
             problem = f'is "{error.asked}", and nameserver {desk.nameserver} serves cluster "{error.actual}"; change it or node.nameservers'
             raise ConfigError("node.cluster", problem) from error
 
     def _tell(self) -> None:
-        now = self._clock.monotonic()
-        answers = tuple(
-            replace(desk.answer, uptime_ms=desk.answer.uptime_ms + int((now - desk.answered_s) * 1_000))
-            for desk in self._desks
-            if desk.answer is not None
-        )
+        answers = tuple(desk.answer for desk in self._desks if desk.answer is not None)
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
-        taken = not answers and any(desk.taken_s is not None for desk in self._desks)
-        shared = bool(answers) and any(desk.taken_s is not None and desk.rival is not None for desk in self._desks)
-        displaced = (taken or shared) and any(desk.displaced for desk in self._desks)
-        may_hold = any(now < desk.held_s for desk in self._desks)
-        rivals = tuple(desk.rival for desk in self._desks if desk.rival is not None)
-        told = answers, self._superseded, refusal, taken, shared, displaced, self._newest, may_hold, rivals, self._is_complete
-        self._heard(NameserverNews(*told))
-
-    @property
-    def _is_complete(self) -> bool:
-        return all(desk.reported for desk in self._desks)
+        taken = not answers and any(desk.taken_since_s is not None for desk in self._desks)
+        self._heard(NameserverNews(answers, refusal, taken))
 
     @staticmethod
     def _period_s(desk: Desk, registration: Registration) -> float:
@@ -324,14 +221,14 @@ class Registrar:
         period_s = registration.registration_period_ms / 1_000
         if desk.answer is not None:
             period_s = min(period_s, max(desk.answer.broker_expiry_ms / 3_000, _EAGER_PERIOD_S))
-        master_known = desk.answer is not None and bool(desk.answer.master)
-        if registration.state is NodeState.SERVING and master_known:
+        is_master_known = desk.answer is not None and desk.answer.master is not None
+        if registration.state is NodeState.SERVING and is_master_known:
             return period_s
         return min(period_s, _EAGER_PERIOD_S)
 
     def _retry_s(self, failures: int, registration: Registration) -> float:
         """Never longer than a period: a nameserver that comes back hears of this node within one."""
-        most_s = min(MAX_RETRY_S, registration.registration_period_ms / 1_000)
+        most_s = min(_MAX_RETRY_S, registration.registration_period_ms / 1_000)
         ceiling = min(most_s, _FIRST_RETRY_S * 2.0 ** min(failures, 10))
         return ceiling * (0.5 + self._chance.random() / 2)
 
@@ -346,10 +243,6 @@ def _period_problem(registration: Registration, membership: Membership, nameserv
         f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
         f"set it to {limit_ms:,} or less",
     )
-
-
-def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:
-    return Opening(Epoch(error.group_epoch), error.opener_id)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

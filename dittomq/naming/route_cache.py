@@ -1,4 +1,4 @@
-"""What nameservers tell, as a client keeps it: routes by topic, each asked for once at a time."""
+"""What nameservers answer, as a client keeps it: routes by topic, each asked for once at a time."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound, VersionChanged
 from dittomq.naming.asking import CALL_DEADLINE_S, Question, ask_in_turn
-from dittomq.routes import DEFAULT_NETWORK, ClusterListing, ForgetOrder, Forgotten, Node, QueueRange, Route, SilentGroup
+from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -84,49 +84,24 @@ class RouteCache:
             return entry.outcome
 
     def forget(self, topic: str) -> None:
-        """Ask anew at the next use."""
+        """Ask again at the next use."""
         self._entries.pop(topic, None)
 
     async def brokers(self) -> list[Node]:
-        """All nodes that any nameserver knows, in the order of broker name and id; of two that lead one group the newer one first."""
-        return list((await self.listing()).nodes)
-
-    async def listing(self) -> ClusterListing:
-        """The same nodes, and the groups that nameservers remember and of which none of them lists a node."""
-        listings = await self._lists()
-        nodes = _merged_lists(listing.nodes for listing in listings)
-        living = {node.broker for node in nodes}
-        silent = [group for listing in listings for group in listing.silent if group.broker not in living]
-        return ClusterListing(tuple(nodes), _merged_silent(silent))
+        """All nodes that any nameserver lists, in the order of broker name and id; of two that lead one group the newer one first."""
+        return _merged_lists(await self._lists())
 
     async def nodes_of(self, broker: str) -> list[Node]:
         """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
-        return [node for listing in await self._lists() for node in listing.nodes if node.broker == broker]
+        return [node for nodes in await self._lists() for node in nodes if node.broker == broker]
 
-    async def forget_group(self, order: ForgetOrder) -> dict[str, Forgotten | DittoError]:
-        """What came of it at each nameserver, by its address."""
-        outcomes: dict[str, Forgotten | DittoError] = {}
-
-        async def ask(nameserver: str) -> None:
-            request, stub = wire.forget_group_request(order), self._stub(nameserver)
-            try:
-                response = await call(stub.ForgetGroup, request, who=_who(nameserver), deadline_s=CALL_DEADLINE_S)
-                outcomes[nameserver] = wire.forgotten(response)
-            except DittoError as error:
-                outcomes[nameserver] = error
-
-        async with asyncio.TaskGroup() as tasks:
-            for nameserver in self._nameservers:
-                tasks.create_task(ask(nameserver))
-        return dict(sorted(outcomes.items()))
-
-    async def _lists(self) -> list[ClusterListing]:
+    async def _lists(self) -> list[list[Node]]:
         """What each nameserver that answers lists."""
         tries = _LIST_TRIES
         while True:
             tries -= 1
             try:
-                return await self._ask(self._all_pages, lambda _: False, attrgetter("cluster"))
+                return await self._ask(self._all_pages, lambda _: False, lambda nodes: nodes[0].cluster if nodes else None)
             except VersionChanged:
                 if not tries:
                     raise
@@ -156,10 +131,9 @@ class RouteCache:
             routes.append(known)
         return _merged(routes)
 
-    async def _all_pages(self, nameserver: str, deadline_s: float) -> ClusterListing:
+    async def _all_pages(self, nameserver: str, deadline_s: float) -> list[Node]:
         """A nameserver that was away is waited for: unlike a route, the list has no older answer to live with meanwhile."""
         nodes: list[Node] = []
-        silent: list[SilentGroup] = []
         token = ""
         while True:
             request = pb.ListBrokersRequest(page_size=_LIST_PAGE, page_token=token, network=self._network)
@@ -172,10 +146,9 @@ class RouteCache:
             )
             page = wire.node_page(response)
             nodes += page.nodes
-            silent += page.silent
             token = page.next_page_token
             if not token:
-                return ClusterListing(tuple(nodes), tuple(silent))
+                return nodes
 
     def _stub(self, nameserver: str) -> Any:
         return self._channels.stub(NameServerServiceStub, nameserver)
@@ -239,7 +212,7 @@ def _is_whole(route: Route, known: Route | None) -> bool:
 
 
 def _epochs_led(route: Route) -> dict[str, int]:
-    return {node.broker: node.epoch for node in route.nodes if node.broker_id == 0}
+    return {node.broker: node.epoch for node in route.nodes if node.leads}
 
 
 def _merged(routes: Sequence[Route]) -> Route:
@@ -252,9 +225,7 @@ def _merged(routes: Sequence[Route]) -> Route:
                 best[group.broker] = (group, nodes)
     told = [best[broker] for broker in sorted(best)]
     queues, members = tuple(group for group, _ in told), tuple(node for _, nodes in told for node in nodes)
-    silent_for_all = set.intersection(*({group.broker for group in route.silent} for route in routes)) - best.keys()
-    silent = _merged_silent(group for route in routes for group in route.silent if group.broker in silent_for_all)
-    return replace(routes[0], queues=queues, nodes=members, silent=silent)
+    return replace(routes[0], queues=queues, nodes=members)
 
 
 def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:
@@ -268,15 +239,6 @@ def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:
     return sorted(known, key=lambda node: (node.broker, node.broker_id, -node.epoch))
 
 
-def _merged_silent(groups: Iterable[SilentGroup]) -> tuple[SilentGroup, ...]:
-    """Each group once, by name, with the newest epoch of it; `unsettled` where all who told of it are."""
-    told: dict[str, list[SilentGroup]] = {}
-    for group in groups:
-        told.setdefault(group.broker, []).append(group)
-    newest = [max(told[broker], key=lambda group: (group.newest.epoch, group.newest.opener_id is not None)) for broker in sorted(told)]
-    return tuple(replace(group, unsettled=all(each.unsettled for each in told[group.broker])) for group in newest)
-
-
 def _rank(group: list[Node]) -> tuple[int, int]:
     """Of two answers about a group the higher one is believed: the newest master, then the more nodes."""
-    return max((node.epoch for node in group if node.broker_id == 0), default=-1), len(group)
+    return max((node.epoch for node in group if node.leads), default=-1), len(group)

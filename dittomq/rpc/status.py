@@ -18,14 +18,13 @@ from grpc_status import rpc_status
 
 from dittomq import errors
 from dittomq._pb.ditto.error.v1 import error_pb2
-from dittomq.errors import DittoError, OutOfReach, Refused
+from dittomq.errors import ConnectionRefused, DittoError, OutOfReach, Refused
 
 DOMAIN = "dittomq"
 DETAILS_KEY = "grpc-status-details-bin"
 _MAX_TEXT_BYTES = 1_000  # of all fields: each is sent up to four times, and from 8 KiB on gRPC may refuse trailing metadata
 _MAX_PROBLEM_CHARACTERS = 200
 _CUT = "…"
-_UNKNOWN = "-1"  # an id that is not known
 
 STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.InvalidField: StatusCode.INVALID_ARGUMENT,  # the caller must change the request
@@ -81,6 +80,7 @@ _GRPC_SAYS = (
 )
 
 _CLASS_OF: Mapping[str, type[DittoError]] = {kind.reason: kind for kind in STATUS_OF}
+_REFUSED = "connection refused"  # of a system, or of the simulated one
 _SILENT = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 
@@ -96,7 +96,7 @@ class Facts(NamedTuple):
 def facts(error: DittoError) -> Facts:
     """What the other side must know to raise `error` again. Long texts are cut."""
     short = _shortened(error)
-    metadata = {field.name: _text(getattr(short, field.name)) for field in _fields(type(short))}
+    metadata = {field.name: str(getattr(short, field.name)) for field in _fields(type(short))}
     return Facts(STATUS_OF[type(short)], short.reason, str(short), metadata)
 
 
@@ -137,6 +137,8 @@ def decode(error: grpc.aio.AioRpcError, who: str) -> DittoError:
     if problem:
         return OutOfReach(who, problem)
     problem = _short_problem(details)
+    if code is StatusCode.UNAVAILABLE and _REFUSED in problem.lower():
+        return ConnectionRefused(who, problem)
     return OutOfReach(who, problem if code in _SILENT else f"{code.name}: {problem}")
 
 
@@ -196,15 +198,5 @@ def _shortened(error: DittoError) -> DittoError:
     return dataclasses.replace(error, **cut) if cut else error  # type: ignore[type-var]
 
 
-def _text(value: str | int | bool | None) -> str:
-    if value is None:
-        return _UNKNOWN
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _value(kind: Any, text: str) -> str | int | bool | None:
-    if kind is bool:
-        return {"true": True, "false": False}[text]
-    if kind == int | None:
-        return None if text == _UNKNOWN else int(text)
+def _value(kind: Any, text: str) -> str | int:
     return int(text) if kind is int else text

@@ -9,20 +9,16 @@ from dittomq.offsets import Epoch
 from dittomq.routes import (
     Beat,
     BeatAnswer,
-    Claim,
     DataVersion,
-    ForgetOrder,
-    Forgotten,
+    GroupMaster,
     Membership,
     Node,
     NodePage,
     NodeState,
-    Opening,
     QueueRange,
     Registration,
     Role,
     Route,
-    SilentGroup,
     TopicQueues,
 )
 from dittomq.wire.epochs import epoch_from_pb
@@ -61,8 +57,6 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         data_version=_version(request.data_version),
         registration_period_ms=request.registration_period_ms,
         configured_id=request.configured_id if request.HasField("configured_id") else None,
-        opener_id=request.opener_id if request.HasField("opener_id") else None,
-        granted_epoch=epoch_from_pb("granted_epoch", request.granted_epoch) if request.HasField("granted_epoch") else None,
     )
 
 
@@ -85,88 +79,38 @@ def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
         data_version=_pb_version(value.data_version),
         registration_period_ms=value.registration_period_ms,
         configured_id=value.configured_id,
-        opener_id=value.opener_id,
-        granted_epoch=value.granted_epoch,
     )
 
 
 def membership(response: pb.RegisterBrokerResponse) -> Membership:
-    return Membership(
-        session_id=response.session_id,
-        master=response.master,
-        master_replication=response.master_replication,
-        master_epoch=_master_epoch(response),
-        broker_expiry_ms=response.broker_expiry_ms,
-        newest=Opening(epoch_from_pb("group_epoch", response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
-        uptime_ms=response.uptime_ms,
-        epoch_kept=response.epoch_kept,
-    )
+    return Membership(response.session_id, _master(response), response.broker_expiry_ms)
 
 
 def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
-    return pb.RegisterBrokerResponse(
-        session_id=value.session_id,
-        master=value.master,
-        master_replication=value.master_replication,
-        master_epoch=value.master_epoch,
-        broker_expiry_ms=value.broker_expiry_ms,
-        group_epoch=value.newest.epoch,
-        uptime_ms=value.uptime_ms,
-        opener_id=value.newest.opener_id,
-        epoch_kept=value.epoch_kept,
-    )
+    return pb.RegisterBrokerResponse(session_id=value.session_id, master=_pb_master(value.master), broker_expiry_ms=value.broker_expiry_ms)
 
 
 def beat(request: pb.HeartbeatRequest) -> Beat:
-    opener_id = request.opener_id if request.HasField("opener_id") else None
-    return Beat(request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state), opener_id)
+    return Beat(request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state))
 
 
 def beat_request(value: Beat) -> pb.HeartbeatRequest:
     return pb.HeartbeatRequest(
-        session_id=value.session_id,
-        data_version=_pb_version(value.data_version),
-        epoch=value.epoch,
-        state=_PB_STATE[value.state],
-        opener_id=value.opener_id,
+        session_id=value.session_id, data_version=_pb_version(value.data_version), epoch=value.epoch, state=_PB_STATE[value.state]
     )
 
 
 def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
-    rival = _claim(response.rival) if response.HasField("rival") else None
-    epoch = _master_epoch(response)
-    return BeatAnswer(response.register_again, response.master, response.master_replication, epoch, rival, response.epoch_kept)
+    return BeatAnswer(response.register_again, _master(response))
 
 
 def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
-    return pb.HeartbeatResponse(
-        register_again=value.register_again,
-        master=value.master,
-        master_replication=value.master_replication,
-        master_epoch=value.master_epoch,
-        rival=None if value.rival is None else _pb_claim(value.rival),
-        epoch_kept=value.epoch_kept,
-    )
-
-
-def _master_epoch(response: pb.RegisterBrokerResponse | pb.HeartbeatResponse) -> Epoch | None:
-    """None from a nameserver of an older version."""
-    return epoch_from_pb("master_epoch", response.master_epoch) if response.HasField("master_epoch") else None
-
-
-def _claim(rival: pb.RivalClaim) -> Claim:
-    granted = epoch_from_pb("granted_epoch", rival.granted_epoch) if rival.HasField("granted_epoch") else None
-    return Claim(Opening(epoch_from_pb("rival.epoch", rival.epoch), rival.opener_id), granted)
-
-
-def _pb_claim(value: Claim) -> pb.RivalClaim:
-    return pb.RivalClaim(epoch=value.opening.epoch, opener_id=value.opening.opener_id, granted_epoch=value.granted)
+    return pb.HeartbeatResponse(register_again=value.register_again, master=_pb_master(value.master))
 
 
 def route(topic: str, response: pb.GetRouteResponse) -> Route:
     queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
-    nodes, silent = tuple(map(_node, response.nodes)), tuple(map(_silent_group, response.silent_groups))
-    return Route(topic, response.cluster, queues, nodes, response.unsettled, silent)
+    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.unsettled)
 
 
 def route_response(value: Route) -> pb.GetRouteResponse:
@@ -174,55 +118,28 @@ def route_response(value: Route) -> pb.GetRouteResponse:
         pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
         for each in value.queues
     ]
-    return pb.GetRouteResponse(
-        cluster=value.cluster,
-        queues=queues,
-        nodes=map(_pb_node, value.nodes),
-        unsettled=value.unsettled,
-        silent_groups=map(_pb_silent_group, value.silent),
-    )
+    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes), unsettled=value.unsettled)
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:
-    return NodePage(tuple(map(_node, response.nodes)), response.next_page_token, tuple(map(_silent_group, response.silent_groups)))
+    return NodePage(tuple(map(_node, response.nodes)), response.next_page_token)
 
 
 def node_page_response(value: NodePage) -> pb.ListBrokersResponse:
-    return pb.ListBrokersResponse(
-        nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token, silent_groups=map(_pb_silent_group, value.silent)
-    )
+    return pb.ListBrokersResponse(nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token)
 
 
-def forget_group_request(order: ForgetOrder) -> pb.ForgetGroupRequest:
-    return pb.ForgetGroupRequest(cluster=order.cluster, broker=order.broker, epoch=order.epoch, validate_only=order.validate_only)
+def _master(response: pb.RegisterBrokerResponse | pb.HeartbeatResponse) -> GroupMaster | None:
+    if not response.HasField("master"):
+        return None
+    master = response.master
+    return GroupMaster(master.address, master.replication_address, epoch_from_pb("master.epoch", master.epoch))
 
 
-def forget_order(request: pb.ForgetGroupRequest) -> ForgetOrder:
-    if not request.broker:
-        raise InvalidField("broker", "is empty; name the group that is gone")
-    return ForgetOrder(request.cluster, request.broker, epoch_from_pb("epoch", request.epoch), request.validate_only)
-
-
-def forget_group_response(value: Forgotten) -> pb.ForgetGroupResponse:
-    epoch = value.newest.epoch or None
-    return pb.ForgetGroupResponse(epoch=epoch, opener_id=value.newest.opener_id, kept=value.kept)
-
-
-def forgotten(response: pb.ForgetGroupResponse) -> Forgotten:
-    newest = Opening(Epoch(response.epoch), response.opener_id if response.HasField("opener_id") else None)
-    return Forgotten(newest, response.kept)
-
-
-def _silent_group(group: pb.SilentGroup) -> SilentGroup:
-    newest = Opening(Epoch(group.epoch), group.opener_id if group.HasField("opener_id") else None)
-    return SilentGroup(group.cluster, group.broker, newest, group.unsettled)
-
-
-def _pb_silent_group(group: SilentGroup) -> pb.SilentGroup:
-    newest = group.newest
-    return pb.SilentGroup(
-        cluster=group.cluster, broker=group.broker, epoch=newest.epoch, opener_id=newest.opener_id, unsettled=group.unsettled
-    )
+def _pb_master(master: GroupMaster | None) -> pb.GroupMaster | None:
+    if master is None:
+        return None
+    return pb.GroupMaster(address=master.address, replication_address=master.replication_address, epoch=master.epoch)
 
 
 def _node(node: pb.Node) -> Node:

@@ -1,12 +1,11 @@
-"""Who is alive and what they hold. Pure: the driver brings the time, the session names and the requests.
+"""Which nodes are alive and what they hold. Pure: the driver brings the time, the session names and the requests.
 
-Who may take a node id, when another session holds it:
+Broker id, node name and replica uuid are each held by one node at most. Who registers under one that another session holds
 
-    same replica uuid            at once: it restarted, or moved to another address
-    same uuid, back and forth    refused at both addresses: one store was copied
-    another uuid, higher epoch   at once, the master's id or that of the same configured node; the old one's next heartbeat is told that
-                                 it was superseded
-    another uuid                 refused while the holder lives
+    with a higher epoch                          takes it at once
+    as the same replica at the same address      takes it at once: it restarted, or its role changed
+    as the same replica at another address       takes it when the holder has missed a heartbeat; before, one of the two is a copied disk
+    as another replica                           takes it when the holder has expired
 """
 
 import re
@@ -17,35 +16,30 @@ from itertools import islice
 from dittomq.errors import InvalidField, NodeIdTaken, NotReady, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
 from dittomq.metadata.topics import nearest_name
 from dittomq.naming.limits import check_beat, check_registration
-from dittomq.offsets import Epoch
 from dittomq.routes import (
     DEFAULT_NETWORK,
+    MASTER_ID,
     PERMISSION_READ,
     PERMISSION_WRITE,
     Beat,
     BeatAnswer,
-    Claim,
+    GroupMaster,
     Membership,
     Node,
     NodePage,
     NodeState,
-    Opening,
     QueueRange,
     Registration,
     Route,
-    SilentGroup,
     TopicQueues,
 )
-from services.nameserver.openings import MAX_GROUPS, Openings, named
-from services.nameserver.whereabouts import Heard, Now, Whereabouts, forget_oldest
+from services.nameserver.seen import LastSeen, Now
 
-MAX_NODES = MAX_GROUPS  # and no more: of one group more, one has no members
-MAX_SUPERSEDED = 10_000
+MAX_NODES = 10_000
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 PERIODS_IN_EXPIRY = 3  # a broker whose registration period does not fit so often refuses to start
-_ANY_GROUP = "any broker group"
-MAX_SILENT = 100  # groups in a route that may hold the topic too
+LATE_MS = 3_000  # a heartbeat that comes no later than that was not missed: a broker gives a call so much time
 _NAMES_LOOKED_AT = 100_000  # for one like an unknown one
 
 _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
@@ -53,34 +47,37 @@ _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 NodeKey = tuple[str, int]  # broker, broker id
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Member:
     """A living node."""
 
     registration: Registration
     session_id: str
-    seen: Heard
-    told_epoch: Epoch  # the group's epoch that its last registration was answered with
+    seen: LastSeen
     topics: Mapping[str, TopicQueues]
-    rival: Claim | None = None  # why one leads that was refused its id since the last heartbeat
+
+    @property
+    def key(self) -> NodeKey:
+        return self.registration.broker, self.registration.broker_id
+
+    @property
+    def address(self) -> str:
+        return self.registration.addresses[DEFAULT_NETWORK]
 
 
 class Registry:
     """Registrations of one cluster. `version` numbers the list of nodes, so that a page token outlives no change of it."""
 
-    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now, openings: Openings) -> None:
+    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now) -> None:
         self._cluster = cluster
         self._expiry_ms = broker_expiry_ms
-        self._started = started
+        self._started_ms = started.monotonic_ms
+        self._listens_since_ms = started.monotonic_ms  # the end of the last suspension, or the start
         self._version = started.wall_ms
         self._members: dict[NodeKey, _Member] = {}
         self._groups: dict[str, dict[int, _Member]] = {}  # the same members, by broker and id
-        self._key_of_session: dict[str, NodeKey] = {}
-        self._whereabouts = Whereabouts()
-        self._superseded: dict[str, str] = {}  # session → node, oldest first
-        self._openings = openings
-        self._born_ms = started.monotonic_ms
-        self._unheard = dict.fromkeys(openings.groups or [_ANY_GROUP])  # since this start; what they hold is not known yet
+        self._of_session: dict[str, _Member] = {}  # the same
+        self._of_replica: dict[str, _Member] = {}  # the same, by replica uuid
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
 
     def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
@@ -90,97 +87,72 @@ class Registry:
             raise WrongCluster("cluster", registration.cluster, self._cluster)
         self.expire(now)
         key = (registration.broker, registration.broker_id)
-        self._check_room(key)
-        self._check_id(key, registration, now)
-        self._check_address(registration, now)
-        self._leave_other_ids(key, registration.replica_uuid)
-        self._enter(key, registration, session_id, now)
-        for heard in (registration.broker, _ANY_GROUP):
-            self._unheard.pop(heard, None)
-        newest = self._openings.learn(registration.broker, registration.opening, self._groups)
-        self._members[key].told_epoch = newest.epoch
-        uptime_ms = now.monotonic_ms - self._started.monotonic_ms
-        return Membership(session_id, *self._master(registration.broker), self._expiry_ms, newest, uptime_ms)
+        if key not in self._members and len(self._members) >= MAX_NODES:
+            raise QueueFull("the table of nodes", MAX_NODES)
+        holders = self._holders_of(registration)
+        for holder in holders:
+            self._check_gives_way(holder, registration, now)
+        for holder in holders:
+            if holder.key != key:
+                self._remove(holder)
+        self._enter(_Member(registration, session_id, LastSeen(now), {each.topic: each for each in registration.topics}))
+        return Membership(session_id, self._master(registration.broker), self._expiry_ms)
 
     def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
         """Keep a session alive; raises SessionEnded, InvalidField."""
         check_beat(beat)
-        key = self._key_of_session.get(beat.session_id)
-        if key is None:
-            raise self._ended(beat.session_id)
-        member = self._members[key]
-        member.seen = Heard(now)
-        broker, _ = key
+        member = self._of_session.get(beat.session_id)
+        if member is None:
+            raise SessionEnded("this session")
+        member.seen = LastSeen(now)
         known = member.registration
-        self._whereabouts.heard_at(known.replica_uuid, known.addresses[DEFAULT_NETWORK], now)
         if (beat.epoch, beat.state) != (known.epoch, known.state):
-            member.registration = replace(known, epoch=beat.epoch, opener_id=beat.opener_id, state=beat.state)
-        newest = self._openings.learn(broker, Opening(beat.epoch, beat.opener_id), self._groups)
-        stale = beat.data_version != known.data_version or newest.epoch > member.told_epoch
-        rival, member.rival = member.rival, None
-        return BeatAnswer(stale, *self._master(broker), rival)
-
-    def group_of(self, session_id: str) -> str | None:
-        """The broker group of a session's node; None when nobody has that session."""
-        key = self._key_of_session.get(session_id)
-        return None if key is None else key[0]
+            member.registration = replace(known, epoch=beat.epoch, state=beat.state)
+        return BeatAnswer(beat.data_version != known.data_version, self._master(known.broker))
 
     def unregister(self, session_id: str) -> str | None:
-        """Remove the session's node at once, return its name. None when the session is not the node's newest: nobody is removed."""
-        key = self._key_of_session.get(session_id)
-        if key is None:
+        """Remove the session's node at once, return its name. None when the session is not the node's newest: no node is removed."""
+        member = self._of_session.get(session_id)
+        if member is None:
             return None
-        registration = self._members[key].registration
-        self._whereabouts.forget(registration.replica_uuid)
-        self._remove(key)
-        return registration.node
+        self._remove(member)
+        return member.registration.node
 
     def expire(self, now: Now) -> list[str]:
         """Forget nodes that were silent for the expiry; returns their names."""
-        oldest_ms = now.monotonic_ms - self._expiry_ms
-        gone = [key for key, member in self._members.items() if member.seen.counted_ms <= oldest_ms]
-        names = [self._members[key].registration.node for key in gone]
-        for key in gone:
-            self._remove(key)
-        self._whereabouts.expire(oldest_ms)
-        return names
+        gone = [member for member in self._members.values() if member.seen.counted_ms(now) >= self._expiry_ms]
+        for member in gone:
+            self._remove(member)
+        return [member.registration.node for member in gone]
 
-    def stood_still(self, ms: int, now: Now) -> None:
-        """Nobody was heard for so long because nobody listened: it counts as no silence, and all must have time to say what they did."""
+    def add_suspension(self, ms: int, now: Now) -> None:
+        """The nameserver was suspended for so long until now: that is no silence of a node, and all must have time to say what they did."""
         for member in self._members.values():
-            member.seen.stood_still(ms, now)
-        self._whereabouts.stood_still(ms, now)
-        self._started = now
+            member.seen.add_suspension(ms, now)
+        self._listens_since_ms = now.monotonic_ms
 
     def route(self, topic: str, network: str, now: Now) -> Route:
         """The topic's queues and the nodes of their groups that `network` reaches; raises TopicNotFound, NotReady, InvalidField."""
         queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))
         if not queues:
-            self._check_all_heard(topic, now)
+            self._check_may_deny(topic, now)
             similar = nearest_name(topic, islice(self._holders, _NAMES_LOOKED_AT))
-            raise TopicNotFound(topic, f"cluster {self._cluster}", similar, named(self._openings.silent(self._groups)))
-        keys = [(each.broker, broker_id) for each in queues for broker_id, _ in self._group(each.broker)]
-        nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
+            raise TopicNotFound(topic, f"cluster {self._cluster}", similar)
+        members = [member for each in queues for member in self._group(each.broker)]
+        nodes = tuple(node for node in (self._node(member, network) for member in members) if node.address)
         if not nodes:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
-        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), self.silent(now, MAX_SILENT))
+        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now))
 
-    def page(self, size: int, token: str, network: str, now: Now) -> NodePage:
-        """Nodes in the order of broker name and id, then silent groups; raises VersionChanged when they changed since the token."""
+    def page(self, size: int, token: str, network: str) -> NodePage:
+        """Nodes in the order of broker name and id; raises VersionChanged when they changed since the token."""
         if not 0 <= size <= MAX_PAGE:
             raise InvalidField("page_size", f"{size} is outside [0, {MAX_PAGE:,}]")
         start = self._page_start(token)
-        keys = sorted(self._members)
         end = start + (size or DEFAULT_PAGE)
-        nodes = tuple(self._node(key, network) for key in keys[start:end])
-        silent = self.silent(now)
-        more = f"{self._version + self._openings.forgotten}:{end}" if end < len(keys) + len(silent) else ""
-        return NodePage(nodes, more, silent[max(0, start - len(keys)) : max(0, end - len(keys))])
-
-    def silent(self, now: Now, limit: int = MAX_GROUPS) -> tuple[SilentGroup, ...]:
-        """Groups that are remembered and of which no node is registered, by name; the first `limit` of them."""
-        names, unsettled = self._openings.silent(self._groups)[:limit], () if self.is_settled(now) else self._unheard
-        return tuple(SilentGroup(self._cluster, group, self._openings.newest(group), group in unsettled) for group in names)
+        keys = sorted(self._members)
+        nodes = tuple(self._node(self._members[key], network) for key in keys[start:end])
+        return NodePage(nodes, f"{self._version}:{end}" if end < len(keys) else "")
 
     @property
     def nodes(self) -> int:
@@ -188,92 +160,69 @@ class Registry:
         return len(self._members)
 
     def is_settled(self, now: Now) -> bool:
-        """Whether it has been up for its expiry: whoever lives has registered since."""
-        return now.monotonic_ms - self._started.monotonic_ms >= self._expiry_ms
+        """Whether it has listened for its expiry: every living node has registered since."""
+        return now.monotonic_ms - self._listens_since_ms >= self._expiry_ms
 
-    def _check_all_heard(self, topic: str, now: Now) -> None:
-        """Raise NotReady while groups are still to register since this start, for as long as that may take those that live, or none has."""
-        up_ms, period_ms = now.monotonic_ms - self._born_ms, self._expiry_ms // PERIODS_IN_EXPIRY
-        if self._unheard and up_ms < period_ms:
-            unheard = named(self._unheard)
-            why = f'it was started {up_ms // 1_000} s ago and has not heard of topic "{topic}" yet, nor of anything that {unheard} holds'
+    def _check_may_deny(self, topic: str, now: Now) -> None:
+        """Raise NotReady where a group that holds the topic may still have to register: after a start, and while no broker has."""
+        up_ms, period_ms = now.monotonic_ms - self._started_ms, self._expiry_ms // PERIODS_IN_EXPIRY
+        if up_ms < period_ms:
+            why = f'it was started {up_ms // 1_000} s ago, and no broker has registered topic "{topic}" since'
             raise NotReady("the nameserver", f"{why}; brokers register within {period_ms / 1_000:g} s, ask again then")
         if not self._members:
-            silent = named(self._openings.silent(self._groups))
-            known = f", though it remembers {silent}" if silent else ""
-            why = f'no broker is registered with it, so it cannot know whether topic "{topic}" exists{known}'
+            why = f'no broker is registered with it, so it cannot know whether topic "{topic}" exists'
             raise NotReady("the nameserver", f"{why}; start one, or look whether those that run reach this nameserver")
 
-    def _check_room(self, key: NodeKey) -> None:
-        if key not in self._members and len(self._members) >= MAX_NODES:
-            raise QueueFull("the table of nodes", MAX_NODES)
+    def _holders_of(self, registration: Registration) -> list[_Member]:
+        """Who holds what this one claims: its broker id, its name, its replica uuid."""
+        group = self._groups.get(registration.broker, {})
+        holders = [each for each in group.values() if each.registration.broker_id == registration.broker_id]
+        holders += [each for each in group.values() if each.registration.node == registration.node and each not in holders]
+        same_replica = self._of_replica.get(registration.replica_uuid)
+        if same_replica is not None and same_replica not in holders:
+            holders.append(same_replica)
+        return holders
 
-    def _check_id(self, key: NodeKey, registration: Registration, now: Now) -> None:
-        holder = self._members.get(key)
-        if holder is None or holder.registration.replica_uuid == registration.replica_uuid:
+    def _check_gives_way(self, holder: _Member, registration: Registration, now: Now) -> None:
+        """Raise NodeIdTaken unless the holder gives way."""
+        held = holder.registration
+        if registration.epoch > held.epoch:
             return
-        is_rightful = key[1] == 0 or registration.node == holder.registration.node
-        if registration.epoch <= holder.registration.epoch or not is_rightful:
-            if registration.state is NodeState.SERVING and registration.opener_id is not None:
-                holder.rival = Claim(registration.opening, registration.granted_epoch)
-            silent_ms = holder.seen.silent_ms(now)
-            newest = self._openings.learn(registration.broker, registration.opening, self._groups)
-            held = holder.registration
-            if held.epoch == newest.epoch and held.opener_id is not None:  # two opened it: the holder's opening counts
-                newest = held.opening
-            address, granted = held.addresses[DEFAULT_NETWORK], held.granted_epoch or 0
-            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, newest.opener_id, granted, held.node)
+        if held.replica_uuid != registration.replica_uuid:
+            raise NodeIdTaken(registration.node, holder.address, holder.seen.silent_ms(now), held.node)
+        heartbeat_ms = min(held.registration_period_ms, self._expiry_ms // PERIODS_IN_EXPIRY) + LATE_MS
+        if holder.address != registration.addresses[DEFAULT_NETWORK] and holder.seen.counted_ms(now) <= heartbeat_ms:
+            replica = f"replica {held.replica_uuid} of {registration.node}"
+            raise NodeIdTaken(replica, holder.address, holder.seen.silent_ms(now), replica)
 
-    def _check_address(self, registration: Registration, now: Now) -> None:
-        """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
-        try:
-            self._whereabouts.settle(registration.replica_uuid, registration.addresses[DEFAULT_NETWORK], now)
-        except NodeIdTaken:
-            self._leave_other_ids(None, registration.replica_uuid)
-            raise
-
-    def _leave_other_ids(self, kept: NodeKey | None, uuid: str) -> None:
-        for key in [key for key, member in self._members.items() if key != kept and member.registration.replica_uuid == uuid]:
-            self._remove(key)
-
-    def _enter(self, key: NodeKey, registration: Registration, session_id: str, now: Now) -> None:
-        old = self._members.get(key)
+    def _enter(self, member: _Member) -> None:
+        registration = member.registration
+        broker, broker_id = member.key
+        old = self._members.get(member.key)
         if old is not None:
-            del self._key_of_session[old.session_id]
-            if old.registration.replica_uuid != registration.replica_uuid:
-                self._remember_superseded(old)
-        topics = {each.topic: each for each in registration.topics}
-        member = _Member(registration, session_id, Heard(now), Epoch(0), topics)
-        self._members[key] = self._groups.setdefault(key[0], {})[key[1]] = member
-        self._key_of_session[session_id] = key
-        self._index_topics(registration.broker, old.topics if old else {}, topics)
+            del self._of_session[old.session_id]
+            del self._of_replica[old.registration.replica_uuid]
+        self._members[member.key] = self._groups.setdefault(broker, {})[broker_id] = member
+        self._of_session[member.session_id] = self._of_replica[registration.replica_uuid] = member
+        self._index_topics(broker, old.topics if old else {}, member.topics)
         if old is None or _visible(old.registration) != _visible(registration):
             self._version += 1
 
-    def _ended(self, session_id: str) -> SessionEnded:
-        node = self._superseded.get(session_id)
-        if node is None:
-            return SessionEnded("this session")
-        newest = self._openings.newest(node.rpartition("/")[0])
-        return SessionEnded(f"the session of {node}", superseded=True, group_epoch=newest.epoch, opener_id=newest.opener_id)
-
-    def _remember_superseded(self, old: _Member) -> None:
-        self._superseded[old.session_id] = old.registration.node
-        forget_oldest(self._superseded, MAX_SUPERSEDED)
-
-    def _remove(self, key: NodeKey) -> None:
-        member = self._members.pop(key)
-        del self._groups[key[0]][key[1]]
-        if not self._groups[key[0]]:
-            del self._groups[key[0]]
-        del self._key_of_session[member.session_id]
-        self._index_topics(key[0], member.topics, {})
+    def _remove(self, member: _Member) -> None:
+        broker, broker_id = member.key
+        del self._members[member.key]
+        del self._groups[broker][broker_id]
+        if not self._groups[broker]:
+            del self._groups[broker]
+        del self._of_session[member.session_id]
+        del self._of_replica[member.registration.replica_uuid]
+        self._index_topics(broker, member.topics, {})
         self._version += 1
 
     def _index_topics(self, broker: str, before: Mapping[str, TopicQueues], after: Mapping[str, TopicQueues]) -> None:
         for topic in after:
             self._holders.setdefault(topic, {})[broker] = None
-        held = [member.topics for _, member in self._group(broker)]
+        held = [member.topics for member in self._group(broker)]
         for topic in before:
             if topic in after or any(topic in topics for topics in held):
                 continue
@@ -281,29 +230,28 @@ class Registry:
             if not self._holders[topic]:
                 del self._holders[topic]
 
-    def _group(self, broker: str) -> list[tuple[int, _Member]]:
-        """Members of a group by broker id."""
-        return sorted(self._groups.get(broker, {}).items(), key=lambda each: each[0])
+    def _group(self, broker: str) -> list[_Member]:
+        """Members of a group in the order of broker ids."""
+        return [member for _, member in sorted(self._groups.get(broker, {}).items())]
 
-    def _master(self, broker: str) -> tuple[str, str, Epoch]:
-        member = self._members.get((broker, 0))
-        if member is None:
-            return "", "", Epoch(0)
+    def _master(self, broker: str) -> GroupMaster | None:
+        member = self._members.get((broker, MASTER_ID))
+        if member is None or not member.registration.leads:
+            return None
         known = member.registration
-        return known.addresses[DEFAULT_NETWORK], known.replication_addresses[DEFAULT_NETWORK], known.epoch
+        return GroupMaster(member.address, known.replication_addresses[DEFAULT_NETWORK], known.epoch)
 
     def _queue_ranges(self, topic: str) -> Iterator[QueueRange]:
         for broker in self._holders.get(topic, ()):
-            members = [(broker_id, member) for broker_id, member in self._group(broker) if topic in member.topics]
-            broker_id, member = members[0]  # the master where it is alive and knows the topic
+            member = next(each for each in self._group(broker) if topic in each.topics)  # the master, if it is alive and has the topic
             queues, node = member.topics[topic], member.registration
             permission = queues.permission & node.permission
-            if broker_id != 0 or node.state is not NodeState.SERVING:
+            if not node.leads or node.state is not NodeState.SERVING:
                 permission &= ~PERMISSION_WRITE
             yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
 
-    def _node(self, key: NodeKey, network: str) -> Node:
-        member = self._members[key]
+    @staticmethod
+    def _node(member: _Member, network: str) -> Node:
         known = member.registration
         return Node(
             cluster=known.cluster,
@@ -328,7 +276,7 @@ class Registry:
         if parts is None:
             raise InvalidField("page_token", "is not one that this server gave; start with an empty one")
         version, start = map(int, parts.groups())
-        if version != self._version + self._openings.forgotten:
+        if version != self._version:
             raise VersionChanged("the list of nodes")
         return start
 

@@ -78,7 +78,7 @@ class MasterAddresses:
     def heard(self, news: NameserverNews) -> None:
         """The nameservers answered; without a master among their answers the last known address stays."""
         if news.master is not None:
-            self._heard_clients, self._heard_replication = news.master.master, news.master.master_replication
+            self._heard_clients, self._heard_replication = news.master.address, news.master.replication_address
 
 
 class SlaveNode:

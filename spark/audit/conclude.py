@@ -52,24 +52,15 @@ def conclude(plan: GroupPlan, evidence: Evidence) -> GroupResult:
 
 
 def account(result: RunResult, known: Collection[str], *, only: bool = False, forget: Collection[str] = ()) -> RunResult:
-    """The result of a run that had to see all `known` groups, and those that nameservers remember, but those to `forget`.
-
-    Unless it was asked for one `only`.
-    """
+    """The result of a run that had to see all `known` groups but those to `forget`, unless it was asked for one `only`."""
     accounted = {*forget, *(group.plan.broker for group in result.groups)}
     unseen = tuple(sorted({*known} - accounted))
-    remembered = sorted({*result.remembered} - accounted - {*unseen})
-    problems = () if only else (*map(_missing, unseen), *map(_remembered, remembered))
+    problems = () if only else map(_missing, unseen)
     return replace(result, unseen=unseen, problems=(*result.problems, *problems))
 
 
 def _missing(broker: str) -> str:
     return f"no node of {broker} is registered, and an earlier audit saw it; if it is gone for good, audit with --forget {broker}"
-
-
-def _remembered(broker: str) -> str:
-    told = f"audit with --forget {broker} until they do not"
-    return f"no node of {broker} is registered, and nameservers remember it; if it is gone for good, {told}"
 
 
 def _unreadable(slices: Sequence[SliceResult]) -> Iterator[NotCompared]:

@@ -298,9 +298,7 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One audit. Times in milliseconds since 1970. `unseen` are groups that earlier audits saw and this one did not,
-    `remembered` those of which nameservers know and no node was registered.
-    """
+    """One audit. Times in milliseconds since 1970. `unseen` are groups that earlier audits saw and this one did not."""
 
     run: str
     cluster: str
@@ -311,7 +309,6 @@ class RunResult:
     groups: tuple[GroupResult, ...]
     problems: tuple[str, ...]
     unseen: tuple[str, ...] = ()
-    remembered: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> Exit:

@@ -67,7 +67,6 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
         try:
             await pinning.take(await registered(reader, settings.nameserver, settings.broker))
             before = await survey(reader, settings.nameserver, settings.broker)
-            silent = await reader.silent_groups(settings.nameserver)
             cut_ms = world.clock.wall_ms()
             plans = [plan(group) for group in before]
             tasks = [task for each in plans for task in _slice_tasks(each, salt)]
@@ -81,14 +80,13 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
     name = f"broker group {settings.broker}" if settings.broker else "any broker"
     return RunResult(
         run=run,
-        cluster=before[0].cluster if before else silent[0].cluster if silent else "",
+        cluster=before[0].cluster if before else "",
         started_ms=started_ms,
         ended_ms=world.clock.wall_ms(),
         cut_ms=cut_ms,
         salt=salt,
         groups=results,
         problems=() if before else (f"no node of {name} is registered at {settings.nameserver}",),
-        remembered=tuple(group.broker for group in silent),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dittomq.offsets import Epoch
 from dittomq.routes import Beat, DataVersion, NodeState, Registration, Role, TopicQueues
-from services.nameserver.whereabouts import Now
+from services.nameserver.seen import Now
 
 UUID_A = "a" * 32
 UUID_B = "b" * 32

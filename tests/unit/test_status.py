@@ -68,16 +68,6 @@ def test_a_refusal_inside_a_frame_is_rebuilt_from_its_facts(kind: type[DittoErro
     assert str(status.rebuild(facts.reason, facts.metadata)) == str(sent) == facts.message
 
 
-@pytest.mark.parametrize("opener_id", [0, 3, None])
-def test_whoever_opened_an_epoch_arrives_as_known_or_as_unknown(opener_id: int | None) -> None:
-    sent = errors.SessionEnded("the session of a/0", superseded=True, group_epoch=9, opener_id=opener_id)
-
-    received = status.decode(failed_call(status.encode(sent)), "a nameserver")
-
-    assert isinstance(received, errors.SessionEnded)
-    assert received.opener_id == opener_id
-
-
 def test_a_long_field_is_cut_so_that_the_details_fit_in_a_header() -> None:
     sent = errors.TopicExists("t" * 100_000, "f" * 100_000, "e" * 100_000, "ä" * 100_000)
 
@@ -208,9 +198,9 @@ def test_facts_with_a_missing_or_malformed_field_are_not_guessed(metadata: dict[
 
 
 def test_a_field_that_an_older_version_does_not_send_has_its_default() -> None:
-    sent = {"node": "a/0", "holder": "h:1", "silent_ms": "7", "group_epoch": "2", "opener_id": "1"}
+    sent = {"node": "a/0", "holder": "h:1", "silent_ms": "7"}
 
     received = status.rebuild("NODE_ID_TAKEN", sent)
 
     assert isinstance(received, NodeIdTaken)
-    assert (received.silent_ms, received.granted_epoch) == (7, 0)
+    assert (received.silent_ms, received.holder_node) == (7, "")
