@@ -67,7 +67,6 @@ def test_a_segment_that_rocketmq_was_killed_while_making_is_no_hindrance(machine
     open_epoch(store)
     while store.end <= (len(LOG) // SEGMENT + 1) * SEGMENT:  # into the segment of that name
         store.append([frame(b"ours" * 200, queue=1)], 99)
-    store.stamp_boot()
     machine.kill()
 
     again = machine.open()
@@ -80,7 +79,6 @@ def test_our_first_epoch_begins_where_rocketmqs_bytes_end(machine: Machine) -> N
     store = machine.open()
     open_epoch(store)
     store.append([frame(b"ours", queue=1)], 99)
-    store.stamp_boot()
     machine.kill()
 
     again = machine.open()
@@ -360,7 +358,7 @@ def test_a_number_that_rotted_into_a_huge_one_costs_no_search_of_all_numbers_up_
     put_log(machine, b"\x10", STARTS[30] + 21)  # no checksum of RocketMQ's covers the queue offset
     store = machine.open()
     store.dispatch(store.end)
-    store.persist_watermark(store.flushed, store.end, ())
+    store.persist_watermark(store.flushed, store.end)
     store.checkpoint()
 
     does(store)

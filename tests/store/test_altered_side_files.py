@@ -6,7 +6,6 @@ import struct
 import pytest
 
 from dittomq.broker.home import Home, refuse_strangers
-from dittomq.broker.role import load_grant
 from dittomq.commitlog.disk import side_file
 from dittomq.errors import UnreadableStore
 from tests.support.stores import Machine, filled
@@ -14,6 +13,7 @@ from tests.support.stores import Machine, filled
 KINDS = {
     "identity": b"IDEN", "lineage": b"LINE", "watermark": b"WATR", "checkpoint": b"CHEK", "producers": b"PROD", "damaged": b"DAMG",
     "queue-minimums": b"QMIN", "dropped": b"DROP", "boot": b"BOOT", "cut-intent": b"CUTI", "swap": b"SWAP", "verified-equal": b"VEQU",
+    "replica": b"REPL",
 }  # fmt: skip
 WRONG = [b"", b"x", b"null", b"[]", b"{}", b"[[1]]", b'[["orders"]]', b'{"end":"x"}', b"[" * 100_000, b"9" * 5_000, b"\xff", b"NaN"]
 
@@ -41,14 +41,11 @@ def test_a_start_goes_on_without_it_or_refuses_the_store_and_names_the_file(name
 
 
 @pytest.mark.parametrize("payload", WRONG)
-def test_a_node_does_not_guess_its_role_or_its_group(payload: bytes) -> None:
+def test_a_node_does_not_guess_its_group(payload: bytes) -> None:
     machine = Machine(random.Random(1))
     filled(machine).close(clean=True)
-    put(machine, "role", b"ROLE", payload)
     put(machine, "group", b"HOME", payload)
 
-    with pytest.raises(UnreadableStore, match="dittomq/role is damaged"):
-        load_grant(machine.storage())
     with pytest.raises(UnreadableStore, match="dittomq/group is damaged"):
         refuse_strangers(machine.storage(), Home("c", "b"), "/data")
 

@@ -26,7 +26,6 @@ def left_without_power(options: StoreOptions = OPTIONS) -> tuple[Machine, bytes,
     machine = Machine(random.Random(1), options)
     store = machine.open()
     open_epoch(store)
-    store.stamp_boot()
     starts: list[int] = []
     for number in range(6):
         message = keyed(f"key-{number}", body=b"x" * 500)._replace(tags_code=tags_code("tag"))
@@ -34,7 +33,7 @@ def left_without_power(options: StoreOptions = OPTIONS) -> tuple[Machine, bytes,
     for number in range(10):
         store.append([frame(b"y" * 500)], 2_000 + number)
     kept(store)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     log = whole_log(store)
     machine.lose_power()
     return machine, log, starts[-1]

@@ -96,7 +96,7 @@ def in_use(options: StoreOptions = OPTIONS, messages: int = 120) -> tuple[Machin
     store = machine.open()
     open_epoch(store)
     add(store, range(messages))
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     store.close(clean=True)
     return machine, *opened(machine)
 
@@ -214,7 +214,7 @@ def test_a_queue_whose_file_cannot_be_opened_is_not_called_damaged() -> None:
 def test_a_log_whose_files_cannot_be_opened_refuses_the_start_and_is_not_called_damaged() -> None:
     machine, store, _ = in_use()
     store.append([frame(b"behind the checkpoint")], 9_000)
-    store.persist_watermark(store.sync(), store.end, ())
+    store.persist_watermark(store.sync(), store.end)
     log = whole_log(store)
     machine.lose_power()
     door = BadPages(machine)

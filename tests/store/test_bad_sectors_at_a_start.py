@@ -24,8 +24,7 @@ def left(machine: Machine, *, mark: int = -1, power: bool = False) -> bytes:
         store.append([frame(b"%d" % at * 1_500, producer="p", first=at)], at)
     store.sync()
     log = whole_log(store)
-    store.persist_watermark(len(log) if mark < 0 else entries(log)[mark][0], 0, ())
-    store.stamp_boot()
+    store.persist_watermark(len(log) if mark < 0 else entries(log)[mark][0], 0)
     machine.lose_power() if power else machine.kill()
     return log
 

@@ -44,7 +44,6 @@ class Chaos:
             self.check(store)
             if not self.chance.randrange(3):
                 self.machine.faults.operations_to_live = self.chance.randrange(300)
-            store.stamp_boot()
             open_epoch(store)
             for _ in range(self.chance.randrange(1, 30)):
                 self.use(store)
@@ -127,7 +126,7 @@ class Chaos:
         self.promises.dispatched = applied
 
     def mark(self, store: Store) -> None:
-        store.persist_watermark(store.flushed, min(store.flushed, store.applied), ("a/1", "a/2"))
+        store.persist_watermark(store.flushed, min(store.flushed, store.applied))
 
     def checkpoint(self, store: Store) -> None:
         store.checkpoint()

@@ -2,31 +2,29 @@
 
 import random
 import struct
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from dittomq.broker.role import BrokerService, Grant, save_grant
-from dittomq.commitlog import dropping, swap
+from dittomq.commitlog import swap
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage, Storage
-from dittomq.commitlog.dropping import Dropped
 from dittomq.commitlog.offline.digest_file import digest_store
 from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.state import damaged, identity
-from dittomq.commitlog.state.damaged import Register
-from dittomq.commitlog.state.identity import FORMAT, FOURTH_FORMAT, SECOND_FORMAT, THIRD_FORMAT, Identity
+from dittomq.commitlog.state import identity
+from dittomq.commitlog.state.identity import FORMAT, Identity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.errors import UnreadableStore
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import PhysicalOffset
 from dittomq.version import VERSION
 from tests.simulation.life import SimCrashed
 from tests.support.stores import SMALL, Machine, dies, filled, open_epoch, whole_log
 
 NEWER = FORMAT + 1
+OLD_UUID = "0123456789abcdef0123456789abcdef"
 TELLS_WHAT_TO_USE = r"; use dittomq 9\.4\.1 or a newer one$"
 REFUSAL = (
     f"it has format {NEWER} since dittomq 9.4.1 wrote to it, and this is dittomq {VERSION}, "
@@ -48,9 +46,7 @@ def make_newer(storage: Storage) -> None:
 
 def save_without_format(storage: Storage) -> None:
     """The identity as releases before there were formats wrote it."""
-    held = identity.load(storage)
-    assert held is not None
-    side_file.save_json(storage, "identity", b"IDEN", {"replica_uuid": held.replica_uuid, "generation": held.generation})
+    side_file.save_json(storage, "identity", b"IDEN", {"replica_uuid": OLD_UUID, "generation": 0})
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -75,7 +71,6 @@ def test_a_refused_store_keeps_every_byte_also_one_without_its_lock_file_and_aft
     options = replace(SMALL, path=str(tmp_path))
     store = Store.open(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
     open_epoch(store)
-    store.stamp_boot()
     store.close(clean=False)
     (tmp_path / "lock").unlink()
     (tmp_path / "dittomq" / "tmp-left").write_bytes(b"a start would remove this")
@@ -105,7 +100,6 @@ def test_a_format_that_was_raised_while_we_waited_for_the_lock_is_refused_too(ma
 
 def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the_file(machine: Machine) -> None:
     filled(machine).close(clean=True)
-    side_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
     make_newer(machine.storage())
 
     with pytest.raises(side_file.DamagedSideFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
@@ -114,21 +108,21 @@ def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the
 
 def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_log_and_its_name(machine: Machine) -> None:
     store = filled(machine)
-    log, uuid = whole_log(store), store.replica_uuid
+    log = whole_log(store)
     store.close(clean=True)
     save_without_format(machine.storage())
 
-    assert identity.load(machine.storage()) == Identity(uuid, 0, format=1, written_by="")
+    assert identity.load(machine.storage()) == Identity(0, replica_uuid=OLD_UUID, format=1, written_by="")
     again = machine.open()
-    assert (whole_log(again), again.replica_uuid) == (log, uuid)
+    assert (whole_log(again), again.replica_uuid) == (log, OLD_UUID)
     again.cut(again.min_offset)
-    assert identity.load(machine.storage()) == Identity(uuid, 1, format=1, written_by="")
+    assert identity.load(machine.storage()) == Identity(1, format=FORMAT, written_by=VERSION)
 
 
 def test_a_new_store_names_the_version_that_made_it(machine: Machine) -> None:
-    uuid = machine.open().replica_uuid
+    machine.open()
 
-    assert identity.load(machine.storage()) == Identity(uuid, 0, format=1, written_by=VERSION)
+    assert identity.load(machine.storage()) == Identity(0, format=FORMAT, written_by=VERSION)
 
 
 @pytest.mark.parametrize(("head", "payload"), [(NEWER, 1), (1, NEWER)], ids=["in the head", "in the payload"])
@@ -191,90 +185,57 @@ def test_a_format_is_never_lowered_neither_by_a_cut_nor_by_who_needs_less(machin
     assert (held.format, held.written_by, held.generation) == (NEWER, "9.4.1", 1)
 
 
-def change_role(storage: Storage) -> None:
-    save_grant(storage, Grant(BrokerService.SLAVE, 1, Epoch(7), "a/1", PhysicalOffset(0)))
-
-
-def intend_swap(storage: Storage) -> None:
-    swap.make(storage)
-    swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
-
-
-def note_unread_damage(storage: Storage) -> None:
-    damaged.save(storage, Register().with_unread(0, 500, SMALL.segment_bytes))
-
-
-def note_an_unsure_queue(storage: Storage) -> None:
-    dropping.save(storage, Dropped(noted=5_000, unsure={("orders", 0): 40}))
-
-
-def note_what_was_leapt_over(storage: Storage) -> None:
-    dropping.save(storage, Dropped(5_000, leapt={("orders", 0): 40}))
-
-
-MISREAD = [
-    ("dittomq/role", SECOND_FORMAT, change_role),
-    ("dittomq/swap", SECOND_FORMAT, intend_swap),
-    ("dittomq/damaged", SECOND_FORMAT, note_unread_damage),
-    ("dittomq/dropped", THIRD_FORMAT, note_an_unsure_queue),
-    ("dittomq/dropped", FOURTH_FORMAT, note_what_was_leapt_over),
-]
-
-
-@pytest.mark.parametrize(("path", "number", "write"), MISREAD)
-def test_what_versions_of_an_earlier_format_would_misread_is_in_no_store_that_they_open(
-    path: str, number: int, write: Callable[[Storage], None]
-) -> None:
-    seen: list[tuple[int, bool]] = []
-    survived = False
-    while not survived:
-        machine = Machine(random.Random(len(seen)))
+def test_whatever_kills_the_first_start_of_this_version_an_earlier_one_opens_no_store_without_what_it_knows() -> None:
+    """Until the format is raised, an earlier version opens the store and finds all that it left there."""
+    seen: set[tuple[int, bool, bool]] = set()
+    for operations in count():
+        machine = Machine(random.Random(operations))
         filled(machine).close(clean=True)
+        make_older(machine)
         storage = machine.storage()
-        machine.faults.operations_to_live = len(seen)
-        survived = dies(lambda storage=storage: write(storage))  # type: ignore[misc]
+        machine.faults.operations_to_live = operations
+        done = dies(lambda storage=storage: Store.open(storage, SMALL, chance=random.Random(1), wall_ms=0))  # type: ignore[misc]
         machine.lose_power()
-        held = identity.load(machine.storage())
+        held, files = identity.load(machine.storage()), machine.files()
         assert held is not None
-        seen.append((held.format, path in machine.files()))
+        assert held.format == FORMAT or "dittomq/heard" in files
+        assert held.format < FORMAT or "dittomq/replica" in files
+        seen.add((held.format, "dittomq/heard" in files, "dittomq/replica" in files))
+        assert machine.open().promised_epoch == 7
+        if done:
+            break
 
-    assert set(seen) == {(1, False), (number, False), (number, True)}
+    assert seen == {(1, True, False), (1, True, True), (FORMAT, True, True), (FORMAT, False, True)}
 
 
-@pytest.mark.parametrize(("number", "write"), [(number, write) for _, number, write in MISREAD])
-def test_a_store_does_not_become_theirs_again(machine: Machine, number: int, write: Callable[[Storage], None]) -> None:
+def make_older(machine: Machine) -> None:
+    """Let the store be one of the first format, which has noted epoch 7."""
+    storage = machine.storage()
+    identity.save(storage, Identity(0, replica_uuid=OLD_UUID, written_by="0.1.0"))
+    storage.unlink("dittomq/replica")
+    side_file.save(storage, "heard", b"HEAR", b"7 1;7 1")
+    machine.disk.lose_power(all_unsynced=False)
+
+
+def test_a_store_of_this_format_without_its_replica_is_refused(machine: Machine) -> None:
     filled(machine).close(clean=True)
-    write(machine.storage())
+    del machine.disk.names.files["dittomq/replica"]
 
-    machine.open().close(clean=True)
-
-    held = identity.load(machine.storage())
-    assert held is not None
-    assert (held.format, held.written_by) == (number, VERSION)
+    with pytest.raises(UnreadableStore, match="dittomq/replica is missing; restore it, or empty the data_dir"):
+        machine.open()
 
 
-def test_a_copy_whose_files_a_version_would_misread_takes_its_stores_place_before_no_start_of_that_version(machine: Machine) -> None:
+def test_a_copy_of_a_newer_format_takes_its_stores_place_before_no_start_of_an_older_version(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "FORMAT", NEWER)
     filled(machine).close(clean=True)
     storage = machine.storage()
-    swap.make(storage)
-    note_what_was_leapt_over(swap.copy_of(storage))
+    swap.make(storage, machine.chance)
+    identity.raise_format(swap.copy_of(storage), NEWER)
 
     swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
 
     held = identity.load(storage)
     assert held is not None
-    assert held.format == FOURTH_FORMAT
-
-
-def test_a_role_change_is_refused_by_a_version_that_would_start_the_node_as_configured(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled(machine).close(clean=True)
-    change_role(machine.storage())
-    before = machine.files()
-
-    monkeypatch.setattr(identity, "FORMAT", 1)
-    with pytest.raises(UnreadableStore, match=f"it has format 2 since dittomq {VERSION} wrote to it"):
-        machine.open()
-
-    assert machine.files() == before
+    assert held.format == NEWER

@@ -10,7 +10,7 @@ import pytest
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.copies import Beginning
 from dittomq.errors import DiskFull
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
 
@@ -34,8 +34,7 @@ def busy(machine: Machine) -> Store:
         store.append([frame(*[b"x"] * EACH, producer=f"producer-{number:03}", first=0)], number)
     store.dispatch(store.end)
     store.sync()
-    store.persist_watermark(store.end, store.end, ("a/1",))
-    store.stamp_boot()
+    store.persist_watermark(store.end, store.end)
     return store
 
 
@@ -140,7 +139,6 @@ def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_
 
 def test_an_empty_log_for_whose_beginning_there_is_no_room_stays_where_it_is_and_moves_when_there_is_some(machine: Machine) -> None:
     store = machine.open()
-    store.stamp_boot()
     queues = {(f"topic-{number:03}", queue): 7 for number in range(PRODUCERS) for queue in range(4)}
     beginning = Beginning(PhysicalOffset(SEGMENT), queues, queues)
     leave(machine, 30_000)
@@ -156,14 +154,17 @@ def test_an_empty_log_for_whose_beginning_there_is_no_room_stays_where_it_is_and
     assert machine.open().queue_range("topic-007", 3) == (7, 7)
 
 
-def test_that_a_log_becomes_a_part_is_said_when_there_is_room_and_ends_no_node_before(machine: Machine) -> None:
+def test_a_full_disk_takes_promises_adopted_epochs_births_and_revisions(machine: Machine) -> None:
     store = busy(machine)
     leave(machine, 0)
 
-    with pytest.raises(DiskFull):
-        store.mark_incomplete()
-    machine.disk.capacity_bytes = BOUNDLESS
-    store.mark_incomplete()
+    store.take_birth("4f")
+    store.promise(Epoch(9))
+    store.adopt_epoch(Epoch(7))
+    store.note_revision(12)
 
-    machine.kill()
-    assert machine.open().stopped is StopKind.INCOMPLETE
+    machine.lose_power(all_unsynced=True)
+    machine.disk.capacity_bytes = BOUNDLESS
+    again = machine.open()
+    assert (again.birth, again.promised_epoch, again.adopted_epoch, again.record_revision) == ("4f", 9, 7, 12)
+    assert again.replica == store.replica

@@ -61,14 +61,13 @@ def filled(machine: Machine, *, behind: int, claimed: int = 100) -> tuple[Counte
     """A store with such a message and `behind` bytes of others; where the message lies."""
     door, store = opened(machine)
     open_epoch(store)
-    store.stamp_boot()
     store.append([frame(b"hello")], 1)
     receipt = store.append([frame(headers(store.end + _BODY_AT, 64 * 1024, claimed))], 2)
     while store.end < receipt.end + behind:
         store.append([frame(bytes(60_000))], 3)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     return door, store, receipt.start, receipt.end
 
 

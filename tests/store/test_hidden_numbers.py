@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.state import identity
 from dittomq.commitlog.store import Store
 from dittomq.errors import ProducerExpired
 from dittomq.lineage import LineageEntry
@@ -54,7 +53,7 @@ def unknown_lost(machine: Machine) -> tuple[Store, bytes, tuple[int, int]]:
     """The same, where the rotten records are all that there is of a topic."""
     store = filled(machine)
     store.append([frame(b"one", b"two", b"three", topic=UNKNOWN)], 99)
-    store.persist_watermark(store.sync(), 0, ())
+    store.persist_watermark(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
     start, end = entries(log)[-3][0], len(log)
@@ -166,7 +165,6 @@ def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: M
     store, _, _ = lost(machine)
     lead(store)
     expected = store.next_offsets("orders")
-    store.stamp_boot()
     machine.lose_power(all_unsynced=True) if power else machine.kill()
 
     again = machine.open()
@@ -225,7 +223,7 @@ def test_a_cut_between_two_leaps_gives_nothing_of_the_first_back(machine: Machin
     lead(store)
     first = store.next_offsets("orders")
     start = store.append([frame(b"rots")], 99).start
-    store.persist_watermark(store.sync(), 0, ())
+    store.persist_watermark(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
     rot(machine, log, loses(0, len(log) - start), start, len(log))
@@ -287,9 +285,6 @@ def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next
 
     assert (again.damaged, again.unread.ranges) == ([(start, end)], ())
     assert given(again) == 20
-    held = identity.load(machine.storage())
-    assert held is not None
-    assert held.format == 1, "an older version finds such damage by itself"
 
 
 def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mended(machine: Machine) -> None:
@@ -329,9 +324,6 @@ def test_a_hole_that_a_master_told_of_is_unread_until_it_is_filled(machine: Mach
     again = machine.open()
 
     assert again.unread.ranges == ((at[4][0], at[5][1]),)
-    held = identity.load(machine.storage())
-    assert held is not None
-    assert held.format == identity.SECOND_FORMAT, "an older version would take what lies behind the hole for a torn tail"
 
 
 def test_with_its_register_damaged_a_store_finds_again_what_it_has_not_read(machine: Machine) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.home import Home, last_id, refuse_strangers, settle
+from dittomq.broker.home import Home, refuse_strangers, settle
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import UnreadableStore
@@ -14,7 +14,7 @@ HOME = Home("prod", "a")
 
 def settled(folder: Path) -> OsStorage:
     storage = OsStorage(folder)
-    settle(storage, HOME, 1)
+    settle(storage, HOME)
     return storage
 
 
@@ -25,7 +25,7 @@ def test_a_store_that_belongs_to_nobody_is_anybodys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stranger", [Home("prod", "b"), Home("test", "a")])
 def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_to_settle_there(tmp_path: Path, stranger: Home) -> None:
     storage = settled(tmp_path)
-    settle(storage, stranger, 1)
+    settle(storage, stranger)
 
     with pytest.raises(UnreadableStore, match=f"group a of cluster prod and this node is of broker group {stranger.broker} of cluster"):
         refuse_strangers(storage, stranger, "/data")
@@ -41,14 +41,11 @@ def test_a_damaged_note_is_refused_and_named(tmp_path: Path) -> None:
         refuse_strangers(storage, HOME, "/data")
 
 
-def test_the_id_that_the_node_was_last_configured_with_is_noted_also_where_an_earlier_version_noted_none(tmp_path: Path) -> None:
+def test_what_an_earlier_version_noted_of_the_nodes_id_is_passed_over(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
     storage.make_folder("dittomq")
-    side_file.save_json(storage, "group", b"HOME", {"cluster": "prod", "broker": "a"})
-    refuse_strangers(storage, HOME, "/data")
-    assert last_id(storage) is None
+    side_file.save_json(storage, "group", b"HOME", {"cluster": "prod", "broker": "a", "broker_id": 1})
 
-    for configured_id in (1, 2):
-        settle(storage, HOME, configured_id)
-        assert last_id(storage) == configured_id
-        refuse_strangers(storage, HOME, "/data")
+    refuse_strangers(storage, HOME, "/data")
+    with pytest.raises(UnreadableStore):
+        refuse_strangers(storage, Home("prod", "b"), "/data")

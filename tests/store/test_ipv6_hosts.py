@@ -32,7 +32,6 @@ def filled(machine: Machine) -> Store:
         store.append([frame(*sent, producer="p", first=sequence)], 99)
         sequence += len(sent)
     store.sync()
-    store.stamp_boot()
     assert store.end > SMALL.segment_bytes
     return store
 

@@ -243,7 +243,7 @@ def test_the_log_is_dropped_while_a_full_file_waits_to_be_made() -> None:
     log = whole_log(store)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     assert not on_disk(machine)
 
     assert store.drop_before(store.end) > 0
@@ -273,7 +273,6 @@ def live(machine: Machine, chance: random.Random) -> None:
     machine.faults.operations_to_live = chance.choice((None, chance.randrange(400)))
     try:
         store = Store.open(storage, machine.options, chance=chance, wall_ms=1_000)
-        store.stamp_boot()
         open_epoch(store)
         for _ in range(chance.randrange(12)):
             use(store, chance)

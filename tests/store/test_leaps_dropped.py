@@ -24,7 +24,7 @@ def led(machine: Machine) -> tuple[Store, tuple[int, int]]:
     for at in range(MANY):
         store.append([frame(b"z" * 900, queue=4)], 100 + at)
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     return store, lies
 
 
@@ -75,7 +75,7 @@ def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leap
         else:
             slave.write_chunk(at, store.read(at, min(start if at < start else stop, stop) - at))
     slave.dispatch(slave.sync())
-    slave.persist_watermark(slave.end, slave.end, ())
+    slave.persist_watermark(slave.end, slave.end)
     store.drop_before(end + SEGMENT)
     assert slave.unread.ranges
 
@@ -121,7 +121,7 @@ def test_who_has_got_the_damage_back_and_drops_it_leaves_out_none_of_its_numbers
     while (at := store.end) < master.end:
         store.write_chunk(at, master.read(at, store.segment_of(at)[1] - at))
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     assert store.drop_before(end + SEGMENT) >= end
     store.close(clean=True)
     again = machine.open()

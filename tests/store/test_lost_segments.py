@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.state import boot
+from dittomq.commitlog.state import replica
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import UnreadableStore
+from dittomq.group_record import ReplicaId
 from tests.simulation.life import SimCrashed
 from tests.store.test_damage import entries
 from tests.store.test_mending import SEGMENT, assert_whole, follow
@@ -97,19 +98,25 @@ def test_of_a_segment_that_is_cut_short_only_what_is_gone_is_damage(machine: Mac
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed"])
-def test_who_lost_the_newest_says_so_until_the_node_has_noted_it_however_its_process_ends(machine: Machine, *, clean: bool) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_replica_that_lost_a_segment_is_another_one_from_then_on(machine: Machine, number: int, *, clean: bool) -> None:
     stopped(machine, clean=clean)
-    lose(machine, 2)
+    before = replica_of(machine)
+    lose(machine, number)
     store = machine.open()
-    assert boot.is_incomplete(machine.beside())
+    assert store.replica.uuid == before.uuid
+    assert store.replica.incarnation != before.incarnation
 
     store.close(clean=True)
     machine.kill()
 
-    assert boot.is_incomplete(machine.beside()), "a full disk had no room for the note"
-    again = machine.open()
-    again.stamp_boot()
-    assert not boot.is_incomplete(machine.beside())
+    assert machine.open().replica == store.replica
+
+
+def replica_of(machine: Machine) -> ReplicaId:
+    state = replica.load(machine.beside())
+    assert state is not None
+    return state.id
 
 
 def test_what_was_not_durable_yet_only_ends_the_log(machine: Machine) -> None:
@@ -118,7 +125,7 @@ def test_what_was_not_durable_yet_only_ends_the_log(machine: Machine) -> None:
     at = entries(log)
     store.write_chunk(0, log[: at[5][0]])
     store.sync()
-    store.persist_watermark(store.flushed, 0, ())
+    store.persist_watermark(store.flushed, 0)
     store.write_chunk(at[5][0], log[at[5][0] : SEGMENT])
     store.write_chunk(SEGMENT, log[SEGMENT : 2 * SEGMENT])
     machine.kill()
@@ -136,6 +143,7 @@ def test_wherever_a_start_over_a_lost_segment_dies_the_next_one_knows_what_is_go
     while not done:
         machine = Machine(random.Random(operations), replace(SMALL, refills=True))
         log = stopped(machine, clean=True)
+        before = replica_of(machine)
         lose(machine, 1)
         storage = machine.storage()
         machine.faults.operations_to_live = operations
@@ -149,6 +157,7 @@ def test_wherever_a_start_over_a_lost_segment_dies_the_next_one_knows_what_is_go
         again = machine.open()
 
         assert again.damaged == [durable_in(log, 1)], f"dead after {operations} operations"
+        assert again.replica != before, f"dead after {operations} operations"
         operations += 1
     assert operations > 8
 

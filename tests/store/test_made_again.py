@@ -24,7 +24,7 @@ def deleted(machine: Machine, *, messages: int = 20) -> int:
     store = machine.open()
     open_epoch(store)
     store.append([frame(*(b"deleted %d" % at for at in range(messages)))], 1)
-    store.persist_watermark(store.sync(), store.end, ())
+    store.persist_watermark(store.sync(), store.end)
     store.dispatch(store.end)
     store.hide(store.next_offsets("orders"))
     assert store.queue_range("orders", 0) == (messages, messages)

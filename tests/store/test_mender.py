@@ -328,7 +328,7 @@ def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
 def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = store_of(machine)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     second = copy_of(store, other)
     damage(store, machine, 4)
 

@@ -266,10 +266,9 @@ def test_a_slave_goes_on_behind_holes_and_starts_over_them_whenever_it_stops(log
             store.sync()
         if chance.random() < 0.5:
             store.dispatch(store.end)
-            store.persist_watermark(store.flushed, store.end, ())
+            store.persist_watermark(store.flushed, store.end)
         flushed, reached = store.flushed, store.end
         power = chance.random() < 0.5
-        store.stamp_boot()
         machine.lose_power(all_unsynced=chance.random() < 0.5) if power else machine.kill()
         store = machine.open()
         assert flushed <= store.end <= max(reached, store.segment_of(reached)[1])

@@ -38,12 +38,11 @@ def of_five_files(clean: bool = True) -> tuple[Machine, list[bytes]]:
     machine = Machine(random.Random(3))
     store = machine.open()
     open_epoch(store)
-    store.stamp_boot()
     bodies = [b"%d" % number for number in range(COUNT)]
     for body in bodies:
         store.append([frame(body)], 1)
     kept(store)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     if clean:
         store.close(clean=True)
     else:
@@ -105,7 +104,7 @@ def with_a_gap() -> tuple[Machine, Store, bytes, int]:
     store.append([frame(b"first")], 1)
     kept(store)
     store.append([frame(b"x" * 60 * UNITS) for _ in range(8)], 1)
-    store.persist_watermark(store.sync(), 0, ())
+    store.persist_watermark(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
     start = entries(log)[1][0]
@@ -153,7 +152,7 @@ def test_one_that_is_missing_is_not_taken_for_one_that_was_left_out_when_those_w
     for _ in range(6 * UNITS):
         store.append([frame(b"y" * 500)], 9)
     kept(store)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     assert store.drop_before(store.end // 2) > 0
     assert store.queue_range("orders", 0)[0] > behind
     kept(store)
@@ -238,11 +237,10 @@ def test_a_cut_misses_no_files_that_somebody_else_dropped_with_the_log() -> None
     machine = Machine(random.Random(3))
     store = machine.open()
     open_epoch(store)
-    store.stamp_boot()
     for _ in range(COUNT):
         store.append([frame(b"y" * 500)], 9)
     kept(store)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     log, size = whole_log(store), store.segment_bytes
     store.close(clean=True)
     begin, beside = 3 * size, machine.beside()

@@ -35,14 +35,8 @@ def test_a_clean_stop_a_kill_and_a_power_loss_are_told_apart(machine: Machine) -
     killed = machine.open()
     assert killed.stopped is StopKind.KILLED
     machine.kill()
-    assert machine.open().stopped is StopKind.POWER_LOSS, "killed before the stamp was made again"
-    machine.kill()
-    stopped = machine.open()
-    stopped.stamp_boot()
-    stopped.close(clean=True)
-    clean = machine.open()
-    assert clean.stopped is StopKind.CLEAN
-    clean.stamp_boot()
+    machine.open().close(clean=True)
+    assert machine.open().stopped is StopKind.CLEAN
     machine.lose_power()
     assert machine.open().stopped is StopKind.POWER_LOSS
 
@@ -54,52 +48,12 @@ def test_a_clean_stop_is_believed_after_a_reboot_too(machine: Machine) -> None:
     assert machine.open().stopped is StopKind.CLEAN
 
 
-def test_a_clean_stop_of_a_store_that_was_not_stamped_leaves_it_as_it_was_found(machine: Machine) -> None:
-    filled(machine)
-    machine.lose_power()
-    machine.open().close(clean=True)
-    assert machine.open().stopped is StopKind.POWER_LOSS
-    machine.kill()
-    store = machine.open()
-    store.clear_boot_stamp()
-    store.close(clean=True)
-
-    assert machine.open().stopped is StopKind.FAILED_SYNC
-
-
-def test_a_whole_store_stays_whole_when_it_is_stopped_before_it_was_stamped(machine: Machine) -> None:
-    filled(machine).close(clean=True)
-    machine.open().close(clean=True)
-
-    assert machine.open().stopped is StopKind.CLEAN
-
-
-def test_a_part_of_a_copy_is_told_of_until_the_store_is_stamped_however_it_ends(machine: Machine) -> None:
-    filled(machine).mark_incomplete()
-    machine.lose_power()
-    machine.open().close(clean=True)
-    failed = machine.open()
-    failed.clear_boot_stamp()
-    machine.kill()
-    again = machine.open()
-    assert again.stopped is StopKind.INCOMPLETE
-
-    again.stamp_boot()
-    machine.kill()
-
-    assert machine.open().stopped is StopKind.KILLED
-
-
-def test_a_start_after_a_failed_sync_is_told_until_the_store_is_stamped_again(machine: Machine) -> None:
+def test_a_failed_sync_is_told_to_one_start(machine: Machine) -> None:
     filled(machine).clear_boot_stamp()
     machine.kill()
     assert machine.open().stopped is StopKind.FAILED_SYNC
-    machine.lose_power()
-
-    again = machine.open()
-    assert again.stopped is StopKind.FAILED_SYNC
-    again.stamp_boot()
     machine.kill()
+
     assert machine.open().stopped is StopKind.KILLED
 
 
@@ -117,14 +71,13 @@ def test_what_a_killed_process_wrote_counts_and_is_synced_first(machine: Machine
 
 def test_what_was_known_at_the_stop_is_known_at_the_start(machine: Machine) -> None:
     store = filled(machine)
-    store.persist_watermark(store.flushed, 5_000, ("a/1", "a/2"))
-    uuid, lineage = store.replica_uuid, store.lineage
+    store.persist_watermark(store.flushed, 5_000)
+    replica, lineage = store.replica, store.lineage
     machine.lose_power()
 
     again = machine.open()
 
-    assert (again.confirmed_at_start, again.in_sync_at_start) == (5_000, ("a/1", "a/2"))
-    assert (again.replica_uuid, again.lineage) == (uuid, lineage)
+    assert (again.confirmed_at_start, again.replica, again.lineage) == (5_000, replica, lineage)
     assert again.applied <= max(5_000, again.end)
 
 
@@ -348,7 +301,6 @@ def test_what_recovery_counts_as_durable_after_a_failed_fsync_survives_the_next_
     machine = Machine(random.Random(seed))
     store = machine.open()
     open_epoch(store)
-    store.stamp_boot()
     store.append([frame(b"flushed")], 1_000)
     store.sync()
     store.append([frame(b"written" * 200)], 1_000)

@@ -175,7 +175,7 @@ def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
     store_of(machine).close(clean=True)
     disk = ShiftingDisk(machine.storage())
     store = Store.open(disk, machine.options, chance=machine.chance, wall_ms=1_000)
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     disk.reads_before, disk.meanwhile = reads_before, lambda: shrink(store)
     return store
 
@@ -212,7 +212,7 @@ def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
 
 def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone_is_refused() -> None:
     store = store_of(Machine(random.Random(1)))
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     store.drop_before(SMALL.segment_bytes)
     begin = store.min_offset
 

@@ -28,7 +28,6 @@ def removed(machine: Machine | None = None) -> tuple[Machine, Store, bytes, Cras
     store_of(machine).close(clean=True)
     door = CrashingStorage(machine.storage())
     store = Store.open(door, machine.options, chance=machine.chance, wall_ms=9_000)
-    store.stamp_boot()
     log = whole_log(store)
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(AT, AT + 1)

@@ -24,7 +24,6 @@ from pathlib import Path
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
 store = Store.open(OsStorage(Path(sys.argv[1])), StoreOptions(segment_bytes=65536), chance=random.Random(1), wall_ms=0)
-store.stamp_boot()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -64,7 +63,6 @@ def test_a_short_write_fails_the_store_and_the_torn_record_is_cut_into_a_side_fi
     store = reopen(tmp_path)
     open_epoch(store)
     end = store.append([frame(b"whole")], 1).end
-    store.stamp_boot()
 
     with file_size_limit(end + 500), pytest.raises(StoreFailed, match=r"write of .*commitlog/0{20} failed"):
         store.append([frame(b"torn" * 500)], 1)
@@ -84,7 +82,6 @@ def test_files_have_their_full_size_from_the_start_and_rocketmqs_tools_find_thei
     store.append([frame(b"m", topic="orders")], 1)
     store.dispatch(store.end)
     assert (tmp_path / "abort").exists()
-    store.stamp_boot()
     store.close(clean=True)
 
     assert (tmp_path / "commitlog" / f"{0:020d}").stat().st_size == OPTIONS.segment_bytes
@@ -97,7 +94,6 @@ def test_files_have_their_full_size_from_the_start_and_rocketmqs_tools_find_thei
 
 def test_another_segment_size_is_refused_by_name_and_nothing_is_changed(tmp_path: Path) -> None:
     store = reopen(tmp_path)
-    store.stamp_boot()
     open_epoch(store)
     store.append([frame(b"m")], 1)
     store.close(clean=True)

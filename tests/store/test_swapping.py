@@ -27,28 +27,32 @@ def machine() -> Machine:
     store = machine.open()
     store.adopt_lineage(LINEAGE)
     storage = store._storage  # noqa: SLF001 - the door that this store was opened by
-    swap.make(storage)
+    swap.make(storage, machine.chance)
     copy = Store.open(swap.copy_of(storage), SMALL, chance=machine.chance, wall_ms=1_000)
     copy.begin_at(Beginning(PhysicalOffset(SMALL.segment_bytes)))
     copy.adopt_lineage(LINEAGE)
     for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
         copy.write_chunk(at, log[at : at + SMALL.segment_bytes])
     copy.dispatch(copy.end)
-    copy.stamp_boot()
     copy.close(clean=True)
     store.close(clean=True)
     return machine
 
 
-def test_a_swap_keeps_the_replica_and_raises_the_generation_above_both(machine: Machine) -> None:
+def test_a_swap_brings_another_replica_of_the_same_group_and_raises_the_generation_above_both(machine: Machine) -> None:
     before = machine.open()
+    before.take_birth("4f")
+    before.promise(Epoch(8))
+    before.adopt_epoch(Epoch(3))
+    before.note_revision(12)
     before.close(clean=True)
     storage = machine.storage()
     swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
 
     after = machine.open()
 
-    assert after.replica_uuid == before.replica_uuid
+    assert after.replica_uuid != before.replica_uuid
+    assert (after.birth, after.promised_epoch, after.adopted_epoch, after.record_revision) == ("4f", 8, 0, 12)
     assert after.generation > before.generation + 1
     assert after.min_offset == SMALL.segment_bytes
     assert after.lineage == LINEAGE

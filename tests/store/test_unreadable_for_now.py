@@ -58,7 +58,7 @@ def refusing(says: int) -> tuple[Machine, Store, BadPages]:
     [_] = store.append([frame(b"sent", producer="p", first=0)], 9_000).placed
     store.append([frame(*[bytes(3_000)] * 15)], 9_000)
     store.dispatch(store.end)
-    store.persist_watermark(store.sync(), store.end, ())
+    store.persist_watermark(store.sync(), store.end)
     door.says = says
     for path in machine.files():
         if path.startswith(("commitlog/", "consumequeue/")):

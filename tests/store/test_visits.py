@@ -45,8 +45,7 @@ def straddling(machine: Machine) -> tuple[int, int]:
     store = machine.open()
     open_epoch(store)
     start, end = store.append([frame(b"before")], 5).end, 2 * 4_096 + 10
-    store.persist_watermark(store.sync(), start, ())
-    store.stamp_boot()
+    store.persist_watermark(store.sync(), start)
     without = start + FIXED_BYTES + len("orders") + len("body") + len("trace\x01\x02") + CRC_BYTES
     traced = draft()._replace(properties=b"trace\x01" + b"T" * (end - without) + b"\x02")
     assert store.append([Frame([traced])], 6).end == end
@@ -88,7 +87,6 @@ def test_records_that_carry_the_record_crc_are_told_from_ours_by_the_end_of_our_
     store = machine.open()
     open_epoch(store)
     group = store.append([frame(b"copied with its seal", producer="p", first=60)], 99)
-    store.stamp_boot()
     machine.kill()
     record = group.pieces[0][1]
     machine = Machine(random.Random(5))
@@ -343,7 +341,6 @@ def test_what_we_write_behind_a_visit_is_never_taken_for_anothers(machine: Machi
     end, _ = left(machine, clean=True)
     theirs = append(machine, end)
     store = machine.open()
-    store.stamp_boot()
     open_epoch(store)
     store.append([frame(b"ours", producer="q", first=0)], 99)
     store.sync()
