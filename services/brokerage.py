@@ -77,7 +77,7 @@ async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerSer
         acks_unsynced=config.replication.acks_unsynced,
     )
     async with open_store(doors, options, lane) as store:
-        await lane.call(lambda: settle(doors.storage, home, config.node.broker_id))
+        await lane.call(lambda: settle(doors.storage, home))
         yield store
 
 
