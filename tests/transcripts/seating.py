@@ -1,8 +1,8 @@
-"""`seats` on the stage: streams that come and go at a master's door, by the numbers of their seats. Opened with most, or without a bound.
+"""`seats` on the stage: streams that come and go at a master's door, by the numbers of their seats.
 
 The master is a/0 with the disk u0.
 
-> Hello node=a/1 replica_uuid=u1 counted=a/2        these count in sync, connected or not
+> Hello node=a/1 replica_uuid=u1
 > Ack seat=1                                        the stream of that seat says something that would count
 > Ended seat=1
 """
@@ -19,13 +19,13 @@ class Door:
     ticks = False
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
-        self._seats = Seats("a/0", "u0", given.get("most"))
+        self._seats = Seats("a/0", "u0")
         self._known: dict[int, Seat] = {}
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
         """Who sits, who must leave, and what counts."""
         match event:
-            case "Hello" if why := self._seats.why_not(given["node"], given["replica_uuid"], given.get("counted", "").split()):
+            case "Hello" if why := self._seats.why_not(given["node"], given["replica_uuid"]):
                 return [f"Refused why={shown(why)}"]
             case "Hello":
                 seat, losers = self._seats.take(given["node"], given["replica_uuid"])
