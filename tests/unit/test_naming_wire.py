@@ -9,12 +9,12 @@ from dittomq.errors import InvalidField
 from dittomq.naming.desk import NameserverAnswer
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
-from dittomq.routes import NO_OPENING, BeatAnswer, Claim, Membership, Opening, Registration
+from dittomq.routes import BeatAnswer, GroupMaster, Membership, Registration
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 
 
-@pytest.mark.parametrize("sent", [master(), replace(master(), configured_id=1, opener_id=1, granted_epoch=Epoch(7))])
+@pytest.mark.parametrize("sent", [master(), replace(master(), configured_id=1)])
 def test_a_registration_survives_the_way(sent: Registration) -> None:
     assert wire.registration(wire.registration_request(sent)) == sent
 
@@ -38,23 +38,17 @@ def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_t
         wire.registration(request)
 
 
-@pytest.mark.parametrize("rival", [None, Claim(Opening(Epoch(7), 1), None), Claim(Opening(Epoch(7), 0), Epoch(7))])
-@pytest.mark.parametrize("epoch", [None, Epoch(0), Epoch(7)])
-def test_an_answer_to_a_heartbeat_survives_the_way(epoch: Epoch | None, rival: Claim | None) -> None:
-    sent = BeatAnswer(True, "a-0:10911", "a-0:10912", epoch, rival)
+@pytest.mark.parametrize("leader", [None, GroupMaster("a-0:10911", "a-0:10912", Epoch(7))])
+def test_answers_of_a_nameserver_survive_the_way(leader: GroupMaster | None) -> None:
+    membership, answer = Membership("s", leader, 30_000), BeatAnswer(True, leader)
 
-    assert wire.beat_answer(wire.beat_response(sent)) == sent
+    assert wire.membership(wire.membership_response(membership)) == membership
+    assert wire.beat_answer(wire.beat_response(answer)) == answer
 
 
-def test_of_masters_that_nameservers_name_the_newest_counts_also_where_one_of_these_tells_no_epoch_of_its_own() -> None:
-    def heard(name: str, member: Membership) -> NameserverAnswer:
-        told = wire.membership(wire.membership_response(member))
-        return NameserverAnswer(name, told.master, told.master_replication, told.master_epoch, told.newest, told.uptime_ms, 30_000)
+def test_of_masters_that_nameservers_name_the_one_of_the_highest_epoch_counts() -> None:
+    older, newer = (GroupMaster(f"{host}:10911", f"{host}:10912", Epoch(epoch)) for host, epoch in (("a-0", 7), ("a-9", 8)))
+    answers = tuple(NameserverAnswer(name, known, 30_000) for name, known in (("n0", older), ("n1", None), ("n2", newer)))
 
-    older = Membership("s", "a-0:10911", "a-0:10912", Epoch(7), 30_000, Opening(Epoch(8), 1), 1)
-    newer = Membership("s", "a-9:10911", "a-9:10912", None, 30_000, Opening(Epoch(8), 1), 1)
-    nothing = (False, "", False, False, False, NO_OPENING, False, (), True)
-    named = NameserverNews((heard("n0", older), heard("n1", newer)), *nothing).master
-
-    assert named is not None
-    assert named.master == "a-9:10911"
+    assert NameserverNews(answers, "", taken=False).master == newer
+    assert NameserverNews(answers[1:2], "", taken=False).master is None
