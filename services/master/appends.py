@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dittomq.broker.writer import WrittenFrame
 from dittomq.commitlog.store import Frame
-from dittomq.errors import NeedsOperator, NotReady, TooFewCopies
+from dittomq.errors import NotReady, Refused
 from dittomq.lineage import entry_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
@@ -19,11 +19,17 @@ from services.master.term import Term
 class Appends:
     """Takes frames while the master leads."""
 
-    def __init__(self, config: MasterConfig, term: Callable[[], Term], to_write_in: Callable[[], Term]) -> None:
-        """`term` is the one in which the master answers, `to_write_in` the one in which it writes; each refuses while there is none."""
+    def __init__(
+        self, config: MasterConfig, term: Callable[[], Term], to_write_in: Callable[[], Term], refusal: Callable[[], Refused | None]
+    ) -> None:
+        """`term` is the one in which the master answers, `to_write_in` the one in which it writes; each refuses while there is none.
+
+        `refusal` tells why the term takes no writes; None while it does.
+        """
         self._config = config
         self._term = term
         self._to_write_in = to_write_in
+        self._refusal = refusal
 
     def check_leads(self) -> None:
         """Refuse callers while this master does not lead: the epoch that it names to them is not the one in which it will write."""
@@ -38,7 +44,7 @@ class Appends:
         await term.writer.caught_up()
 
     async def begin(self, order: PublishOrder) -> "Ticket":
-        """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
+        """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master gives its place away."""
         term = self._writable()
         frame = Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
         written = await term.writer.submit(frame, order.size, self._writable)  # copies may go, and terms end, while it waits
@@ -64,23 +70,17 @@ class Appends:
         return self._stored(term, placed, _Reached(start, end, status, asked))
 
     def check_absence(self) -> None:
-        """Raise NotReady unless what this log lacks is lost for good: as many copies as asked for have joined this epoch, durably.
+        """Raise NotReady unless what this log lacks is lost for good: each election quorum has a member that has adopted this epoch.
 
-        A slave that has not may hold it still and, should this disk be lost, be the one whose log counts. Nobody is kept waiting
-        for it: whoever wants the message in the log can send it again.
+        Before, another log may win the next election, and hold it. No caller waits for that: it can send the message again.
         """
-        term = self._term()
-        joined = 1 + len(term.joined)
-        asked = self._config.replication.asked_copies
-        if joined < asked:
-            raise NotReady(self._config.name, f"{joined} of {asked} copies have joined its epoch; what it lacks may be on another")
+        if not self._term().has_been_adopted:
+            raise NotReady(self._config.name, "too few members have adopted its epoch; what its log lacks may be on another one")
 
     def _writable(self) -> Term:
         term = self._to_write_in()
-        if term.refuses_writes:
-            raise NeedsOperator(self._config.name, term.refuses_writes)
-        if (too_few := too_few_copies(self._config, term)) is not None:
-            raise too_few
+        if (refusal := self._refusal()) is not None:
+            raise refusal
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
@@ -101,13 +101,6 @@ class Appends:
             placed=placed,
             duplicate=all(run.duplicate for run in placed),
         )
-
-
-def too_few_copies(config: MasterConfig, term: Term) -> TooFewCopies | None:
-    """Why the term takes no writes for want of copies; None while it has enough."""
-    if term.confirm.has_room_for_writes():
-        return None
-    return TooFewCopies(config.name, term.confirm.copies_in_sync, config.replication.min_in_sync_replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from dittomq.broker.config import BrokerConfig, FlushMode, Mode, NodeTable, ReleaseLevel, ReplicationTable
-from dittomq.replication.confirm import ConfirmRules
-from dittomq.replication.group_of_start import LeadershipRules
+from dittomq.replication.progress import ConfirmRules
 from dittomq.routes import Role
 
-__all__ = ["FlushMode", "MasterConfig", "Mode", "NodeTable", "ReleaseLevel", "ReplicationTable", "confirm_rules", "leadership_rules"]
+__all__ = ["FlushMode", "MasterConfig", "Mode", "NodeTable", "ReleaseLevel", "ReplicationTable", "confirm_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,26 +19,21 @@ class MasterConfig(BrokerConfig):
         return Role(self.replication.mode)
 
 
-def confirm_rules(table: ReplicationTable) -> ConfirmRules:
-    """What Confirm needs of the settings."""
+def confirm_rules(config: BrokerConfig) -> ConfirmRules:
+    """What the confirmed offset and the members need of the settings."""
+    table, failover = config.replication, config.failover
+    waits = table.mode is Mode.SYNC_MASTER
     return ConfirmRules(
-        sync_master=table.mode is Mode.SYNC_MASTER,
+        copies=table.asked_copies if waits else 1,
+        level_copies=table.asked_copies,
+        min_in_sync_replicas=table.min_in_sync_replicas if waits else 1,
+        replicas_expected=table.replicas_expected,
         sync_flush=table.flush_mode is FlushMode.SYNC_FLUSH,
         release_flushed=table.release_level is ReleaseLevel.FLUSHED,
-        in_sync_replicas=table.asked_copies,
-        min_in_sync_replicas=table.min_in_sync_replicas,
         max_gap_bytes=table.ha_max_gap_bytes,
         max_lag_s=table.ha_max_lag_ms / 1000,
         write_deadline_s=table.ack_timeout_ms / 1000,
-    )
-
-
-def leadership_rules(table: ReplicationTable) -> LeadershipRules:
-    """What Leadership needs of the settings."""
-    return LeadershipRules(
-        replicas_expected=table.replicas_expected,
-        in_sync_replicas=table.group_rules.copies_of_confirmed,
-        sync_flush=table.flush_mode is FlushMode.SYNC_FLUSH,
-        recover_wait_s=table.recover_wait_ms / 1000,
-        witnesses=table.group_rules.witnesses_of_all,
+        leave_s=table.leave_ms / 1000,
+        isolation_s=failover.isolation_ms / 1000,
+        store_required=failover.allow_data_loss,
     )

@@ -1,16 +1,17 @@
 """Slaves that a master knows, and from where on each wants the log; kept over restarts in `dittomq/holds`.
 
-A slave that is away is waited for, up to a bound of bytes. While as many slaves as the group has are connected, no other one is of the
-group any more: who was taken out of it, or replaced under another name, holds nothing.
+A slave that is away is waited for, up to a bound of bytes. Nothing is removed that a member has not acknowledged: beyond the bound it is
+removed from the group record first. While as many slaves as the group has are connected, no other one is of the group: who was taken out
+of it, or replaced under another name, holds nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import structlog
 
 from dittomq.broker import holds_file
-from dittomq.broker.role import Grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.commitlog.store import Store
@@ -22,21 +23,57 @@ from services.master.slaves import MOST_REMEMBERED, SlaveRecord
 log = structlog.get_logger()
 
 
+def _no_members() -> tuple[str, ...]:
+    return ()
+
+
+def _none_leaves(_: str) -> None:
+    raise AssertionError
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Nodes of the group record other than the master, and how one of them is removed from it."""
+
+    nodes: Callable[[], Collection[str]] = _no_members
+    must_leave: Callable[[str], None] = _none_leaves
+
+
 class HoldsOfSlaves:
     """The log is kept for a slave from the segment on in which its flushed end lies."""
 
-    def __init__(self, storage: Storage, store: Store, lane: Lane, slaves: int, records: Callable[[], Mapping[str, SlaveRecord]]) -> None:
-        """Of a group of so many slaves; 0: nobody has said how many there are."""
+    def __init__(
+        self,
+        storage: Storage,
+        store: Store,
+        lane: Lane,
+        slaves: int,
+        records: Callable[[], Mapping[str, SlaveRecord]],
+        *,
+        members: Members | None = None,
+    ) -> None:
+        """Of a group of so many slaves; 0: no configuration says how many there are."""
         self._slaves = slaves
         self._storage = storage
         self._store = store
         self._lane = lane
         self._records = records
+        self._members = members or Members()
         self._kept: dict[str, int] = {}
 
     def holds(self, max_bytes: int) -> list[Hold]:
-        """One for each slave of the group that was ever heard: what it says now, or what was last written down."""
-        return [Hold(node, offset, max_bytes) for node, offset in self._wanted().items()]
+        """One for each slave of the group that was ever heard: what it says now, or what was last written down.
+
+        A member that is further behind than `max_bytes` is to be removed, and its hold lasts until it is.
+        """
+        wanted, members = self._wanted(), self._members.nodes()
+        held = [Hold(node, offset, None if node in members else max_bytes) for node, offset in wanted.items()]
+        for node in members:
+            if node not in wanted:  # this master has not heard it yet
+                held.append(Hold(node, self._store.min_offset))
+            elif self._store.end - wanted[node] > max_bytes:
+                self._members.must_leave(node)
+        return held
 
     @property
     def slaves(self) -> frozenset[str]:
@@ -54,14 +91,10 @@ class HoldsOfSlaves:
             await self.keep()
             await asyncio.sleep(period_s)
 
-    async def load(self, own: str, grant: Grant | None) -> None:
-        """Take up what was written down, perhaps by this node as the slave that it was.
-
-        The one whose place it took by `grant`, and that was nobody's slave, holds no more of its log than this one did then.
-        """
+    async def load(self, own: str) -> None:
+        """Take up what was written down, perhaps by this node as the slave that it was."""
         found = await self._lane.call(lambda: holds_file.load(self._storage))
-        before = {grant.other: int(self._store.segment_of(grant.end)[0])} if grant is not None and grant.other else {}
-        others = {node: offset for node, offset in (before | found).items() if node != own}
+        others = {node: offset for node, offset in found.items() if node != own}
         self._kept = dict(sorted(others.items(), key=lambda each: -each[1])[:MOST_REMEMBERED])
 
     async def keep(self) -> None:

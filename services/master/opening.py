@@ -1,52 +1,141 @@
 """How a master opens its epoch: what is on its disk before it takes the first message, and what it adds to its topics then."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
 import structlog
 
-from dittomq.broker.role import succession_of
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
-from dittomq.lineage import LineageEntry, cut_lineage
+from dittomq.errors import DiskFull
+from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, with_held
-from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Confirm
-from dittomq.replication.leadership_decisions import Lead
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.confirmed_offset import ConfirmedOffset
 from services.master.config import FlushMode, confirm_rules
-from services.master.counting import count_messages
-from services.master.degraded import load_degraded
 from services.master.parts import NodeParts
 from services.master.term import Opened, Term
+
+_ROOM_S: Final = 1.0
+
+R = TypeVar("R")
 
 log = structlog.get_logger()
 
 
-async def open_epoch(parts: NodeParts, decision: Lead) -> Term:
-    """Open the epoch, durably, and stamp this boot: from here on the log is whole. On a full disk it waits for room."""
-    store, lane, config, room = parts.store, parts.store_lane, parts.loaded.value, parts.recovery.when_there_is_room
-    await _leap(parts)
-    entry = LineageEntry(decision.epoch, config.node.broker_id, parts.chance.getrandbits(64), store.end)
-    lineage = (*cut_lineage(store.lineage, store.end), entry)
-    await room(lambda: lane.call(lambda: store.adopt_lineage(lineage)))
-    await lane.call(store.stamp_boot)
-    degraded = await lane.call(lambda: load_degraded(parts.storage, store.end, lambda start, end: count_messages(store, start, end)))
-    held = await lane.call(store.minimums)
-    await room(lambda: parts.metadata.lead(decision.epoch, held))
-    minimums = parts.metadata.table(TOPICS).minimums
-    await room(lambda: lane.call(lambda: store.hide(minimums)))
-    if decision.accepted_loss:
-        log.warning("loss_accepted", node=config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
-    log.info("epoch_opened", node=config.name, epoch=decision.epoch, start=store.end)
-    by_word, came = bool(decision.accepted_loss), succession_of(parts.grant)
-    return _make_term(parts, Opened(decision.epoch, store.end, lineage, degraded, by_word, config.name, came))
+def epoch_to_open(parts: NodeParts) -> Epoch:
+    """The one that the election was won in; without a record the next one that this store does not know."""
+    store = parts.store
+    if parts.elected is not None:
+        return parts.elected.record.epoch
+    return Epoch(1 + max(newest_epoch(store.lineage), store.adopted_epoch, store.promised_epoch))
 
 
-async def know_what_the_log_holds(parts: NodeParts, term: Term) -> None:
-    """Add to the topics what the log holds messages of: who was promoted may not have heard of them, and nobody else tells any more."""
+def why_not_to_lead(parts: NodeParts) -> str:
+    """Why the election that this master won says nothing of this store; "" where it may open its epoch."""
+    store, elected = parts.store, parts.elected
+    if elected is None:
+        return ""
+    if elected.record.master != store.replica:
+        return f"the group record names {elected.record.master}, and its store is {store.replica} now"
+    if store.end != elected.log_end:
+        return f"its log ends at {store.end:,}, and was elected with an end of {elected.log_end:,}"
+    if store.promised_epoch != elected.record.epoch:
+        return f"it was elected in epoch {elected.record.epoch}, and has promised epoch {store.promised_epoch}"
+    return ""
+
+
+class Opening:
+    """One opening. `waiting_for` says in words what it waits for, "" for nothing."""
+
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        self.promising = asyncio.Lock()  # no promise is given while the epoch is written down, nor the other way round
+        self.waiting_for = "its epoch to be opened"
+
+    async def run(self) -> Term | None:
+        """Open the epoch, durably. On a full disk it waits for room. None: it has promised a higher epoch, or is not what was elected."""
+        parts = self._parts
+        store, lane, config = parts.store, parts.lanes.store, parts.loaded.value
+        await self._leap()
+        epoch = epoch_to_open(parts)
+        entry = LineageEntry(epoch, config.node.broker_id, parts.chance.getrandbits(64), store.end)
+        lineage = (*cut_lineage(store.lineage, store.end), entry)
+
+        async def open_it() -> str:
+            async with self.promising:
+                if why := why_not_to_lead(parts):
+                    return why
+                await lane.call(lambda: store.adopt_lineage(lineage))
+                await lane.call(lambda: store.adopt_epoch(epoch))
+            return ""
+
+        if why := await self.when_there_is_room(open_it):
+            log.warning("epoch_not_opened", node=config.name, epoch=epoch, reason=why)
+            return None
+        held = await lane.call(store.minimums)
+        await self.when_there_is_room(lambda: parts.metadata.lead(epoch, held))
+        minimums = parts.metadata.table(TOPICS).minimums
+        await self.when_there_is_room(lambda: lane.call(lambda: store.hide(minimums)))
+        elected = parts.elected
+        birth, data_loss = ("", "") if elected is None else (elected.record.birth, elected.data_loss)
+        if data_loss:
+            silent = () if elected is None else elected.silent
+            log.warning("data_loss_possible", node=config.name, epoch=epoch, data_loss=data_loss, silent=silent)
+        log.info("epoch_opened", node=config.name, epoch=epoch, start=store.end)
+        self.waiting_for = ""
+        return self._make_term(Opened(epoch, store.end, lineage, config.name, birth, data_loss))
+
+    async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
+        """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""
+        while True:
+            try:
+                return await write()
+            except DiskFull as full:
+                self.waiting_for = f"room on its disk: {full}"
+                await asyncio.sleep(_ROOM_S)
+
+    async def _leap(self) -> None:
+        """Leave out the numbers that messages in damaged bytes may have."""
+        parts = self._parts
+        store, rows, node = parts.store, parts.metadata.table(TOPICS).rows, parts.loaded.value.node
+        queues = [(topic.name, queue) for topic in rows.values() for queue in range(max(topic.read_queues, topic.write_queues))]
+        unread = store.unread
+        leap = self.when_there_is_room(lambda: parts.lanes.store.call(lambda: store.leap(queues, node.broker_id)))
+        if offsets := await leap:
+            name = parts.loaded.value.name
+            log.warning("numbers_left_out", node=name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
+
+    def _make_term(self, opened: Opened) -> Term:
+        parts = self._parts
+        config, store, elected = parts.loaded.value, parts.store, parts.elected
+        known = store.confirmed_at_start if elected is None else max(store.confirmed_at_start, elected.confirmed)
+        confirm = ConfirmedOffset(
+            confirm_rules(config),
+            own=store.replica,
+            node=config.name,
+            record=None if elected is None else elected.record,
+            end=opened.start,
+            confirmed=PhysicalOffset(min(known, opened.start)),
+            now=parts.clock.monotonic(),
+        )
+        lanes, syncs = WriterLanes(parts.lanes.store, parts.lanes.sync), config.replication.flush_mode is FlushMode.SYNC_FLUSH
+        writer = Writer(store, lanes, parts.clock, WriterLimits(), sync_each_group=syncs)
+        term = Term(opened, confirm, writer, parts.dispatcher, parts.clock)
+        term.damage = lambda: store.known_damage.ranges
+        term.know_damage()
+        return term
+
+
+async def know_what_the_log_holds(parts: NodeParts, opening: Opening, term: Term) -> None:
+    """Add to the topics what the log holds messages of: who was elected may not know them, and no other node tells."""
     pulse = parts.dispatcher.pulse()
     while parts.dispatcher.applied < term.opened.start:
         await pulse.wait()
         pulse = parts.dispatcher.pulse()
-    queues, minimums = parts.store.queues_with_messages(), await parts.store_lane.call(parts.store.minimums)
+    queues, minimums = parts.store.queues_with_messages(), await parts.lanes.store.call(parts.store.minimums)
 
     def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
         rows = with_held(table.rows, queues)
@@ -54,28 +143,4 @@ async def know_what_the_log_holds(parts: NodeParts, term: Term) -> None:
             return table
         return table.changed(rows.values(), term.opened.epoch, parts.clock.wall_ms()).hiding(minimums)
 
-    await parts.recovery.when_there_is_room(lambda: parts.metadata.change(TOPICS, known))
-
-
-async def _leap(parts: NodeParts) -> None:
-    """Leave out the numbers that messages in damaged bytes may have, if this master is to lead without these."""
-    store, rows, node = parts.store, parts.metadata.table(TOPICS).rows, parts.loaded.value.node
-    queues = [(topic.name, queue) for topic in rows.values() for queue in range(max(topic.read_queues, topic.write_queues))]
-    unread = store.unread
-    leap = parts.recovery.when_there_is_room(lambda: parts.store_lane.call(lambda: store.leap(queues, node.broker_id)))
-    if offsets := await leap:
-        name = parts.loaded.value.name
-        log.warning("numbers_left_out", node=name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
-
-
-def _make_term(parts: NodeParts, opened: Opened) -> Term:
-    table, store = parts.loaded.value.replication, parts.store
-    confirmed = PhysicalOffset(min(max(store.confirmed_at_start, parts.recovery.confirmed), opened.start))
-    rules, now = confirm_rules(table), parts.clock.monotonic()
-    confirm = Confirm(rules, end=opened.start, confirmed=confirmed, members=store.in_sync_at_start, now=now)
-    lanes, syncs = WriterLanes(parts.store_lane, parts.sync_lane), table.flush_mode is FlushMode.SYNC_FLUSH
-    writer = Writer(store, lanes, parts.clock, WriterLimits(), sync_each_group=syncs)
-    term = Term(opened, confirm, writer, parts.dispatcher, parts.clock)
-    term.damage = lambda: store.known_damage.ranges
-    term.know_damage()
-    return term
+    await opening.when_there_is_room(lambda: parts.metadata.change(TOPICS, known))

@@ -23,7 +23,7 @@ class Outcomes:
         self._leading_term = leading_term
 
     async def look(self, order: OutcomeOrder) -> tuple[Outcome, StoredFrame | None]:
-        """Stored with its receipt, not stored, or no longer known; NotReady while another copy may have it and come to lead."""
+        """Stored with its receipt, not stored, or no longer known; NotReady while another log that may win an election may have it."""
         self._leading_term()
         try:
             found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence, order.sent_since))

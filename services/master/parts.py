@@ -1,36 +1,34 @@
-"""What a master is made of before it leads."""
+"""What a master is made of."""
 
 import random
 from dataclasses import dataclass
 
 from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pinning import Pins
-from dittomq.broker.role import Grant
-from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.replication.election import Elected
 from dittomq.settings import Loaded
+from services.brokerage import Lanes, Place
 from services.master.config import MasterConfig
-from services.master.recovery import Recovery
 from services.master.replication import Replication
 
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """`store_lane` is the only lane that writes the log, `sync_lane` syncs it meanwhile."""
+    """`elected` is the election that this master won; it and `watch` are None where there is no group record."""
 
     loaded: Loaded[MasterConfig]
-    storage: Storage
     store: Store
-    store_lane: Lane
-    sync_lane: Lane
+    lanes: Lanes
     metadata: Metadata
     dispatcher: Dispatcher
-    recovery: Recovery
     replication: Replication
     pins: Pins
+    place: Place
+    elected: Elected | None
+    watch: GroupWatch | None
     clock: Clock
     chance: random.Random
-    grant: Grant | None

@@ -15,9 +15,8 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, StreamDropped, first_of
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import master_events
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import (
     Chunk,
     Heartbeat,
@@ -29,10 +28,8 @@ from dittomq.replication.events import (
 )
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import SlavePace, chunk_bytes
-from dittomq.replication.parted import Parted
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 from services.master.inbox import Inbox, SlaveSaid
-from services.master.promises import Promises
 from services.master.slaves import SlaveRecord
 from services.master.telling import MasterSays, Telling
 from services.master.term import Term
@@ -48,12 +45,11 @@ class StreamParts:
     """What a stream works with.
 
     `topics` tells the version of the topics, `holds` for whom the log is kept, None while that is not known, `speaks` whether it is still
-    its replica's newest stream; `pace` is this stream's own.
+    its replica's newest stream; `pace` is this stream's own. `remove` has a member removed from the group record, `promised_above` hears
+    that a slave has promised a higher epoch, `disk_answers` tells whether this master's disk does.
     """
 
     term: Term
-    promises: Promises
-    parted: Parted
     store: Store
     lane: Lane
     clock: Clock
@@ -61,6 +57,9 @@ class StreamParts:
     topics: Callable[[], DataVersion]
     holds: Callable[[], SlaveHolds | None]
     speaks: Callable[[], bool]
+    remove: Callable[[str], None]
+    promised_above: Callable[[Epoch, str], Awaitable[None]]
+    disk_answers: Callable[[], bool]
     pace: SlavePace
 
 
@@ -85,12 +84,12 @@ class SlaveStream:
         self._inbox = Inbox()
         self._hello: Hello | None = None  # the last one that was taken
         self._ended = False
+        self.said_goodbye = False  # the slave ended its side in order: it stops
         self._moved = True
         self._written = PhysicalOffset(0)
         self._late: asyncio.TimerHandle | None = None
         self._ticked = False
         self._held: _Held | None = None
-        self._degraded: Degraded = ()
         self._to_compare: asyncio.Queue[master_events.CompareDigests] = asyncio.Queue(1)  # of each the session has one under way at a time
         self._to_digest: asyncio.Queue[master_events.PrepareHeartbeat] = asyncio.Queue(1)
         self._found: deque[Found] = deque()
@@ -98,7 +97,10 @@ class SlaveStream:
         self._bell = asyncio.Event()
 
     async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid]) -> None:
-        """Serve until the slave leaves; raises StreamDropped or NeedsOperator when the session ends it, CorruptRecord or StoreFailed."""
+        """Serve until the slave leaves.
+
+        Raises StreamDropped or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StoreFailed.
+        """
         await self._inbox.put(hello)
         self._bell.set()
         unlisten = self._parts.term.listen(self._log_moved)
@@ -132,6 +134,7 @@ class SlaveStream:
                 self._telling.heard()
                 await self._inbox.put(event)
                 self._bell.set()
+            self.said_goodbye = True
         finally:
             self._ended = True
             self._bell.set()
@@ -162,7 +165,7 @@ class SlaveStream:
 
     def _log_moved(self) -> None:
         """Bytes leave at once. That something was confirmed waits a moment for bytes to travel with."""
-        if self._parts.term.written > self._written:
+        if self._parts.term.written > self._written or self._parts.term.is_over:
             self._tell()
         elif self._late is None:
             self._late = asyncio.get_running_loop().call_later(_CONFIRMED_WAITS_S, self._tell)
@@ -178,6 +181,8 @@ class SlaveStream:
         while not self._ended:
             await self._bell.wait()
             self._bell.clear()
+            if self._parts.term.is_over:
+                raise NotReady(self._parts.node, f"its term is over: {self._parts.term.why_over}")
             while self._inbox and not self._ended:
                 event = self._inbox.take()
                 self._hello = event if isinstance(event, Hello) else self._hello
@@ -196,7 +201,7 @@ class SlaveStream:
 
     def _log_now(self) -> master_events.LogMoved:
         term = self._parts.term
-        return master_events.LogMoved(term.written, term.confirm.confirmed, self._parts.topics(), term.degraded.told)
+        return master_events.LogMoved(term.written, term.confirm.confirmed, self._parts.topics())
 
     async def _handle(self, event: master_events.Event) -> None:
         pending: deque[master_events.Event] = deque([event])
@@ -218,11 +223,10 @@ class SlaveStream:
                 self._count(command)
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)
-            case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
-                await self._telling.say(replace(said, holds=self._parts.holds()) if isinstance(said, Heartbeat) else said)
-            case master_events.SendDegraded():
-                self._degraded = command.degraded.ranges
-                await self._telling.say(command.degraded)
+            case master_events.SendHeartbeat(heartbeat):
+                await self._beat(heartbeat)
+            case master_events.SendProbe(probe):
+                await self._telling.say(probe)
             case master_events.PrepareHeartbeat():
                 self._to_digest.put_nowait(command)
             case master_events.CompareDigests():
@@ -231,15 +235,20 @@ class SlaveStream:
                 return await self._compare_leaves(command.leaves)
             case master_events.NoteEqual():
                 self._record.proven_equal = command.end
-            case master_events.StopWriting():
-                raise self._stop_writing(command)
-            case master_events.EndEpoch() | master_events.AskOpeners():
-                self._hear_of_others(command)
+            case master_events.RemoveMember(node):
+                self._parts.remove(node)
+            case master_events.PromisedAbove(epoch, node):
+                await self._parts.promised_above(epoch, node)
             case master_events.DropSlave() | master_events.RefuseSlave():
                 raise _ended(self._parts.node, command)
             case _:
                 assert_never(command)
         return None
+
+    async def _beat(self, heartbeat: Heartbeat) -> None:
+        """A master whose disk does not answer is silent: another member is to be elected."""
+        if self._parts.disk_answers():
+            await self._telling.say(replace(heartbeat, holds=self._parts.holds()))
 
     def _count(self, ack: master_events.CountAck) -> None:
         record, term = self._record, self._parts.term
@@ -248,42 +257,15 @@ class SlaveStream:
         record.acked(ack.received, ack.flushed, ack.applied, self._parts.clock)
         if ack.lacks_now is not None:
             term.lacks_now(record.node, ack.lacks_now, ack.received)
-        term.slave_at(record.node, ack.received, ack.flushed, ack.incarnation)
-
-    def _hear_of_others(self, command: master_events.EndEpoch | master_events.AskOpeners) -> None:
-        match command:
-            case master_events.EndEpoch():
-                self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
-            case master_events.AskOpeners():
-                self._parts.promises.ask(command.promises)
-                if command.is_witness:
-                    self._parts.parted.at(self._record.node, command.common)
-
-    def _stop_writing(self, command: master_events.StopWriting) -> DittoError:
-        """What the slave is told: to come again, or that an operator must decide."""
-        term, why = self._parts.term, f"{command.why}; {command.remedy}"
-        term.stop_writes(command.why, command.remedy)
-        common = self._parts.parted.at(self._record.node, command.common) if command.is_witness else None
-        common = command.common if command.is_enough else common
-        if common is None or common < term.confirm.confirmed:
-            return NeedsOperator(self._parts.node, why)
-        term.outgrow(common)
-        return NotReady(self._parts.node, why)
+        term.slave_at(record.node, record.replica, ack.received, ack.flushed, adopted=ack.adopted)
 
     async def _send_verdict(self, verdict: Verdict) -> None:
-        """Raises NeedsOperator where confirmed bytes are missing here: a slave that is to give some up may be the one that has them."""
-        term = self._parts.term
-        if verdict.action in {VerdictAction.TRUNCATE, VerdictAction.RESYNC}:
-            if term.refuses_writes:
-                raise NeedsOperator(self._parts.node, term.refuses_writes)
-            term.joined.discard(self._record.node)  # the epoch may go with what it cuts or leaves for a copy
-        if verdict.action is not VerdictAction.WAIT:
-            self._parts.parted.forget(self._record.node)
-        if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE}:
-            follows = verdict.action is VerdictAction.STREAM and self._parts.speaks()
-            lacks = self._hello.lacks if follows and self._hello is not None else None
-            term.stream_begins(self._record.node, verdict.start, lacks)
-        self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
+        """From here on the replica has a stream; what it acknowledged behind its beginning counts no longer."""
+        record, hello = self._record, self._hello
+        if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE} and hello is not None and self._parts.speaks():
+            lacks = hello.lacks if verdict.action is VerdictAction.STREAM else None
+            self._parts.term.stream_begins(record.node, record.replica, verdict.start, lacks, address=hello.replication_address)
+        record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
         await self._telling.say(verdict)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
@@ -330,9 +312,7 @@ class SlaveStream:
 
     async def _send_bytes(self, command: master_events.SendChunk, data: bytes) -> master_events.ChunkSent:
         term = self._parts.term
-        is_told = term.degraded.told is self._degraded
-        confirmed = term.confirm.confirmed if is_told else command.confirmed  # not ahead of the range that it lies in
-        await self._telling.say(Chunk(command.epoch, command.start, crc32(data), data, confirmed, term.written))
+        await self._telling.say(Chunk(command.epoch, command.start, crc32(data), data, term.confirm.confirmed, term.written))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 
@@ -386,5 +366,5 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
 
 
 def _ended(node: str, by: master_events.DropSlave | master_events.RefuseSlave) -> DittoError:
-    """What the slave is told: whether its next hello settles it, or a person must."""
+    """What the slave is answered: whether its next handshake settles it, or a person must."""
     return NeedsOperator(node, by.why) if isinstance(by, master_events.RefuseSlave) else StreamDropped(node, by.reason)

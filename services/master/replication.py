@@ -1,7 +1,9 @@
-"""④ Slaves at the door: each says hello, waits while the master recovers, and then has one stream."""
+"""④ Slaves at the door: each says hello, and has one stream while this master leads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -9,79 +11,85 @@ from dittomq.broker.outflow import Outflow
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, NeedsOperator, SessionEnded, WrongCluster, first_of
-from dittomq.lineage import common_end
-from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Hello, SlaveHolds, Verdict, VerdictAction
+from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionEnded, WrongCluster, first_of
+from dittomq.group_record import ReplicaId
+from dittomq.offsets import Epoch
+from dittomq.replication.events import Hello, SlaveHolds
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
-from dittomq.replication.parted import Parted
 from dittomq.replication.seats import Seat, Seats
-from dittomq.replication.standings import Standing
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.inbox import SlaveSaid
-from services.master.promises import Promises
-from services.master.recovery import Recovery
 from services.master.replicate import SlaveStream, StreamParts
 from services.master.slaves import GONE, SlaveRecord, to_forget
-from services.master.telling import MasterSays, Telling
+from services.master.telling import MasterSays
 from services.master.term import Term
 
 log = structlog.get_logger()
 
-_HELLO_DEADLINE_S = 10.0
+_HELLO_DEADLINE_S: Final = 10.0
+_OPENING_S: Final = 1.0  # a slave that dials a moment too early need not dial again
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """What streams need of a master that leads. `topics` tells the version of the topics; it may be asked often.
+
+    `is_member` asks whether the group record names that node with that replica; `remove` has a node removed from it. `promised_above`
+    hears that a slave has promised a higher epoch. `disk_answers`: see `services.master.upkeep`. `counts`: slaves may become members.
+    """
+
+    term: Term
+    topics: Callable[[], DataVersion]
+    is_member: Callable[[str, ReplicaId], bool]
+    remove: Callable[[str], None]
+    promised_above: Callable[[Epoch, str], Awaitable[None]]
+    disk_answers: Callable[[], bool]
+    counts: bool
 
 
 class Replication:
     """All slaves of one master. `records` keeps those that left, for status."""
 
-    def __init__(self, config: MasterConfig, store: Store, lane: Lane, clock: Clock, recovery: Recovery) -> None:
+    def __init__(self, config: MasterConfig, store: Store, lane: Lane, clock: Clock) -> None:
         self._config = config
         self._store = store
         self._lane = lane
         self._clock = clock
-        self._recovery = recovery
-        self._term: Term | None = None
-        self._topics: Callable[[], DataVersion] = DataVersion
+        self._leading: Leading | None = None
         self._leads = asyncio.Event()
-        table = config.replication
-        slaves = table.replicas_expected if table.asked_copies > 1 else None
-        self._seats = Seats(config.name, store.replica_uuid, slaves)
+        self._seats = Seats(config.name, store.replica_uuid)
         self._streams: dict[Seat, _Stream] = {}
-        self.promises = Promises(config.name)
-        self._parted = Parted(table.group_rules.witnesses_of_all)
-        self.outflow = Outflow(table, clock)
+        self.outflow = Outflow(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
         self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
         self.holds: Callable[[], SlaveHolds | None] = _not_known  # for which it is kept, and from where on
 
-    def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
-        """The epoch is open: whoever waits is answered. `topics` tells the version of the topics; it may be asked often."""
-        self._term, self._topics = term, topics
+    def lead(self, leading: Leading) -> None:
+        """The epoch is open: slaves that wait are answered."""
+        self._leading = leading
         self._leads.set()
 
-    async def wait_for_term(self) -> None:
+    async def wait_for_term(self) -> Term:
         """Return when this master leads."""
         await self._leads.wait()
+        assert self._leading is not None
+        return self._leading.term
 
     def addresses(self) -> list[tuple[str, str]]:
         """Names and replication addresses of the slaves that are connected."""
         return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
 
-    def behind(self, term: Term) -> list[str]:
-        """Replication addresses of the slaves that have left, or have not acknowledged all that was written."""
-        slaves = [each for each in self.records.values() if not each.connected or each.received != term.written]
-        return [slave.replication_address for slave in slaves if slave.replication_address]
-
     async def serve(self, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]]) -> None:
         """One slave, from its hello until it leaves; raises what ends the stream."""
         hello = await self._hear_hello(said)
-        stream = self._take_seat(hello)
+        leading = await self._wait_to_lead()
+        stream = self._take_seat(hello, leading)
         dropped: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(self._serve(hello, said, send, stream))
+                serving = tasks.create_task(self._serve(hello, said, send, stream, leading))
                 await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
@@ -89,7 +97,7 @@ class Replication:
             stream.problem = str(dropped)
             log.info("slave_dropped", slave=hello.node, reason=stream.problem)
         finally:
-            self._leave_seat(stream)
+            self._leave_seat(stream, leading.term)
         if dropped is not None:
             raise dropped
 
@@ -107,113 +115,103 @@ class Replication:
             raise WrongCluster("broker", first.broker, self._config.node.broker)
         return first
 
-    def _take_seat(self, hello: Hello) -> "_Stream":
-        counted = self._term.confirm.in_sync if self._term is not None else ()
-        if why := self._seats.why_not(hello.node, hello.replica_uuid, counted):
+    async def _wait_to_lead(self) -> Leading:
+        try:
+            async with asyncio.timeout(_OPENING_S):
+                await self._leads.wait()
+        except TimeoutError:
+            raise NotReady(self._config.name, "it has not opened its epoch yet") from None
+        assert self._leading is not None
+        leading = self._leading
+        if leading.term.is_over:
+            raise NotReady(self._config.name, f"its term is over: {leading.term.why_over}")
+        if not leading.disk_answers():
+            raise NotReady(self._config.name, "its disk does not answer")
+        return leading
+
+    def _take_seat(self, hello: Hello, leading: Leading) -> "_Stream":
+        if why := self._seats.why_not(hello.node, hello.replica_uuid) or self._why_copied(hello, leading):
             raise NeedsOperator(self._config.name, why)
         seat, losers = self._seats.take(hello.node, hello.replica_uuid)
         for loser in losers:
             self._streams[loser].problem = "a newer stream took its place"
             self._streams[loser].ends.set()
-        self._let_disks_go(hello)
+        for record in self.records.values():
+            if (record.node == hello.node) != (record.replica == hello.replica):
+                record.disk_gone()  # one disk is one copy, of the node that spoke for it last
         if hello.node not in self.records:
-            self._make_room(counted)
-        record = self.records.get(hello.node)
-        if record is None or record.replica_uuid != hello.replica_uuid:
-            record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
+            self._make_room(leading.term.confirm.members, leading.term)
+        if (known := self.records.get(hello.node)) is None or known.replica != hello.replica:
+            self.records[hello.node] = SlaveRecord(hello.node, hello.replica)
+            if not leading.counts:
+                log.warning("slave_does_not_count", node=self._config.name, slave=hello.node, reason="replicas_expected is 0")
+        record = self.records[hello.node]
         record.connected, record.replication_address = True, hello.replication_address
         record.become("waiting", self._clock)
         stream = self._streams[seat] = _Stream(seat, record)
         return stream
 
-    def _let_disks_go(self, hello: Hello) -> None:
-        """One disk is one copy, of the node that spoke for it last, whether or not the one before is still connected."""
+    def _why_copied(self, hello: Hello, leading: Leading) -> str:
+        """Why the replica is not the one that its id names; "" where it may be."""
+        remedy = f"give that of {hello.node} another identity: dittomq log new-identity STORE"
+        member = leading.term.confirm.record.member(hello.replica)
+        if member is not None and member.node != hello.node:
+            return f"its replica id is that of {member.node}, a member of the in-sync set, so one of both disks is a copy; {remedy}"
         for record in self.records.values():
-            is_same_node, is_same_disk = record.node == hello.node, record.replica_uuid == hello.replica_uuid
-            if is_same_node != is_same_disk:
-                record.disk_gone()
-                if self._term is not None:
-                    self._term.disk_gone(record.node, "it has another disk" if is_same_node else f"its disk serves {hello.node}")
+            if record.connected and record.node != hello.node and record.replica == hello.replica:
+                return f"its replica id is that of {record.node}, which is connected, so one of both disks is a copy; {remedy}"
+        return ""
 
-    def _make_room(self, counted: Collection[str]) -> None:
-        """For one more slave to remember; whoever is forgotten is a new one when it comes again."""
-        if node := to_forget(self.records, counted):
+    def _make_room(self, members: Collection[str], term: Term) -> None:
+        """For one more slave to remember; one that is forgotten is a new one when it comes again."""
+        if node := to_forget(self.records, members):
             log.info("slave_forgotten", slave=node, why="more of them came")
             del self.records[node]
-            self._parted.forget(node)
-            self._recovery.forget(node)
-            if self._term is not None:
-                self._term.forget(node)
+            term.forget(node)
 
-    def _leave_seat(self, stream: "_Stream") -> None:
+    def _leave_seat(self, stream: "_Stream", term: Term) -> None:
         stream.record.dropped(stream.problem or "it left, or its connection broke", self._clock)
         del self._streams[stream.seat]
         if self._seats.leave(stream.seat):
             stream.record.connected = False
             stream.record.become(GONE, self._clock)
-            self._recovery.slave_gone(stream.seat.node)
+            term.stream_ended(stream.seat.node, said_goodbye=stream.said_goodbye)
 
     async def _serve(
-        self, hello: Hello, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]], stream: "_Stream"
+        self,
+        hello: Hello,
+        said: AsyncIterator[SlaveSaid],
+        send: Callable[[MasterSays], Awaitable[None]],
+        stream: "_Stream",
+        leading: Leading,
     ) -> None:
-        term = self._term or await self._wait_to_lead(hello, send)
         record, seat = stream.record, stream.seat
         record.proven_equal = min(record.proven_equal, hello.end, hello.verified_equal)
         parts = StreamParts(
-            term=term,
-            promises=self.promises,
-            parted=self._parted,
+            term=leading.term,
             store=self._store,
             lane=self._lane,
             clock=self._clock,
             node=self._config.name,
-            topics=self._topics,
+            topics=leading.topics,
             holds=self._holds_now,
             speaks=lambda: self._seats.speaks(seat),
+            remove=leading.remove,
+            promised_above=leading.promised_above,
+            disk_answers=leading.disk_answers,
             pace=self.outflow.to(hello.node),
         )
-        session = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
-        await SlaveStream(parts, session, record, send).run(hello, said)
+        session = MasterSession(self._log(hello, leading), self._limits(), self._clock.monotonic())
+        driver = SlaveStream(parts, session, record, send)
+        await driver.run(hello, said)
+        stream.said_goodbye = driver.said_goodbye
         stream.ends.set()
 
     def _holds_now(self) -> SlaveHolds | None:
         return self.holds()
 
-    async def _wait_to_lead(self, hello: Hello, send: Callable[[MasterSays], Awaitable[None]]) -> Term:
-        """Tell the slave to wait, as often as it must hear something; one that reads nothing is dropped, and counts as heard no more."""
-        table = self._config.replication
-        telling = Telling(self._config.name, self._clock, table.silence_ms / 1000, send)
-        async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(telling.watch())
-            term = await self._tell_to_wait(hello, telling, table.heartbeat_ms)
-            watching.cancel()
-        return term
-
-    async def _tell_to_wait(self, hello: Hello, telling: Telling, heartbeat_ms: int) -> Term:
-        while self._term is None:
-            self._recovery.slave_heard(hello)
-            await telling.say(Verdict(VerdictAction.WAIT, PhysicalOffset(0), self._recovery.waiting_for, Epoch(0), (), heartbeat_ms))
-            try:
-                async with asyncio.timeout(heartbeat_ms / 1000):
-                    await self._leads.wait()
-            except TimeoutError:
-                continue
-        return self._term
-
-    def knows_all_of(self, standing: Standing) -> bool:
-        """Whether this log holds all that a node does that leads no more: then that one confirmed nothing that is not here."""
-        term = self._term
-        if term is None or not standing.only_follows:
-            return False
-        ours, theirs = term.opened.lineage, standing.lineage
-        common = common_end(ours=ours, our_end=term.written, theirs=theirs, their_end=standing.end)
-        return bool(theirs) and not standing.is_filling and standing.end <= common
-
-    def handed_on(self, term: Term) -> tuple[Opening, ...]:
-        """What this master knows of epochs of others, for whoever gets its place."""
-        return term.opened.succession.handed_on(self.promises.settled)
-
-    def _log(self, term: Term) -> MasterLog:
+    def _log(self, hello: Hello, leading: Leading) -> MasterLog:
+        term = leading.term
         return MasterLog(
             cluster=self._config.node.cluster,
             broker=self._config.node.broker,
@@ -224,15 +222,21 @@ class Replication:
             lineage=term.opened.lineage,
             node=self._config.name,
             replica_uuid=self._store.replica_uuid,
-            loss_accepted=term.opened.loss_accepted,
-            degraded=term.degraded.told,
-            succession=term.opened.succession,
-            settled=self.promises.settled,
+            birth=term.opened.birth,
+            is_member=leading.is_member(hello.node, hello.replica),
+            counts=leading.counts,
+            acknowledged=term.confirm.acknowledged(hello.node, hello.replica),
         )
 
     def _limits(self) -> SessionLimits:
         table = self._config.replication
-        return SessionLimits(table.window_bytes, table.heartbeat_ms / 1000, table.silence_ms / 1000, table.proof_bytes_per_s)
+        silence_s = self._config.failover.silence_ms / 1000
+        return SessionLimits(
+            window_bytes=table.window_bytes,
+            heartbeat_s=table.heartbeat_ms / 1000,
+            silence_s=silence_s,
+            proof_step_bytes=table.proof_bytes_per_s,
+        )
 
 
 class _Stream:
@@ -242,6 +246,7 @@ class _Stream:
         self.seat = seat
         self.record = record
         self.problem = ""
+        self.said_goodbye = False
         self.ends = asyncio.Event()
 
 

@@ -20,10 +20,8 @@ from dittomq.rpc.interceptors import takes_its_request
 from dittomq.rpc.status import facts
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
-from dittomq.wire import standing as wire_standing
 from dittomq.wire.drafts import MessageRefused, Topics
 from services.master.appends import Appends, Ticket
-from services.master.handover import Handover
 from services.master.outcomes import Outcomes
 from services.master.replication import Replication
 
@@ -169,19 +167,10 @@ def _refused(frame_id: int, refused: DittoError | MessageRefused) -> pb.PublishS
 class ReplicationServicer(RangeServicer):
     """Slaves, and whoever fetches a range."""
 
-    def __init__(self, replication: Replication, ranges: RangeServing, handover: Handover, wall_ms: Callable[[], int]) -> None:
-        super().__init__(ranges, replication.outflow, handover.standing)
+    def __init__(self, replication: Replication, ranges: RangeServing, wall_ms: Callable[[], int]) -> None:
+        super().__init__(ranges, replication.outflow)
         self._replication = replication
-        self._handover = handover
         self._wall_ms = wall_ms
-
-    async def StepDown(self, request: replication_pb2.StepDownRequest, context: Context) -> replication_pb2.StepDownResponse:
-        self._ranges.check_caller(request.cluster, request.broker)
-        return wire_standing.stepped_down_to_pb(await self._handover.step_down.ask(wire_standing.step_down_order(request)))
-
-    async def AnnounceEpoch(self, request: replication_pb2.AnnounceEpochRequest, context: Context) -> replication_pb2.AnnounceEpochResponse:
-        self._ranges.check_caller(request.cluster, request.broker)
-        return wire_standing.known_to_pb(await self._handover.announced(wire_standing.announced(request)))
 
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
         await self._replication.serve(

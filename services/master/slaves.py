@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dittomq.doors.clock import Clock
+from dittomq.group_record import NO_REPLICA, ReplicaId
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.measuring import Rate
@@ -24,7 +25,7 @@ class SlaveRecord:
     """
 
     node: str
-    replica_uuid: str
+    replica: ReplicaId
     state: str = "unknown"  # until its first hello
     since_ms: int | None = None
     connected: bool = False
@@ -53,7 +54,7 @@ class SlaveRecord:
         self.become(FOLLOWING, clock)
 
     def disk_gone(self) -> None:
-        """What was known of its disk says nothing of this slave any more: another one has it."""
+        """What was known of its disk says nothing of this slave: another one has it."""
         self.received = self.flushed = self.applied = None
         self.proven_equal = PhysicalOffset(0)
 
@@ -63,7 +64,7 @@ class SlaveRecord:
 
 
 def to_forget(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> str | None:
-    """Who makes room for one more: who left first of those that are neither connected nor `counted` in sync.
+    """Who makes room for one more: who left first of those that are neither connected nor `counted`: members.
 
     None: there is room, or all of them are.
     """
@@ -76,11 +77,11 @@ def to_forget(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> s
 def with_absent(heard: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:
     """The slaves that were heard, by name; while those are fewer than `expected`, also who is `known` otherwise, and may be missing.
 
-    Once all that are expected were heard, somebody else may have taken the place of one that is known and will never come. So it is with
-    one that has left while as many are connected: nobody misses it, nor is the log held for it.
+    Once all that are expected were heard, another node may have taken the place of one that is known and will never come. So it is with
+    one that has left while as many are connected: the log is not held for it.
     """
     if 0 < expected <= sum(record.connected for record in heard.values()):
         heard = {node: record for node, record in heard.items() if record.connected}
     absent = set(known) - heard.keys() if len(heard) < expected else set()
-    records = {**heard, **{node: SlaveRecord(node, "") for node in absent}}
+    records = {**heard, **{node: SlaveRecord(node, NO_REPLICA) for node in absent}}
     return [records[node] for node in sorted(records)]

@@ -1,18 +1,19 @@
-"""What a master tells about its group's replication."""
+"""What a master says of its group's replication."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.pinning import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.ha_status import HANDING_OVER, HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import SlaveView
-from dittomq.replication.confirm_states import Degrade
+from dittomq.replication.confirmed_offset import ReplicaView
 from dittomq.replication.measuring import EndHistory
-from services.master.appends import too_few_copies
+from dittomq.replication.membership_states import Following
 from services.master.config import FlushMode, MasterConfig, ReleaseLevel
+from services.master.in_sync_set import InSyncSet
 from services.master.slaves import FOLLOWING, GONE, MOST_REMEMBERED, SlaveRecord
 from services.master.term import Term
 
@@ -22,7 +23,7 @@ _MOST_TOLD = 4 * MOST_REMEMBERED
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Why a master takes no writes though its epoch is not over, "" where it does; to which slave it hands over, since which wall time."""
+    """Why a master takes no writes, "" where it does; to which slave it gives its place, since which wall time."""
 
     why: str
     hands_over_to: str
@@ -32,22 +33,23 @@ class Leaving:
 class StatusBoard:
     """Looks at everything, changes nothing but its own memory of where the ends were."""
 
-    def __init__(self, config: MasterConfig, store: Store, pins: Pins, clock: Clock) -> None:
+    def __init__(self, config: MasterConfig, store: Store, pins: Pins, clock: Clock, watch: GroupWatch | None) -> None:
         self._config = config
         self._store = store
         self._pins = pins
         self._clock = clock
+        self._watch = watch
         self._ends = EndHistory()
         self._confirmed_ends = EndHistory()
         self._told: dict[tuple[str, str], tuple[float, int]] = {}
 
     def mark(self, term: Term) -> None:
-        """Remember where the ends are now; to be told as often as lags are to be exact."""
+        """Remember where the ends are now; to be called as often as lags are to be exact."""
         now = self._clock.monotonic()
         self._ends.mark(term.written, now)
         self._confirmed_ends.mark(term.confirm.confirmed, now)
 
-    def recovering(self, waiting_for: str, applied: PhysicalOffset, records: Iterable[SlaveRecord]) -> HaStatus:
+    def opening(self, waiting_for: str, applied: PhysicalOffset, records: Iterable[SlaveRecord]) -> HaStatus:
         """Before the term."""
         store = self._store
         own = NodeView(
@@ -63,7 +65,9 @@ class StatusBoard:
         slaves = [NodeView(record.node, "slave", record.state, since_ms=record.since_ms) for record in records]
         return self._status(own, slaves, confirmed=store.confirmed_at_start, waiting_for=waiting_for)
 
-    def leading(self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord], leaving: Leaving) -> HaStatus:
+    def leading(
+        self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord], leaving: Leaving, in_sync_set: InSyncSet | None
+    ) -> HaStatus:
         """During the term."""
         own = NodeView(
             self._config.name,
@@ -78,15 +82,15 @@ class StatusBoard:
             pins=self._pins.views(),
             damaged_bytes=self._store.damage.total_bytes,
         )
-        slaves = [self._slave(term, record) for record in records]
-        waiting_for = term.refuses_writes or leaving.why or str(term.writer.full or too_few_copies(self._config, term) or "")
+        slaves = [self._slave(term, record, in_sync_set) for record in records]
+        waiting_for = leaving.why or str(term.writer.full or "")
         return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=waiting_for, term=term)
 
     def _status(
         self, own: NodeView, slaves: list[NodeView], *, confirmed: PhysicalOffset, waiting_for: str, term: Term | None = None
     ) -> HaStatus:
-        table = self._config.replication
-        degraded = term is not None and term.confirm.degrade is not Degrade.NO
+        table, watch = self._config.replication, self._watch
+        record = None if watch is None else watch.record
         return HaStatus(
             node=self._config.name,
             cluster=self._config.node.cluster,
@@ -94,7 +98,7 @@ class StatusBoard:
             epoch=term.opened.epoch if term is not None else 0,
             role=table.mode,
             in_sync_replicas=table.asked_copies,
-            in_sync_now=1 + sum(view.state == _IN_SYNC for view in slaves) if term is not None else 0,
+            in_sync_now=term.confirm.copies_in_sync if term is not None else 0,
             replicas_expected=table.replicas_expected,
             min_offset=self._store.min_offset,
             end=own.received or 0,
@@ -102,14 +106,32 @@ class StatusBoard:
             confirmed=confirmed,
             readable=confirmed,
             writable=term is not None and not waiting_for,
-            degraded=degraded,
-            degraded_since_ms=term.degraded.since_ms if term is not None else None,
-            degraded_bytes=term.degraded.total_bytes(confirmed) if term is not None else 0,
-            degraded_messages=term.degraded.messages(term.messages.confirmed) if term is not None else None,
+            degraded=term is not None and term.confirm.degraded,
+            degraded_since_ms=term.degraded_since_ms if term is not None else None,
             waiting_for=waiting_for,
             nodes=(own, *slaves),
             release_level=self._release_level,
+            members=() if record is None else tuple(member.node for member in record.members),
+            failover=self._failover,
+            coordination_store="" if watch is None else watch.store_name,
+            coordination_problem=self._coordination_problem,
+            uncounted=() if watch is not None else tuple(view.node for view in slaves if view.state not in {GONE, "unknown"}),
+            data_loss=term.opened.data_loss if term is not None else "",
         )
+
+    @property
+    def _failover(self) -> str:
+        if self._watch is None:
+            return "none"
+        record = self._watch.record
+        return "paused" if record is not None and record.paused else str(self._config.failover.mode)
+
+    @property
+    def _coordination_problem(self) -> str:
+        watch = self._watch
+        if watch is None:
+            return ""
+        return watch.problem or ("there is no group record" if watch.found is None else "")
 
     @property
     def _release_level(self) -> str:
@@ -117,13 +139,15 @@ class StatusBoard:
         each_flushes = table.flush_mode is FlushMode.SYNC_FLUSH and table.release_level is ReleaseLevel.FLUSHED
         return ReleaseLevel.FLUSHED if each_flushes else ReleaseLevel.RECEIVED
 
-    def _slave(self, term: Term, record: SlaveRecord) -> NodeView:
+    def _slave(self, term: Term, record: SlaveRecord, in_sync_set: InSyncSet | None) -> NodeView:
         view, now = term.confirm.view(record.node), self._clock.monotonic()
         end, confirmed = term.written, term.confirm.confirmed
         state, since_ms = record.state, record.since_ms
-        if record.state == FOLLOWING and view is not None:
-            state, since_ms = _IN_SYNC if view.in_sync else "catching up", self._wall_ms((record.node, "since"), view.since)
-        reason, dropped_ms = self._last_drop(record, view)
+        if record.state == FOLLOWING and view is not None and view.is_member and view.state is Following.ADOPTED:
+            state, since_ms = _IN_SYNC, self._wall_ms((record.node, "since"), view.since)
+        elif record.state == FOLLOWING and in_sync_set is not None:
+            state = "catching up"
+        reason, dropped_ms = self._last_drop(record, view, in_sync_set)
         told = (record.received, record.flushed, record.applied)
         received, flushed, applied = told if record.state in {FOLLOWING, GONE} else (None, None, None)
         now_received, now_flushed, now_applied = told if record.state == FOLLOWING else (None, None, None)
@@ -148,14 +172,16 @@ class StatusBoard:
             last_drop_ms=dropped_ms,
         )
 
-    def _last_drop(self, record: SlaveRecord, view: SlaveView | None) -> tuple[str, int | None]:
-        """Why and when its stream ended or it left the set in sync, whichever was last: to leave without a stream is of no news."""
-        if view is None or not view.why_left:
+    def _last_drop(self, record: SlaveRecord, view: ReplicaView | None, in_sync_set: InSyncSet | None) -> tuple[str, int | None]:
+        """Why and when its stream ended or it was removed, whichever was last: that a node without a stream is removed is no news."""
+        left = None if in_sync_set is None else in_sync_set.why_left(record.node)
+        if view is None or left is None:
             return record.last_drop_reason, record.last_drop_ms
+        why, left_at = left
         follows_since = record.began if record.state == FOLLOWING else None
-        if record.last_drop_ms is not None and (follows_since is None or view.left_at <= max(follows_since, record.dropped_at)):
+        if record.last_drop_ms is not None and (follows_since is None or left_at <= max(follows_since, record.dropped_at)):
             return record.last_drop_reason, record.last_drop_ms
-        return view.why_left, self._wall_ms((record.node, "left"), view.left_at)
+        return why, self._wall_ms((record.node, "left"), left_at)
 
     def _wall_ms(self, what: tuple[str, str], moment: float) -> int:
         """Wall time of a moment of the monotonic clock; the same each time it is asked for."""

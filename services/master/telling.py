@@ -1,17 +1,13 @@
 """④ What one slave is told, and whether it reads that."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import StreamDropped
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, Verdict
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, Verdict
 from dittomq.replication.running import RunningTime
 
-_CHECKED_S: Final = 1.0
-
-MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
+MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe
 
 
 class Telling:
@@ -35,12 +31,6 @@ class Telling:
         self._heard_at, self._is_saying = max(self._heard_at, self._time.at(self._clock.monotonic())), True
         await self._send(message)
         self._is_saying = False
-
-    async def watch(self) -> None:
-        """Check once a second, for whoever has nothing else to do then, until cancelled."""
-        while True:
-            await asyncio.sleep(_CHECKED_S)
-            self.check()
 
     def check(self) -> None:
         """Raise StreamDropped where what is said is not taken for as long as a slave may be silent. Call it once a second."""

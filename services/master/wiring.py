@@ -2,18 +2,20 @@
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from dittomq.broker.auditing import Auditing
+from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.fetching import RangeServing
-from dittomq.broker.heard import Heard
+from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
@@ -22,23 +24,23 @@ from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.retaining import Retaining, RetainingParts
-from dittomq.broker.role import BrokerService, Grant
+from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
+from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import forget_verified
-from dittomq.commitlog.store import StopKind, Store
+from dittomq.broker.writer import WriterEvents
+from dittomq.commitlog.store import Store
+from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import Registrar
-from dittomq.naming.route_cache import RouteCache
-from dittomq.offsets import Epoch
-from dittomq.replication.leadership import Leadership
-from dittomq.replication.own_log import OwnLog, Stopped
-from dittomq.routes import NO_OPENING, Opening
+from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.replication.membership import MemberReasonKind
+from dittomq.routes import DEFAULT_NETWORK
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
@@ -47,91 +49,103 @@ from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
-from services.brokerage import Changes, Duty, Lanes, NextLife, Place, open_node, work
+from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.lives import import_life
+from services.master.answers import MasterAnswers
 from services.master.appends import Appends
-from services.master.config import MasterConfig, leadership_rules
-from services.master.handover import Handover, HandoverParts
-from services.master.holds import HoldsOfSlaves
-from services.master.leading import Reached, come_to_lead
+from services.master.config import FlushMode, MasterConfig
+from services.master.history import HaHistory
+from services.master.holds import HoldsOfSlaves, Members
 from services.master.node import MasterNode
+from services.master.opening import Opening, know_what_the_log_holds
+from services.master.operating import MasterOperator
 from services.master.outcomes import Outcomes
 from services.master.parts import NodeParts
-from services.master.recovery import Recovery, RecoveryParts
 from services.master.replication import Replication
 from services.master.servicers import MessagingServicer, ReplicationServicer
+from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import Turns
+from services.master.upkeep import flush_now_and_then, prepare_log
 from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 
 _ROOM_FOR_A_MESSAGE_S: Final = 30.0
-_STOPPED: Final = {
-    StopKind.CLEAN: Stopped.WHOLE,
-    StopKind.KILLED: Stopped.WHOLE,
-    StopKind.POWER_LOSS: Stopped.POWER_LOSS,
-    StopKind.FAILED_SYNC: Stopped.FAILED_SYNC,
-    StopKind.EMPTY: Stopped.EMPTY,
-    StopKind.INCOMPLETE: Stopped.INCOMPLETE,
-}
+_FOLLOWS: Final = "the group record decides who leads"
 
 log = structlog.get_logger()
 
 
 class Master:
-    """One master on the doors it is given."""
+    """One master on the doors it is given: the winner of an election, or a node of a group that keeps no record."""
 
-    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = import_life) -> None:
-        """`is_first`: it is the first life of its process. `next_life` makes ready for another one, or raises ConfigError."""
+    def __init__(
+        self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None
+    ) -> None:
+        """`start`: what the service before in this process has left. `coordination` None: there is no group record."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
-        self._is_first = is_first
-        self._next_life = next_life
+        self._start = start
+        self._coordination = coordination
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain.
 
-        Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
+        Raises StartError when it cannot start, StoreFailed when the disk fails, and RoleChanged after it has drained, or at once where an
+        election must come first.
         """
-        place = Place(self._config, stop, self._next_life)
+        try:
+            await self._run(stop)
+        finally:
+            if self._coordination is not None:
+                await self._coordination.close()
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        is_elected = self._start.elected is not None
+        if not is_elected and self._config.replication.replicas_expected:
+            raise RoleChanged(BrokerService.SLAVE, _FOLLOWS, self._start)
+        place = Place(self._config, stop)
         lanes = Lanes.of(self._doors.workers)
         async with (
-            open_node(self._doors, self._config, BrokerService.MASTER, lanes.store) as (store, grant),
+            open_node(self._doors, self._config, BrokerService.MASTER, lanes.store) as store,
             Channels(self._doors.transport) as channels,
         ):
-            await self._serve(_Opened(store, grant, place), lanes, channels, stop)
+            if is_elected or not store.birth:
+                await self._serve(store, place, lanes, channels, stop)
+        if not is_elected and store.birth:
+            raise RoleChanged(BrokerService.SLAVE, _FOLLOWS, self._start)
         place.check()
 
-    async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
-        store, place = opened.store, opened.place
-        doors, clock = self._doors, self._doors.clock
-        changes = Changes()
-        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
-        restored = await metadata.load()
-        for what in restored:
-            log.warning("config_file_restored", what=what)
-        pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
-        await pins.load()
+    async def _serve(self, store: Store, place: Place, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        doors, config, changes = self._doors, self._config, Changes()
+        clock = doors.clock
+        metadata = Metadata(ConfigFiles(doors.storage, config.name), lanes.files, clock, changes.table_changed)
+        for restored in await metadata.load():
+            log.warning("config_file_restored", what=restored)
         await lanes.files.call(lambda: forget_verified(doors.storage))
-        heard = Heard(self._config.name, doors.storage, lanes.files)
-        await heard.load()
-        parts = self._parts(replace(opened, tables_restored=bool(restored), told=heard.newest), lanes, metadata, pins)
-        node = MasterNode(parts, changes.changed)
+        history = HaHistory(doors.storage, lanes.files)
+        await history.load()
+        parts = await self._parts(store, place, lanes, metadata)
+        opening = Opening(parts)
+        node = MasterNode(parts, opening, history, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        mender = make_mender(self._config, doors, store, lanes, channels)(parts.replication.addresses)
-        handover = self._handover(node, parts, lanes, _Reach(channels, place, heard, changes))
-        clients, replicas = await self._bind(node, parts, _Bound(lanes, mender, handover))
+        mender = make_mender(config, doors, store, lanes, channels)(parts.replication.addresses)
+        replicas = RemoteReplicas(channels, config.node.cluster, config.node.broker)
+        is_automatic = config.failover.mode is FailoverMode.AUTOMATIC
+        switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
+        operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
+        around = _Around(parts, opening, mender, switchover, operator)
+        servers = await self._bind(node, around)
+        identity = self._identity(store, *servers)
         registrar = Registrar(
-            self._config.node.nameservers,
-            lambda: node.registration(self._identity(opened, clients, replicas)),
-            *(handover.heard, channels, clock, doors.chance),
-            patient=opened.grant is not None,
-            is_start=self._is_first,
+            config.node.nameservers,
+            lambda: node.registration(identity),
+            *(_ignore, channels, clock, doors.chance),
+            is_start=not self._start.served,
         )
         keeper = Keeper(store, lanes.files, node.known)
         parts.dispatcher.readable_to(store.confirmed_at_start)
@@ -139,93 +153,112 @@ class Master:
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
-            heard.watch,
             parts.dispatcher.run,
             keeper.run,
             mender.run,
-            lambda: self._retain(parts, lanes),
+            node.disk.run,
+            switchover.errand.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
-            lambda: parts.recovery.ask(handover.others),
-            lambda: parts.replication.promises.settle(handover.others, parts.replication.knows_all_of),
-            lambda: come_to_lead(node, parts, Reached(channels, mender, handover), self.vitals),
-            handover.step_down.run,
-            handover.change_role.run,
+            lambda: self._retain(node, parts),
+            lambda: self._lead(node, around),
         ]
-        await work(duties, [clients, replicas], stop, lambda: self._drain(node, place, registrar, [clients, replicas]))
+        if parts.watch is not None:
+            duties.append(parts.watch.run)
+        await work(duties, servers, stop, lambda: self._drain(node, around, registrar, servers))
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
 
-    def _parts(self, opened: "_Opened", lanes: Lanes, metadata: Metadata, pins: Pins) -> NodeParts:
-        config, doors, store = self._config, self._doors, opened.store
-        own = OwnLog(
-            *(config.name, _STOPPED[store.stopped], store.end, store.lineage, config.node.broker_id, opened.granted),
-            accepted_loss=opened.accepted_loss,
-            tables_restored=opened.tables_restored,
-            told=opened.told,
-            confirmed=store.confirmed_at_start,
-            is_noted=opened.grant is not None and opened.grant.is_noted,
-            tables_epoch=metadata.newest_epoch,
-        )
-        leadership = Leadership(leadership_rules(config.replication), own, 0.0)  # by the time that its recovery runs
-        dispatcher = Dispatcher(store, lanes.dispatch)
-        recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, doors.clock))
+    async def _parts(self, store: Store, place: Place, lanes: Lanes, metadata: Metadata) -> NodeParts:
+        config, doors = self._config, self._doors
+        pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, doors.clock, doors.chance))
+        await pins.load()
+        watch = None
+        if self._start.elected is not None:
+            assert self._coordination is not None, "an election needs a coordination store"
+            key = GroupKey(config.node.cluster, config.node.broker)
+            watch = GroupWatch(self._coordination, key, store, lanes.files, doors.clock)
         return NodeParts(
-            self._loaded,
-            doors.storage,
-            store,
-            lanes.store,
-            lanes.sync,
-            metadata,
-            dispatcher,
-            recovery,
-            Replication(config, store, lanes.reads, doors.clock, recovery),
-            pins,
-            doors.clock,
-            doors.chance,
-            opened.grant,
+            loaded=self._loaded,
+            store=store,
+            lanes=lanes,
+            metadata=metadata,
+            dispatcher=Dispatcher(store, lanes.dispatch),
+            replication=Replication(config, store, lanes.reads, doors.clock),
+            pins=pins,
+            place=place,
+            elected=self._start.elected,
+            watch=watch,
+            clock=doors.clock,
+            chance=doors.chance,
         )
 
-    def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
-        replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
-        routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock, cluster=self._config.node.cluster)
-        around = reach.place, reach.heard, reach.changes.changed, lambda: lanes.store.call(parts.store.mark_incomplete)
-        return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, *around))
+    async def _lead(self, node: MasterNode, around: "_Around") -> None:
+        """Open the epoch, and do what a leading master does all the time, until cancelled."""
+        parts = around.parts
+        await self.vitals.become(Phase.WAITING, "opening its epoch")
+        term = await node.open_term()
+        if term is None:
+            return
+        await self.vitals.become(Phase.READY)
+        events = WriterEvents(written=term.on_written, flushed=term.on_flushed)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(term.writer.run(events), name="writer")
+            tasks.create_task(term.tick(), name="ticks")
+            tasks.create_task(node.mark_ends(term), name="ends")
+            tasks.create_task(know_what_the_log_holds(parts, around.opening, term), name="topics of the log")
+            tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
+            if node.in_sync_set is not None:
+                tasks.create_task(node.in_sync_set.run(), name="in-sync set")
+            if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
+                tasks.create_task(flush_now_and_then(term, events), name="flush")
 
-    async def _retain(self, node: NodeParts, lanes: Lanes) -> None:
-        """Drop old segments while this master leads; what it wrote down of its slaves is known before."""
-        doors, table, store, replication = self._doors, self._config.retention, node.store, node.replication
+    async def _retain(self, node: MasterNode, parts: NodeParts) -> None:
+        """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
+        doors, table, store, replication = self._doors, self._config.retention, parts.store, parts.replication
         period_s = table.check_period_ms / 1000
+
+        def others() -> list[str]:
+            return [] if node.record is None else [each.node for each in node.record.members if each.node != node.name]
+
+        def must_leave(slave: str) -> None:
+            if node.in_sync_set is not None:
+                node.in_sync_set.must_leave(slave, MemberReasonKind.LOG_NOT_KEPT)
+
         slaves = self._config.replication.replicas_expected
-        holds = HoldsOfSlaves(doors.storage, store, lanes.files, slaves, lambda: replication.records)
-        parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock, node.pins)
-        retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
+        holds = HoldsOfSlaves(
+            doors.storage, store, parts.lanes.files, slaves, lambda: replication.records, members=Members(others, must_leave)
+        )
+        retaining_parts = RetainingParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
+        retaining = Retaining(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
-        await holds.load(self._config.name, node.grant)
-        replication.held = holds.slaves
-        await replication.wait_for_term()
-        await holds.load(self._config.name, node.grant)  # a slave whose log was taken over may have known more
+        await holds.load(self._config.name)
         replication.held, replication.holds = holds.slaves, lambda: holds.written
+        await replication.wait_for_term()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(holds.run(period_s), name="holds")
             tasks.create_task(retaining.run(), name="retention")
 
-    async def _drain(self, node: MasterNode, place: Place, registrar: Registrar, servers: list[RpcServer]) -> None:
-        """Unready, known to be gone, no new writes, all writes answered, then closed."""
+    async def _drain(self, node: MasterNode, around: "_Around", registrar: Registrar, servers: list[RpcServer]) -> None:
+        """Unready, no new writes, its place given away where that is wanted, known to be gone, all writes answered, then closed."""
         log.info("draining", node=self._config.name)
         node.draining = True
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
+        place = around.parts.place
+        if not place.is_left:
+            await around.switchover.before_stop()
         await place.leave(registrar)
         if node.term is not None:
             await node.term.writer.drained()
         clients, replicas = servers
         await place.close([clients])
-        await replicas.stop(0)  # slaves never hang up by themselves, and their acks were needed until here
+        node.end_term("it is shutting down")  # the streams' acks were needed until here
+        await place.close([replicas])
 
-    async def _bind(self, node: MasterNode, parts: NodeParts, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
-        lanes, mender, handover = bound.lanes, bound.mender, bound.handover
-        config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
-        appends = Appends(config, node.leading_term, node.term_to_write_in)
+    async def _bind(self, node: MasterNode, around: "_Around") -> list[RpcServer]:
+        config, clock, parts = self._config, self._doors.clock, around.parts
+        store, metadata, lanes, mender = parts.store, parts.metadata, parts.lanes, around.mender
+        appends = Appends(config, node.leading_term, node.term_to_write_in, node.writes_refused)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
         room, for_nodes = CallRoom(self._doors.memory_bytes), CallRoom(self._doors.memory_bytes)
         requests = CallRoom(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
@@ -248,83 +281,74 @@ class Master:
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads, node.check_complete)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
         ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
-        clients = [
-            names.messaging(MessagingServicer(appends, outcomes, reading, topics, requests)),
-            names.metadata(MetadataServicer(metadata, room)),
-            names.topics(TopicServicer(topic_reads, topic_changes, room)),
-            names.broker(BrokerServicer(node.description, node.status, node.watches, handover.change_role.ask, mender)),
-            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
-        ]
-        replicas = [
-            names.replication(ReplicationServicer(parts.replication, ranges, handover, clock.wall_ms)),
-            names.metadata(MetadataServicer(metadata, for_nodes)),
-        ]
-        return (
-            await self._server(node, Listen("listen.clients", config.listen.clients), clients),
-            await self._server(node, Listen("listen.replication", config.listen.replication), replicas),
+        answers = MasterAnswers(node, parts, around.opening.promising, lambda: self._replication_addresses(replicas)[DEFAULT_NETWORK])
+        clients = await self._server(
+            node,
+            Listen("listen.clients", config.listen.clients),
+            [
+                names.messaging(MessagingServicer(appends, outcomes, reading, topics, requests)),
+                names.metadata(MetadataServicer(metadata, room)),
+                names.topics(TopicServicer(topic_reads, topic_changes, room)),
+                names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender)),
+                names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
+            ],
         )
+        replicas = await self._server(
+            node,
+            Listen("listen.replication", config.listen.replication),
+            [
+                names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),
+                names.elections(ElectionServicer(answers, config.node.cluster, config.node.broker)),
+                names.metadata(MetadataServicer(metadata, for_nodes)),
+            ],
+        )
+        return [clients, replicas]
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)
         return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
 
-    def _identity(self, opened: "_Opened", clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _replication_addresses(self, replicas: RpcServer) -> Mapping[str, str]:
+        return advertised(self._config.advertise_replication, self._config.listen.replication, replicas.port)
+
+    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> Identity:
         config = self._config
         return Identity(
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=0,
             configured_id=config.node.broker_id,
-            replica_uuid=opened.store.replica_uuid,
+            replica_uuid=store.replica_uuid,
             role=config.role,
             addresses=advertised(config.advertise, config.listen.clients, clients.port),
-            replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
+            replication_addresses=self._replication_addresses(replicas),
             permission=config.node.permission,
             registration_period_ms=config.node.registration_period_ms,
-            granted_epoch=opened.granted,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """What a start found: the store, what the last role change decided, and the node's place among its peers."""
+class _Around:
+    """What a master is made of besides its node."""
 
-    store: Store
-    grant: Grant | None
-    place: Place
-    tables_restored: bool = False
-    told: Opening = NO_OPENING
-
-    @property
-    def granted(self) -> Epoch | None:
-        """The epoch of the last promotion; None when there was none."""
-        return None if self.grant is None else self.grant.epoch
-
-    @property
-    def accepted_loss(self) -> str:
-        """What the operator gave up with it."""
-        return "" if self.grant is None else self.grant.accepted_loss
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """How a handover reaches others, what they told before, and how it ends this process."""
-
-    channels: Channels
-    place: Place
-    heard: Heard
-    changes: Changes
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What the servers answer from, besides the node."""
-
-    lanes: Lanes
+    parts: NodeParts
+    opening: Opening
     mender: Mender
-    handover: Handover
+    switchover: Switchover
+    operator: MasterOperator
 
 
-async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event, *, is_first: bool = True) -> None:
+def _ignore(_: NameserverNews) -> None:
+    """Nameservers have no say in who leads."""
+
+
+async def serve(
+    config: MasterConfig,
+    doors: BrokerDoors,
+    stop: asyncio.Event,
+    *,
+    start: RoleStart = FIRST_START,
+    coordination: CoordinationStore | None = None,
+) -> None:
     """Run a master until `stop` is set."""
-    await Master(Loaded(config, defaultdict(lambda: "default")), doors, is_first=is_first).run(stop)
+    await Master(Loaded(config, defaultdict(lambda: "default")), doors, start=start, coordination=coordination).run(stop)

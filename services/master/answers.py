@@ -1,0 +1,64 @@
+"""⑤ What a master answers candidates: it promises to one that it sent, or an operator did, and leads no longer then."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from dittomq.broker.role import BrokerService, RoleStart
+from dittomq.errors import NotPermitted
+from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
+from services.master.node import MasterNode
+from services.master.parts import NodeParts
+
+log = structlog.get_logger()
+
+
+class MasterAnswers:
+    """Answers for the replica that leads, or is about to open its epoch."""
+
+    def __init__(self, node: MasterNode, parts: NodeParts, promising: asyncio.Lock, address: Callable[[], str]) -> None:
+        """`promising` is held while the epoch is written down; `address` tells where this node serves replication."""
+        self._node = node
+        self._parts = parts
+        self._promising = promising
+        self._address = address
+
+    def position(self) -> Position:
+        """Where this replica stands."""
+        return self._node.position(self._address())
+
+    async def ask(self, candidate: str, sent_by: SentBy) -> tuple[Position, bool]:
+        """Where it stands, and whether it would promise."""
+        own = self.position()
+        return own, self._parts.watch is not None and decide_ask(own, candidate, sent_by)
+
+    async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
+        """Promise, if nothing is in the way, durably; then this master leads no longer. Raises StoreFailed.
+
+        Without a group record there are no elections.
+        """
+        async with self._promising:
+            if self._parts.watch is None or not isinstance(decide_promise(self.position(), request), Grant):
+                return self.position(), False
+            why = f"it promised epoch {request.epoch} to {request.candidate}"
+            await self._promise(request, why)
+        log.info("promised", node=self._node.name, epoch=request.epoch, candidate=request.candidate)
+        self._parts.place.change_role(BrokerService.SLAVE, why, RoleStart(promised_to=request.candidate))
+        return self.position(), True
+
+    async def stand(self, order: StandOrder) -> None:
+        """It leads already."""
+        raise NotPermitted(f"refused: {self._node.name} leads already, in epoch {self._node.epoch}")
+
+    async def _promise(self, request: PromiseRequest, why: str) -> None:
+        """Acknowledge nothing more, write and sync what was taken, and promise, durably."""
+        store, lanes, term = self._parts.store, self._parts.lanes, self._node.term
+        if term is not None:
+            self._node.end_term(why)
+            await term.writer.drained()
+        await lanes.store.call(store.sync)
+        await lanes.files.call(lambda: store.promise(request.epoch))
+        if not request.birth and store.birth:
+            await lanes.files.call(lambda: store.take_birth(""))

@@ -1,0 +1,134 @@
+"""A master gives its place to a member of the in-sync set, when an operator says so or when it stops."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from dittomq.doors.workers import Lane
+from dittomq.errors import DittoError, NotPermitted, NotReady
+from dittomq.group_record import Member
+from dittomq.replication.confirmed_offset import ConfirmedOffset
+from dittomq.replication.election import SentBy, StandOrder
+from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.wire.admin import SwitchoverAnswer, SwitchoverOrder
+from services.brokerage import Errand
+from services.master.node import MasterNode
+from services.master.term import Term
+
+_CONFIRMED_S: Final = 3.0
+_PROMISE_S: Final = 3.0
+_STOP_S: Final = 3.0
+
+log = structlog.get_logger()
+
+
+def check_target(confirm: ConfirmedOffset, target: str) -> Member:
+    """The member that is to lead. Raises NotPermitted for a node that is none or leads already, NotReady for one that does not stream."""
+    record = confirm.record
+    member = record.member_of_node(target)
+    if member is None:
+        raise NotPermitted(f"refused: {target} is not a member of the in-sync set, which is {', '.join(confirm.members)}")
+    if member.replica == confirm.own:
+        raise NotPermitted(f"refused: {target} leads already")
+    if target not in confirm.in_sync:
+        raise NotReady(target, "it does not stream from its master now")
+    return member
+
+
+def best_target(confirm: ConfirmedOffset) -> Member | None:
+    """Of the members that stream the one that holds most; of equals the first by name. None: no member does."""
+    streaming = [member for member in confirm.record.members if member.node in confirm.in_sync]
+    return min(streaming, key=lambda each: (-confirm.progress.ends.get(each.replica, 0), each.node), default=None)
+
+
+def is_all_on(confirm: ConfirmedOffset, member: Member) -> bool:
+    """Whether all that was written is confirmed, and on that member."""
+    return confirm.confirmed >= confirm.written and confirm.progress.ends.get(member.replica, -1) >= confirm.written
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchoverParts:
+    """`files` writes the tables. `is_automatic`: a master that stops gives its place away by itself, where failover is not paused."""
+
+    node: MasterNode
+    replicas: RemoteReplicas
+    files: Lane
+    is_automatic: bool
+    on_change: Callable[[], None]
+
+
+class Switchover:
+    """One at a time. Writes wait during it; if it comes to nothing, they go on."""
+
+    def __init__(self, parts: SwitchoverParts) -> None:
+        self._parts = parts
+        self.errand: Errand[SwitchoverOrder, SwitchoverAnswer] = Errand(parts.node.name, self._carry_out)
+
+    async def before_stop(self) -> None:
+        """Give the place away within 3 s, if failover is automatic and a member streams. Raises nothing of its own."""
+        node = self._parts.node
+        term, record = node.term, node.record
+        if term is None or term.is_over or record is None or record.paused or not self._parts.is_automatic or node.hands_over_to:
+            return
+        if (member := best_target(term.confirm)) is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._give(term, member)
+        except (DittoError, TimeoutError) as problem:
+            log.warning("switchover_failed", node=node.name, target=member.node, reason=str(problem) or f"not done within {_STOP_S:g} s")
+
+    async def _carry_out(self, order: SwitchoverOrder) -> SwitchoverAnswer:
+        node = self._parts.node
+        term = node.leading_term()
+        if node.record is None:
+            raise NotPermitted(f"refused: {node.name} leads without a group record, so no other node can be elected")
+        member = check_target(term.confirm, order.target)
+        if not order.validate_only:
+            await self._give(term, member)
+        return SwitchoverAnswer(term.opened.epoch)
+
+    async def _give(self, term: Term, member: Member) -> None:
+        """Let writes wait, confirm all on the member, send it, and wait for the promise that it asks for. Raises NotReady, OutOfReach."""
+        node = self._parts.node
+        log.info("switchover_began", node=node.name, target=member.node, epoch=term.opened.epoch)
+        node.hands_over(member.node)
+        self._parts.on_change()
+        term.writer.pause()
+        try:
+            await self._confirm_all(term, member)
+            await self._parts.replicas.stand(member.address, StandOrder(SentBy.MASTER))
+            async with asyncio.timeout(_PROMISE_S):
+                await term.over.wait()
+        except TimeoutError:
+            raise NotReady(node.name, f"{member.node} was sent, and asked for no promise within {_PROMISE_S:g} s; writes go on") from None
+        finally:
+            node.hands_over("")
+            if not term.is_over:
+                term.writer.resume()
+            self._parts.on_change()
+
+    async def _confirm_all(self, term: Term, member: Member) -> None:
+        moved = asyncio.Event()
+        unlisten = term.listen(moved.set)
+        try:
+            async with asyncio.timeout(_CONFIRMED_S):
+                await term.writer.drained()
+                await self._parts.files.call(_nothing)  # a change of topics that had begun has ended
+                while not term.is_over and not is_all_on(term.confirm, member):
+                    moved.clear()
+                    await moved.wait()
+        except TimeoutError:
+            late = f"{member.node} did not hold all of its log, confirmed, within {_CONFIRMED_S:g} s; writes go on"
+            raise NotReady(self._parts.node.name, late) from None
+        finally:
+            unlisten()
+        if term.is_over:
+            raise NotReady(self._parts.node.name, f"its term is over: {term.why_over}")
+
+
+def _nothing() -> None:
+    return
