@@ -71,14 +71,27 @@ class GroupWatch:
     async def read(self) -> None:
         """Read the record now; what is wrong is in `problem`. Raises StoreFailed."""
         try:
+            await self.read_as_it_is()
+        except StoreFailed:
+            raise
+        except DittoError:
+            return
+
+    async def read_as_it_is(self) -> Versioned | None:
+        """The record in the store now, also one that this node does not obey; `found` is none of those. Raises why it cannot be read."""
+        known = self._store.record_revision
+        try:
             found = await self._coordination.read(self.key)
         except StoreFailed:
             raise
         except DittoError as error:
             self._has_problem(str(error))
-            return
+            raise
         self.heard_at = self._clock.monotonic()
-        await self.learn(found)
+        is_overtaken = found is not None and known <= found.record.revision < self._store.record_revision
+        if not is_overtaken:  # by a write of this node, or by another read
+            await self.learn(found)
+        return found
 
     async def write(self, record: GroupRecord, expected: Versioned) -> WriteOutcome:
         """Put `record` in the place of `expected`. Raises OutOfReach when nothing was sent."""

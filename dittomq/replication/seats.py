@@ -1,10 +1,9 @@
 """④ Which stream speaks for a replica: the newest one of its uuid, and the newest one of its node.
 
 Pure. Two streams of one replica, or two disks of one node, never count as two copies, nor one of them for the other. Nor does the
-master for a slave of its own, nor anybody beyond the slaves of which the rules of recovery and promotion know.
+master for a slave of its own.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dittomq.replication.events import MAX_HOLDS
@@ -20,29 +19,24 @@ class Seat:
 
 
 class Seats:
-    """All streams that speak for somebody."""
+    """All streams that speak for a replica."""
 
-    def __init__(self, node: str, replica_uuid: str, most: int | None) -> None:
-        """Of a master's node and disk. At most so many slaves have one; None: copies confirm nothing, and it has all that it remembers."""
+    def __init__(self, node: str, replica_uuid: str) -> None:
+        """Of a master's node and disk."""
         self._node = node
         self._replica_uuid = replica_uuid
-        self._most = most
         self._seated: set[Seat] = set()
         self._last = 0
 
-    def why_not(self, node: str, replica_uuid: str, counted: Iterable[str]) -> str:
-        """Why whoever says hello gets no seat; empty when it gets one. `counted` are in sync, connected or not."""
+    def why_not(self, node: str, replica_uuid: str) -> str:
+        """Why the node that says hello gets no seat; empty when it gets one."""
         if node == self._node:
             return f"it is called {node}, as this master is; give it a broker_id of its own"
         if replica_uuid == self._replica_uuid:
             return f"its store is a copy of this master's and calls itself the same; empty the data_dir of {node}"
-        others = {*counted, *(seat.node for seat in self._seated if seat.replica_uuid != replica_uuid)} - {node, self._node}
-        if self._most is not None and len(others) >= self._most:
-            are = f"it has as many slaves as replicas_expected says, {self._most}: {', '.join(sorted(others))}"
-            return f"{are}; raise that on every node of the group, or stop one of them and wait until it is out of sync"
+        others = {seat.node for seat in self._seated if seat.replica_uuid != replica_uuid} - {node}
         if len(others) >= MAX_HOLDS:
-            are = f"it has as many slaves as a master has, {MAX_HOLDS}: {', '.join(sorted(others))}"
-            return f"{are}; stop one of them and wait until it is out of sync"
+            return f"it has as many slaves as a master has, {MAX_HOLDS}: {', '.join(sorted(others))}; stop one of them"
         return ""
 
     def take(self, node: str, replica_uuid: str) -> tuple[Seat, tuple[Seat, ...]]:
@@ -58,6 +52,6 @@ class Seats:
         return seat in self._seated
 
     def leave(self, seat: Seat) -> bool:
-        """Its stream has ended. Returns whether nobody speaks for its node any more."""
+        """Its stream has ended. Returns whether no other stream speaks for its node."""
         self._seated.discard(seat)
         return all(other.node != seat.node for other in self._seated)
