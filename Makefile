@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop sim soak mutants transcripts crash bench bench-store bench-replication lint proto docs lock clean
+.PHONY: help demo test interop coordination sim soak mutants transcripts crash bench bench-store bench-replication lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -20,6 +20,10 @@ test: .venv/ready ## lint and run every test; what is skipped is named with its 
 
 interop: .venv/ready ## open stores of ours with a real RocketMQ and the other way round; fails where anything for it is missing
 	@SKIPS=fail $(RUN) -m pytest tests/interop tests/vectors
+
+coordination: .venv/ready ## test every coordination store, with a real Kubernetes API too: builds that first, in ten minutes
+	@$(RUN) -m tests.support.kubernetes_api
+	@SKIPS=fail $(RUN) -m pytest -n 2 tests/coordination
 
 mutants: .venv/ready ## let the simulator hunt deliberate bugs and print the table: SEEDS=100 for each, BUG=gap only that
 	@$(RUN) -m tests.simulation.mutate $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BUG),--only $(BUG))

@@ -21,7 +21,7 @@ def make_coordination(
     transport: Transport,
     clock: Clock,
     workers: Workers,
-    environment: Mapping[str, str],  # noqa: ARG001  # kubernetes
+    environment: Mapping[str, str],
 ) -> CoordinationStore | None:
     """The store at these endpoints; None where there are none. It connects when it is used. Raises ConfigError for unusable files."""
     match settings.backend:
@@ -42,4 +42,10 @@ def make_coordination(
                 read_secret(password.setting, password.path)
             return EtcdCoordination(Endpoints("etcd", endpoints, transport, clock, tls), settings.prefix, settings.username, password)
         case CoordinationBackend.KUBERNETES:
-            raise ConfigError("coordination.backend", "kubernetes is not there yet")
+            try:  # an optional extra, which takes more memory than all else that a node imports
+                from dittomq.coordination.kubernetes import KubernetesCoordination, kubernetes_access  # noqa: PLC0415
+            except ImportError as error:
+                problem = f'is kubernetes, and {error.name} is not installed; pip install "dittomq[kubernetes]"'
+                raise ConfigError("coordination.backend", problem) from error
+            access = kubernetes_access(settings, endpoints, environment=environment, lane=workers.lane("coordination_files"))
+            return KubernetesCoordination(access, clock)

@@ -17,6 +17,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.testing.ports import choose_ports
 from tests.support.etcd import Etcd, etcd_members
+from tests.support.kubernetes_api import kubernetes_api
 from tests.support.memory_coordination import Fate, MemoryCoordination
 from tests.support.proxy import Proxy, Way
 from tests.support.tree import ROOT
@@ -132,6 +133,11 @@ class NameserverProcess:
         self._process.wait(PATIENCE_S)
         self._process = None
 
+    def terminate(self) -> None:
+        """SIGTERM: it stops in order."""
+        assert self._process is not None
+        self._process.terminate()
+
     @contextlib.contextmanager
     def running(self) -> Iterator["NameserverProcess"]:
         """It runs while the block does, unless it is killed."""
@@ -166,6 +172,17 @@ def etcd(folder: Path) -> Iterator[Backend]:
         yield ProcessBackend(ETCD, proxy, members.kill, members.start)
 
 
+@contextlib.contextmanager
+def kubernetes(folder: Path) -> Iterator[Backend]:
+    with kubernetes_api(folder) as api, Proxy(lambda: _place(api.address)).running() as proxy:
+        yield ProcessBackend(api.settings, proxy, api.kill, api.start)
+
+
 ETCD = CoordinationTable(backend=CoordinationBackend.ETCD)
-BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {"memory": memory, "nameserver": nameserver, "etcd": etcd}
+BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
+    "memory": memory,
+    "nameserver": nameserver,
+    "etcd": etcd,
+    "kubernetes": kubernetes,
+}
 __all__ = ["BACKENDS", "CLUSTER", "ETCD", "Backend", "Etcd", "NameserverProcess", "door_of"]
