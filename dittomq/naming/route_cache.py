@@ -22,7 +22,7 @@ MAX_AGE_S: Final = 30.0
 _MAX_TOPICS: Final = 10_000  # the oldest is forgotten
 _LIST_PAGE: Final = 1_000
 _LIST_TRIES: Final = 5
-_REASONS: Final[dict[type[DittoError], int]] = {OutOfReach: 0, NotReady: 1, TopicNotFound: 2}
+_REASONS: Final[tuple[type[DittoError], ...]] = (OutOfReach, NotReady, TopicNotFound)
 """Why one nameserver may have no answer, from what says least to what says most; anything else the others would say too."""
 
 
@@ -82,10 +82,6 @@ class RouteCache:
                 raise entry.outcome
             entry.known = entry.outcome
             return entry.outcome
-
-    def forget(self, topic: str) -> None:
-        """Ask again at the next use."""
-        self._entries.pop(topic, None)
 
     async def brokers(self) -> list[Node]:
         """All nodes that any nameserver lists, in the order of broker name and id; of two that lead one group the newer one first."""
@@ -171,18 +167,18 @@ class RouteCache:
         def is_the_last(nameserver: str, outcome: T | DittoError) -> bool:
             if isinstance(outcome, DittoError):
                 problems.append(outcome)
-                return not answers and type(outcome) not in _REASONS
+                return not answers and not isinstance(outcome, _REASONS)
             answers[nameserver] = outcome
             return is_enough(outcome)
 
         await ask_in_turn(sorted(self._nameservers, key=self._channels.backs_off), put, is_the_last)
         if not answers:
             nobody = OutOfReach("any nameserver", "none is configured")
-            silent = [problem for problem in problems if type(problem) is OutOfReach]
+            silent = [problem for problem in problems if isinstance(problem, OutOfReach)]
             if len(silent) == len(problems) > 1:
                 each = "; ".join(f"{problem.who}: {problem.problem}" for problem in silent)
                 raise OutOfReach(f"each of the {len(silent)} nameservers", each)
-            raise max(reversed(problems), key=lambda problem: _REASONS.get(type(problem), len(_REASONS)), default=nobody)
+            raise max(reversed(problems), key=_weight, default=nobody)
         self._prefer(max(answers, key=lambda nameserver: is_enough(answers[nameserver])))
         return list(answers.values())
 
@@ -199,6 +195,10 @@ class RouteCache:
 
 def _who(nameserver: str) -> str:
     return f"nameserver {nameserver}"
+
+
+def _weight(problem: DittoError) -> int:
+    return next((weight for weight, reason in enumerate(_REASONS) if isinstance(problem, reason)), len(_REASONS))
 
 
 def _is_whole(route: Route, known: Route | None) -> bool:

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import structlog
 
-from dittomq.errors import ConfigError
-from dittomq.offsets import Epoch
-from dittomq.routes import DataVersion, NodeState, TopicQueues
+from dittomq.errors import ConfigError, NodeIdTaken
+from dittomq.routes import DataVersion, NodeState, Registration, TopicQueues
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
-from tests.support.naming import UUID_B, master, orders, slave
+from tests.support.naming import UUID_A, UUID_B, master, orders, slave
 
 
 def test_a_broker_is_routed_to_soon_after_its_start(world: World) -> None:
@@ -168,9 +167,14 @@ def test_a_slave_without_a_master_hears_of_it_within_a_second(world: World) -> N
         await asyncio.sleep(1.1)
 
         assert follower.last.master is not None
-        assert follower.last.master.master_replication == "a-0:10912"
+        assert follower.last.master.replication_address == "a-0:10912"
 
     play(world, story)
+
+
+def promoted(*, epoch: int) -> Registration:
+    """Node a/1, which leads."""
+    return replace(master(UUID_B, host="a-1", epoch=epoch), configured_id=1)
 
 
 def two_masters(world: World, town: Town) -> None:
@@ -190,36 +194,85 @@ def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(world: World) ->
         await asyncio.sleep(2)
 
         assert follower.last.master is not None
-        assert follower.last.master.master == "a-9:10911"
-        assert follower.last.newest.epoch == 8
+        assert follower.last.master.address == "a-9:10911"
 
     play(world, story)
 
 
-def test_a_nameserver_that_slaves_told_of_an_epoch_is_not_believed_that_an_older_master_opened_it(world: World) -> None:
-    async def story(town: Town) -> None:
-        two_masters(world, town)
-        follower = town.broker(slave("c" * 32, epoch=8))
-        for _ in range(20):
-            await asyncio.sleep(2)
-
-            assert follower.last.master is not None
-            assert follower.last.master.master == "a-9:10911"
-
-    play(world, story)
-
-
-def test_a_superseded_broker_is_told_so_and_registers_no_more(world: World) -> None:
+def test_an_old_master_whose_id_was_taken_keeps_trying_and_is_refused(world: World) -> None:
     async def story(town: Town) -> None:
         town.nameserver()
         old = town.broker(master(epoch=7))
         await asyncio.sleep(1)
-
-        town.broker(master(UUID_B, host="a-9", epoch=8))
+        town.broker(promoted(epoch=8))
         await asyncio.sleep(11)
 
-        assert old.last.superseded
-        assert (await town.routes().brokers())[0].replica_uuid == UUID_B
+        assert (old.failure, old.last.taken) == (None, True)
+        assert "the id of a/0 is held by a/1 at a-1:10911" in old.last.refusal
+        old.registration = replace(slave(UUID_A, host="a-0"), configured_id=0)  # it has read the group record
+        old.registrar.changed()
+        await asyncio.sleep(1)
+        assert (old.last.taken, old.last.refusal) == (False, "")
+        assert [(node.name, node.broker_id) for node in await town.routes().brokers()] == [("a/1", 0), ("a/0", 1)]
+
+    play(world, story)
+
+
+def test_an_old_master_that_starts_again_waits_until_it_has_read_the_record(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(promoted(epoch=8))
+        await asyncio.sleep(1)
+        old = town.broker(master(epoch=7))
+        await asyncio.sleep(60)
+
+        assert (old.failure, old.last.taken) == (None, True)
+
+    play(world, story)
+
+
+def test_a_second_node_of_one_name_refuses_to_start_once_the_first_has_spoken(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        first = town.broker(master())
+        await asyncio.sleep(1)
+        second = town.broker(master(UUID_B, host="a-9"))
+        await asyncio.sleep(30)
+
+        assert isinstance(second.failure, NodeIdTaken)
+        assert first.last.refusal == ""
+        assert [node.address for node in await town.routes().brokers()] == ["a-0:10911"]
+
+    play(world, story)
+
+
+def test_a_node_on_a_copied_disk_refuses_to_start_and_the_other_stays(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        first = town.broker(master(host="a-0"))
+        await asyncio.sleep(5)
+        copy = town.broker(master(host="a-9"))
+        for _ in range(60):
+            await asyncio.sleep(0.5)
+            assert [node.address for node in await town.routes().brokers()] == ["a-0:10911"]
+
+        assert isinstance(copy.failure, NodeIdTaken)
+        assert (first.failure, first.last.refusal) == (None, "")
+
+    play(world, story)
+
+
+def test_a_killed_node_that_comes_back_elsewhere_is_listed_there_soon(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        first = town.broker(master(host="a-0"))
+        await asyncio.sleep(5)
+        first.node.crash(Power.KILL)
+        again = town.broker(master(host="a-9"))
+        await asyncio.sleep(13 + 5)
+
+        assert (again.failure, again.last.refusal) == (None, "")
+        assert [node.address for node in await town.routes().brokers()] == ["a-9:10911"]
 
     play(world, story)
 
@@ -242,32 +295,19 @@ def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_id_when
     play(world, story)
 
 
-def test_a_nameserver_counts_as_settled_once_it_was_up_for_its_expiry(world: World) -> None:
+def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserver_is_silent(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(slave())
-        await asyncio.sleep(28)
-        assert not broker.last.answers[0].settled
+        for _ in range(3):
+            town.nameserver()
+        broker = town.broker(master())
+        await asyncio.sleep(1)
+        world.network.silence("a-0", "n1")
+        broker.registrar.changed()
+        await asyncio.sleep(0.5)  # n1 is being called
 
-        await asyncio.sleep(4)
+        await broker.node.stop()
 
-        assert broker.last.answers[0].settled
-
-    play(world, story)
-
-
-def test_a_new_epoch_of_the_group_reaches_every_member_within_a_period(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        leader = town.broker(master(epoch=7))
-        follower = town.broker(slave(epoch=7))
-        await asyncio.sleep(2)
-
-        leader.registration = replace(leader.registration, epoch=Epoch(8))
-        leader.registrar.changed()
-        await asyncio.sleep(10.5)
-
-        assert follower.last.newest.epoch == 8
+        assert [await town.routes([f"{each}:9876"]).brokers() for each in ("n0", "n2")] == [[], []]
 
     play(world, story)
 
