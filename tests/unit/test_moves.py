@@ -44,7 +44,7 @@ def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
     with pytest.raises(IllegalMove, match="GREETING takes no DigestsCompared"):
         MasterSession(LOG, SessionLimits(), 0.0).handle(DigestsCompared(PhysicalOffset(0), None), 0.0)
     with pytest.raises(IllegalMove, match="GREETING takes no CutDone"):
-        SlaveSession(SlaveLog((), PhysicalOffset(0), stored, Epoch(0)), silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
+        SlaveSession(SlaveLog((), PhysicalOffset(0), stored, Epoch(0), ""), silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
 
 
 @pytest.mark.parametrize("moves", MOVES, ids=lambda moves: moves.title)

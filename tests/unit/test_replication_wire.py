@@ -11,29 +11,25 @@ from dittomq._pb.ditto.metadata.v1.metadata_pb2 import QueueMinimum
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
-from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import DegradedRange
+from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import (
     MAX_HOLDS,
     MAX_LACKS,
-    MAX_PROMISES,
     Chunk,
-    DegradedRanges,
     Heartbeat,
     LeafDigests,
     LeafProbe,
     RangeDigest,
     SlaveAck,
     SlaveHolds,
+    Verdict,
+    VerdictAction,
 )
-from dittomq.replication.standings import GroupRules, Stance, Standing, StepDownOrder, SteppedDown
-from dittomq.routes import DataVersion, Opening
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
-from dittomq.wire import standing as wire_standing
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
-from dittomq.wire.degraded import degraded_from_pb
-from tests.support.starts import hello
+from dittomq.wire.epochs import MAX_CHARACTERS
+from tests.support.starts import ONE, hello
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -106,20 +102,13 @@ def test_an_answer_without_parts_with_other_parts_or_with_too_many_rows_is_refus
 @pytest.mark.parametrize("digest", [None, RangeDigest(at(10), at(20), b"x"), RangeDigest(at(10), at(20), b"")])
 @pytest.mark.parametrize("begin", [None, at(0), at(2**40)])
 @pytest.mark.parametrize("doubted", [None, at(0), at(2**40)])
-@pytest.mark.parametrize("incarnation", [None, 0, 2**64 - 1])
+@pytest.mark.parametrize("adopted", [0, 6, LAST_EPOCH])
 def test_an_ack_crosses_the_wire_unchanged(
-    digest: RangeDigest | None, begin: PhysicalOffset | None, doubted: PhysicalOffset | None, incarnation: int | None
+    digest: RangeDigest | None, begin: PhysicalOffset | None, doubted: PhysicalOffset | None, adopted: int
 ) -> None:
-    ack = SlaveAck(Epoch(7), at(2**41), at(2**40), at(0), digest, begin, doubted, incarnation)
+    ack = SlaveAck(Epoch(7), at(2**41), at(2**40), at(0), digest, begin, doubted, Epoch(adopted))
 
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.slave_frame(ack).SerializeToString())) == ack
-
-
-def test_degraded_ranges_cross_the_wire_unchanged() -> None:
-    known = (DegradedRange(at(0), at(10), None, 0), DegradedRange(at(10), at(20), 0, None), DegradedRange(at(2**40), None, 2**41, None))
-    frame = wire.master_frame(DegradedRanges(Epoch(7), known), 0)
-
-    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(frame)) == DegradedRanges(Epoch(7), known)
 
 
 @pytest.mark.parametrize("holds", [None, (), (("a/1", at(0)), ("a/2", at(2**40)))])
@@ -149,15 +138,6 @@ def test_a_chunk_crosses_the_wire_unchanged(size: int) -> None:
     assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(chunk, 0))) == chunk
 
 
-@pytest.mark.parametrize(
-    "spans",
-    [[(10, 5)], [(10, 20), (15, 30)], [(10, 20), (5, 8)], [(10, None), (20, 30)], [(-5, 3)], [(number, number) for number in range(1_002)]],
-)
-def test_degraded_ranges_that_cannot_be_are_refused(spans: list[tuple[int, int | None]]) -> None:
-    with pytest.raises(InvalidField):
-        degraded_from_pb([pb.DegradedRange(start_offset=start, end_offset=end) for start, end in spans])
-
-
 def leaves(start: int, end: int, count: int) -> pb.ReplicateRequest:
     return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=start, end_offset=end, digests=bytes(16) * count))
 
@@ -181,12 +161,12 @@ def test_leaves_of_no_range_are_refused(span: tuple[int, int]) -> None:
             wire.slave_event_from_pb(leaves(*span, count))
 
 
-@pytest.mark.parametrize("field", ["cluster", "broker", "replica_uuid", "replication_address", "verified_with"])
+@pytest.mark.parametrize("field", ["cluster", "broker", "replica_uuid", "incarnation", "birth", "replication_address", "verified_with"])
 def test_a_hello_with_a_name_beyond_the_limit_is_refused(field: str) -> None:
-    hello = pb.Hello(**{field: "x" * wire.MAX_HELLO_CHARACTERS})  # type: ignore[arg-type]
+    hello = pb.Hello(**{field: "x" * MAX_CHARACTERS})  # type: ignore[arg-type]
     wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
 
-    setattr(hello, field, "x" * (wire.MAX_HELLO_CHARACTERS + 1))
+    setattr(hello, field, "x" * (MAX_CHARACTERS + 1))
     with pytest.raises(InvalidField, match=field):
         wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
 
@@ -209,30 +189,20 @@ def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
         wire.slave_event_from_pb(frame)
 
 
-def test_what_a_slave_has_noted_for_others_crosses_the_wire_and_is_bounded() -> None:
-    promises = tuple(Opening(Epoch(number + 1), number) for number in range(MAX_PROMISES))
-    told = replace(hello(1, 900), promises=promises)
+def test_what_a_replica_belongs_to_and_has_promised_crosses_the_wire_in_its_hello() -> None:
+    told = replace(hello(1, 900), incarnation="i1", birth="b1", adopted=Epoch(3), promised=Epoch(LAST_EPOCH))
     frame = wire.hello_to_pb(told)
+
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
 
-    frame.hello.promised.add(epoch=99, opener_id=99)
-    with pytest.raises(InvalidField, match="promised"):
-        wire.slave_event_from_pb(frame)
-    with pytest.raises(InvalidField, match="promised"):
-        wire.slave_event_from_pb(pb.ReplicateRequest(hello=pb.Hello(promised=[pb.PromisedEpoch(epoch=-1)])))
 
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("birth", ["", "b1"])
+@pytest.mark.parametrize("end", [None, at(900)])
+def test_a_verdict_crosses_the_wire_unchanged(end: PhysicalOffset | None, birth: str, counts: bool) -> None:
+    verdict = Verdict(VerdictAction.RESYNC, at(3), "why", Epoch(7), ONE, 500, end, "u0", birth, counts)
 
-def test_what_a_master_that_steps_down_knows_of_others_crosses_the_wire_and_is_bounded() -> None:
-    known = tuple(Opening(Epoch(number + 1), number) for number in range(MAX_PROMISES))
-    told = SteppedDown(at(900), ("a/1", "a/2"), (DegradedRange(at(100), at(200), 3),), Epoch(4), known)
-    frame = wire_standing.stepped_down_to_pb(told)
-    assert wire_standing.stepped_down(pb.StepDownResponse.FromString(frame.SerializeToString())) == told
-
-    frame.known.add(epoch=99, opener_id=99)
-    with pytest.raises(InvalidField, match="known"):
-        wire_standing.stepped_down(frame)
-    with pytest.raises(InvalidField, match="known"):
-        wire_standing.stepped_down(pb.StepDownResponse(known=[pb.PromisedEpoch(epoch=-1)]))
+    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(verdict, 0))) == verdict
 
 
 def test_a_digest_larger_than_one_is_refused() -> None:
@@ -241,36 +211,3 @@ def test_a_digest_larger_than_one_is_refused() -> None:
     for frame in (pb.ReplicateRequest(hello=pb.Hello(digests=[large])), pb.ReplicateRequest(ack=pb.Ack(digest=large))):
         with pytest.raises(InvalidField):
             wire.slave_event_from_pb(frame)
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [GroupRules("SYNC_MASTER", 3, 2), GroupRules("ASYNC_MASTER", 0, 1, 1, "ASYNC_FLUSH", "received")],
-    ids=["of an older node", "whole"],
-)
-def test_what_a_node_is_configured_to_agree_on_crosses_the_wire(rules: GroupRules) -> None:
-    told = Standing("a/1", 1, 1, "u1", Stance.FOLLOWING, (), at(0), at(0), Epoch(0), None, rules, DataVersion())
-
-    heard = wire_standing.standing(pb.DescribeReplicaResponse.FromString(wire_standing.standing_to_pb(told).SerializeToString()))
-
-    assert heard == told
-
-
-def test_what_a_master_says_that_makes_room_and_a_slave_that_has_crosses_the_wire() -> None:
-    rules, known = GroupRules("SYNC_MASTER", 3, 2), (Opening(Epoch(2), 1), Opening(Epoch(4), 2))
-    leads = Standing("a/0", 0, 0, "u0", Stance.LEADING, (), at(0), at(0), Epoch(0), None, rules, DataVersion(), hands_over=True)
-    has_led = replace(leads, stance=Stance.FOLLOWING, hands_over=False, stepped_down_at=at(9), witnessed=Epoch(3), known=known)
-
-    for told in (leads, has_led):
-        answer = pb.DescribeReplicaResponse.FromString(wire_standing.standing_to_pb(told).SerializeToString())
-        assert wire_standing.standing(answer) == told
-
-
-def test_a_master_that_cannot_only_validate_a_demotion_refuses_it_instead_of_stepping_down() -> None:
-    asked = StepDownOrder("a/1", "u1", 1, DataVersion(1, 2, 3), 3.0, "a-1:1", validate_only=True)
-    request = wire_standing.step_down_request(asked, "dittomq", "a")
-
-    assert wire_standing.step_down_order(request).validate_only
-    request.ClearField("validate_only")  # as an older one reads it
-    with pytest.raises(InvalidField, match="timeout_ms"):
-        wire_standing.step_down_order(request)
