@@ -6,6 +6,7 @@ DittoError
   StartError      this process cannot start: configuration, store, port
   Superseded      this process must not go on: another replica has its id
   OutOfReach      nobody answers at an address, or not in time
+    ConnectionRefused  its machine says at once that nothing listens there
     EpochOver     a newer epoch was opened meanwhile: what was in flight is unknown; crosses the wire
   ChangeUnknown   a master was asked for its place, and may have given it up; crosses the wire
   NotStored, LevelNotReached, OutcomeUnknown
@@ -39,13 +40,14 @@ from dittomq.errors.refused import (
     VersionChanged,
     WrongCluster,
 )
-from dittomq.errors.root import ChangeUnknown, DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
+from dittomq.errors.root import ChangeUnknown, ConnectionRefused, DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
 from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore, not_bound
 
 __all__ = [
     "CannotListen",
     "ChangeUnknown",
     "ConfigError",
+    "ConnectionRefused",
     "CorruptRecord",
     "DiskFull",
     "DittoError",

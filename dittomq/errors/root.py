@@ -37,6 +37,11 @@ class OutOfReach(DittoError):
 
 
 @dataclass(eq=False)
+class ConnectionRefused(OutOfReach):
+    """Its machine answered at once that nothing listens there: the process does not run, or is just about to."""
+
+
+@dataclass(eq=False)
 class EpochOver(OutOfReach):
     """A master heard of a newer epoch than its own and acknowledges nothing more: what was in flight is unknown. Crosses the wire."""
 
