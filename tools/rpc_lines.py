@@ -48,6 +48,7 @@ $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1
 
 SERVICES: Final = (
     "ditto.naming.v1.NameServerService",
+    "ditto.coordination.v1.CoordinationService",
     "ditto.admin.v1.TopicService",
     "ditto.admin.v1.BrokerService",
     "ditto.messaging.v1.MessagingService",
@@ -57,7 +58,7 @@ SERVICES: Final = (
 )
 
 _NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
-_NAMING, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION = SERVICES
+_NAMING, _COORDINATION, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION = SERVICES
 
 _REGISTER = (
     '{"cluster":"local-5f2a","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
@@ -89,6 +90,18 @@ LINES: Final = {
         _NAMESERVER,
         '{"cluster":"local-5f2a","broker":"made-up","epoch":"1"}',
         "Of a group that it does not know nothing was remembered.",
+    ),
+    f"{_COORDINATION}/Get": Line(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
+    f"{_COORDINATION}/CompareAndSet": Line(
+        _NAMESERVER,
+        '{"cluster":"local-5f2a","broker":"a","expected_version":"none","record":"e30="}',
+        note="Answers `written: false`, because the record has no such version.",
+    ),
+    f"{_COORDINATION}/Watch": Line(
+        _NAMESERVER,
+        '{"cluster":"other","broker":"a"}',
+        note="With the cluster's own name the call stays open, and prints a line at each change.",
+        refused="WRONG_CLUSTER",
     ),
     f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
     f"{_TOPICS}/GetTopic": Line(_CLIENTS, '{"name":"invoices"}'),
