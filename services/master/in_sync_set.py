@@ -51,6 +51,7 @@ class InSyncSet:
         self._began = 0.0
         self._heard_at = float("-inf")
         self._must_read = False
+        self._is_lost = False  # there was no record when it was read last
         self._bell = asyncio.Event()
         parts.watch.on_change(self._record_seen)
 
@@ -121,7 +122,7 @@ class InSyncSet:
             membership.store_heard(self._heard_at)
         if (change := membership.decide(now, write=hex_id(parts.chance))) is not None:
             await self._write(change)
-        elif self._must_read or membership.should_read(now):
+        elif self._must_read or membership.should_read(now) or (self._is_lost and self._all_stream):
             await self._read()
         if self._noted != self.record:
             await self._note_change()
@@ -156,11 +157,16 @@ class InSyncSet:
             raise
         except DittoError:
             return  # the watch says so
-        self._must_read = False
+        self._must_read, self._is_lost = False, found is None
         self._membership.record_read(found, parts.clock.monotonic())
         self._settled()
-        if found is None and len(parts.term.confirm.in_sync) >= parts.replicas_expected:
+        if self._is_lost and self._all_stream:
             parts.deposed(f"{parts.watch.store_name} has no group record, and all replicas are there to make one", RoleStart(stands=True))
+
+    @property
+    def _all_stream(self) -> bool:
+        """Whether as many slaves stream as a new record needs promises of."""
+        return sum(each.streams for each in self._parts.term.confirm.progress) >= self._parts.replicas_expected
 
     def _settled(self) -> None:
         """What is confirmed may have moved with the members; or another one leads."""

@@ -12,14 +12,13 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.errors import TooFewCopies
 from dittomq.message import Ack, Draft, PutStatus
-from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.confirm import Confirm
+from dittomq.offsets import Epoch
+from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.wire.publishing import PublishOrder
 from services.master.appends import Appends
 from services.master.config import MasterConfig, Mode, ReplicationTable
-from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
-from tests.support.confirming import RULES
+from tests.support.confirming import MASTER, RULES, member_of, record_of, replica_of
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine, draft, open_epoch
@@ -36,12 +35,19 @@ class Master:
         store, clock = Machine(random.Random(1)).open(), LoopClock()
         open_epoch(store)
         rules = replace(RULES, min_in_sync_replicas=min_in_sync_replicas)
-        confirm = Confirm(rules, end=store.end, confirmed=store.end, members=["a/1"], now=clock.monotonic())
+        record, now = record_of("a/1"), clock.monotonic()
+        confirm = ConfirmedOffset(rules, own=replica_of(MASTER), node=MASTER, record=record, end=store.end, confirmed=store.end, now=now)
         writer = Writer(store, WriterLanes(InlineLane(), InlineLane()), clock, WriterLimits(), sync_each_group=True)
-        opened = Opened(Epoch(1), store.end, store.lineage, DegradedRanges())
+        opened = Opened(Epoch(1), store.end, store.lineage, MASTER)
         self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
         config = MasterConfig(replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
-        self.appends = Appends(config, lambda: self.term, lambda: self.term)
+        self.appends = Appends(config, lambda: self.term, lambda: self.term, self.refusal)
+        self.needed = min_in_sync_replicas
+        self.term.stream_begins("a/1", replica_of("a/1"), store.end, (), address=member_of("a/1").address)
+
+    def refusal(self) -> TooFewCopies | None:
+        in_sync = self.term.confirm.copies_in_sync
+        return TooFewCopies(MASTER, in_sync, self.needed) if in_sync < self.needed else None
 
     async def writing(self) -> None:
         await self.term.writer.run(WriterEvents(self.term.on_written, self.term.on_flushed))
@@ -80,8 +86,7 @@ def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_with_not
             writing = tasks.create_task(master.writing())
             waiting = asyncio.create_task(master.appends.begin(order(Drafts([draft()]))))
             await asyncio.sleep(0)
-            for since in (0.0, 3.0):
-                term.confirm.deadline_missed(PhysicalOffset(term.written + 1), since=since, now=since + 3.0)
+            term.stream_ended("a/1", said_goodbye=False)
             term.writer.resume()
 
             with pytest.raises(TooFewCopies):

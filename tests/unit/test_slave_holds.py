@@ -5,18 +5,19 @@ import random
 import pytest
 
 from dittomq.commitlog.retention import Hold
+from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
-from services.master.holds import HoldsOfSlaves
+from services.master.holds import HoldsOfSlaves, Members
 from services.master.slaves import SlaveRecord
 from services.slave.holds import HoldsOfOthers
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
-from tests.support.stores import SMALL, Machine
+from tests.support.stores import SMALL, Machine, frame, open_epoch
 
 
 def record(node: str, flushed: int, *, connected: bool = True) -> SlaveRecord:
-    return SlaveRecord(node, "u" + node, connected=connected, flushed=PhysicalOffset(flushed))
+    return SlaveRecord(node, ReplicaId("u" + node, "1"), connected=connected, flushed=PhysicalOffset(flushed))
 
 
 def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_than_itself_as_soon_as_there_is_room() -> None:
@@ -56,13 +57,13 @@ def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_there(sl
 
         now = {"a/1": record("a/1", 4 * segment + 1)}
         holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
-        await holds.load("a/0", None)
+        await holds.load("a/0")
         assert sorted(hold.name for hold in holds.holds(1_000)) == held
         await holds.keep()
 
         now["a/1"].connected = False
         again = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
-        await again.load("a/0", None)
+        await again.load("a/0")
         assert {hold.name: hold.offset for hold in again.holds(1_000)} == {
             "a/1": 4 * segment + 1,
             **({"a/2": 3 * segment} if "a/2" in held else {}),
@@ -86,7 +87,22 @@ def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_and_wen
         assert {hold.name for hold in holds.holds(1_000)} == newest
         assert {node for node, _ in holds.written} == newest
         again = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
-        await again.load("a/0", None)
+        await again.load("a/0")
         assert again.slaves == newest
 
     run(story())
+
+
+def test_a_member_holds_the_log_without_a_bound_and_is_removed_when_it_is_too_far_behind() -> None:
+    machine = Machine(random.Random(1))
+    store = machine.open()
+    open_epoch(store)
+    end = store.append([frame(b"x" * 2_000)], 1).end
+    records, left = {"a/1": record("a/1", 0), "a/2": record("a/2", end)}, list[str]()
+    members = Members(lambda: ["a/1", "a/2", "a/3"], left.append)
+    holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), 3, lambda: records, members=members)
+
+    held = holds.holds(1_000)
+
+    assert {(hold.name, hold.offset, hold.max_bytes) for hold in held} == {("a/1", 0, None), ("a/2", end, None), ("a/3", 0, None)}
+    assert left == ["a/1"]

@@ -2,32 +2,27 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from dittomq.broker.config import ReplicationTable
 from dittomq.broker.outflow import Outflow
-from dittomq.errors import NeedsOperator, StreamDropped
+from dittomq.errors import NeedsOperator, NotReady, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
-from dittomq.replication.confirm import Confirm
-from dittomq.replication.confirm_states import Degrade
-from dittomq.replication.events import Hello, Lacks, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.confirmed_offset import ConfirmedOffset
+from dittomq.replication.events import Heartbeat, Hello, Lacks, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
-from dittomq.replication.parted import Parted
 from dittomq.routes import DataVersion
-from services.master.degraded import DegradedRanges
 from services.master.inbox import SlaveSaid
-from services.master.promises import Promises
 from services.master.replicate import SlaveStream, StreamParts
 from services.master.slaves import SlaveRecord
 from services.master.telling import MasterSays
 from services.master.term import Opened, Term
-from tests.support.confirming import RULES, at
+from tests.support.confirming import MASTER, RULES, at, record_of, replica_of
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import hello
@@ -35,50 +30,55 @@ from tests.support.stores import Machine
 from tests.unit.test_term import NoQueues
 
 BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
-HELLO = hello(1, 100, lineage=(BEGIN, NEWEST))
+HELLO = replace(hello(1, 100, lineage=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))
 
 
-def begun(
-    greeting: Hello, joined: set[str], said: AsyncIterator[SlaveSaid], reads: float = float("inf")
-) -> tuple[Term, asyncio.Queue[Verdict], Coroutine[Any, Any, None]]:
-    """The term, in which `joined` have joined the epoch, the verdicts, and the stream that is to be served.
+class Stream:
+    """One stream that is to be served: its term, the verdicts, and what it has its master do. The slave reads so many frames."""
 
-    The slave reads so many frames.
-    """
-    clock, lineage = LoopClock(), (BEGIN, NEWEST)
-    confirm = Confirm(RULES, end=at(100), confirmed=at(0), members=[], now=clock.monotonic())
-    opened = Opened(Epoch(3), at(100), lineage, DegradedRanges())
-    term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
-    term.joined |= joined
-    log = MasterLog("c", "a", 65_536, at(0), at(100), at(0), lineage, "a/0", "master")
-    session = MasterSession(log, SessionLimits(), clock.monotonic())
-    verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+    def __init__(self, greeting: Hello, said: AsyncIterator[SlaveSaid], reads: float = float("inf"), *, is_member: bool = True) -> None:
+        clock, lineage = LoopClock(), (BEGIN, NEWEST)
+        record = replace(record_of("a/1"), epoch=Epoch(3))
+        now = clock.monotonic()
+        confirm = ConfirmedOffset(RULES, own=replica_of(MASTER), node=MASTER, record=record, end=at(100), confirmed=at(0), now=now)
+        opened = Opened(Epoch(3), at(100), lineage, MASTER, "birth")
+        self.term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+        self.beats: list[Heartbeat] = []
+        self.removed: list[str] = []
+        self.promised: list[tuple[Epoch, str]] = []
+        self.disk_answers = True
+        self._left = reads
+        log = MasterLog("c", "a", 65_536, at(0), at(100), at(0), lineage, MASTER, "master", "birth", is_member)
+        parts = StreamParts(
+            term=self.term,
+            store=Machine(random.Random(1)).open(),
+            lane=InlineLane(),
+            clock=clock,
+            node=MASTER,
+            topics=DataVersion,
+            holds=tuple,
+            speaks=lambda: True,
+            remove=self.removed.append,
+            promised_above=self._promised_above,
+            disk_answers=lambda: self.disk_answers,
+            pace=Outflow(ReplicationTable(), clock).to("a/1"),
+        )
+        session = MasterSession(log, SessionLimits(), clock.monotonic())
+        stream = SlaveStream(parts, session, SlaveRecord("a/1", replica_of("a/1")), self._send)
+        self.served = stream.run(greeting, said)
 
-    left = reads
+    async def _promised_above(self, epoch: Epoch, node: str) -> None:
+        self.promised.append((epoch, node))
 
-    async def send(message: MasterSays) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
+    async def _send(self, message: MasterSays) -> None:
+        self._left -= 1
+        if self._left < 0:
             await asyncio.Event().wait()
         if isinstance(message, Verdict):
-            verdicts.put_nowait(message)
-
-    store = Machine(random.Random(1)).open()
-    parts = StreamParts(
-        term,
-        Promises("a/0"),
-        Parted(0),
-        store,
-        InlineLane(),
-        clock,
-        "a/0",
-        DataVersion,
-        tuple,
-        lambda: True,
-        Outflow(ReplicationTable(), clock).to("a/1"),
-    )
-    return term, verdicts, SlaveStream(parts, session, SlaveRecord("a/1", "u1"), send).run(greeting, said)
+            self.verdicts.put_nowait(message)
+        if isinstance(message, Heartbeat):
+            self.beats.append(message)
 
 
 async def nothing() -> AsyncIterator[SlaveSaid]:
@@ -86,56 +86,94 @@ async def nothing() -> AsyncIterator[SlaveSaid]:
     yield HELLO
 
 
-async def greeted(greeting: Hello, joined: set[str]) -> tuple[VerdictAction, set[str]]:
-    """What the slave is told, and who has joined the epoch then; `joined` had before."""
-    term, verdicts, stream = begun(greeting, joined, nothing())
-    serving = asyncio.create_task(stream)
-    verdict = await verdicts.get()
+async def greeted(greeting: Hello) -> tuple[VerdictAction, bool]:
+    """What the slave is told, and whether its acks count."""
+    stream = Stream(greeting, nothing())
+    serving = asyncio.create_task(stream.served)
+    verdict = await stream.verdicts.get()
     await asyncio.sleep(0.1)
     serving.cancel()
-    return verdict.action, term.joined
+    return verdict.action, replica_of("a/1") in stream.term.confirm.holders
 
 
-def test_a_slave_whose_hello_names_the_epoch_has_joined_before_its_first_ack() -> None:
-    assert run(greeted(HELLO, set())) == (VerdictAction.STREAM, {"a/1"})
+def test_a_slave_whose_hello_says_that_it_adopted_the_epoch_counts_before_its_first_ack() -> None:
+    assert run(greeted(HELLO)) == (VerdictAction.STREAM, True)
 
 
-def test_a_slave_that_is_told_to_cut_has_not_joined_until_it_says_so_again() -> None:
-    assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER)), {"a/1"})) == (VerdictAction.TRUNCATE, set())
+def test_a_slave_that_has_not_adopted_the_epoch_streams_and_does_not_count() -> None:
+    assert run(greeted(replace(HELLO, adopted=Epoch(1)))) == (VerdictAction.STREAM, False)
+
+
+def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_says_hello_again() -> None:
+    assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER), adopted=Epoch(2)))) == (VerdictAction.TRUNCATE, False)
+
+
+def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
+    async def story() -> list[tuple[Epoch, str]]:
+        stream = Stream(replace(HELLO, promised=Epoch(4)), nothing())
+        with pytest.raises(StreamDropped, match="promised epoch 4"):
+            await stream.served
+        return stream.promised
+
+    assert run(story()) == [(Epoch(4), "a/1")]
+
+
+def test_a_stream_ends_with_the_term() -> None:
+    async def story() -> None:
+        stream = Stream(HELLO, nothing())
+        serving = asyncio.create_task(stream.served)
+        await stream.verdicts.get()
+        stream.term.end("it promised epoch 4 to a/2")
+        with pytest.raises(NotReady, match="promised epoch 4 to a/2"):
+            await serving
+
+    run(story())
+
+
+def test_a_master_whose_disk_does_not_answer_is_silent() -> None:
+    async def beats(*, answers: bool) -> int:
+        stream = Stream(HELLO, nothing())
+        stream.disk_answers = answers
+        serving = asyncio.create_task(stream.served)
+        await asyncio.sleep(2.5)
+        serving.cancel()
+        return len(stream.beats)
+
+    assert run(beats(answers=True)) > 0
+    assert run(beats(answers=False)) == 0
 
 
 def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> None:
     async def copies(greeting: Hello) -> int:
-        term, verdicts, stream = begun(greeting, set(), nothing())
-        serving = asyncio.create_task(stream)
-        await verdicts.get()
+        stream = Stream(greeting, nothing())
+        serving = asyncio.create_task(stream.served)
+        await stream.verdicts.get()
         await asyncio.sleep(0.1)
         serving.cancel()
-        return len(term.confirm.copies(at(40), at(60)))
+        return len(stream.term.confirm.copies(at(40), at(60)))
 
     assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), ((at(0), at(40)),), ((at(50), at(55)),))] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("lacked", [(0, 101), (50, 50), (-1, 10), (60, 50)])
-def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused_and_degrades_nobody(lacked: tuple[int, int]) -> None:
+def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: tuple[int, int]) -> None:
     async def refused() -> None:
-        term, _, stream = begun(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), set(), nothing())
+        stream = Stream(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
         with pytest.raises(NeedsOperator, match="does not lie in its log"):
-            await stream
-        assert term.confirm.degrade is Degrade.NO
+            await stream.served
 
     run(refused())
 
 
 def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:
     async def copies(greeting: Hello) -> int:
-        term, verdicts, stream = begun(greeting, set(), nothing())
-        term.holed("a/1", at(40), at(60))
-        serving = asyncio.create_task(stream)
-        await verdicts.get()
+        stream = Stream(greeting, nothing())
+        stream.term.holed("a/1", at(40), at(60))
+        serving = asyncio.create_task(stream.served)
+        await stream.verdicts.get()
         await asyncio.sleep(0.1)
         serving.cancel()
-        return len(term.confirm.copies(at(40), at(60)))
+        return len(stream.term.confirm.copies(at(40), at(60)))
 
     assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), None)] == [1, 0]
 
@@ -148,12 +186,12 @@ def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_on
                 yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=each)
             await asyncio.Event().wait()
 
-        term, verdicts, stream = begun(HELLO, set(), acks())
-        serving = asyncio.create_task(stream)
-        await verdicts.get()
+        stream = Stream(HELLO, acks())
+        serving = asyncio.create_task(stream.served)
+        await stream.verdicts.get()
         await asyncio.sleep(0.2)
         serving.cancel()
-        return len(term.confirm.copies(at(40), at(60)))
+        return len(stream.term.confirm.copies(at(40), at(60)))
 
     lacked = ((at(50), at(55)),)
     assert [run(copies(*said)) for said in ((None,), (lacked,), (lacked, None), (lacked, ()))] == [1, 0, 0, 1]
@@ -166,8 +204,7 @@ def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped()
         await asyncio.Event().wait()
 
     async def served() -> None:
-        _, _, stream = begun(HELLO, set(), impossible())
-        await stream
+        await Stream(HELLO, impossible()).served
 
     with pytest.raises(StreamDropped, match="lacks"):
         run(served())
@@ -179,8 +216,7 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
         await asyncio.Event().wait()
 
     async def ended(greeting: Hello, said: AsyncIterator[SlaveSaid]) -> None:
-        _, _, stream = begun(greeting, set(), said)
-        await stream
+        await Stream(greeting, said).served
 
     with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
         run(ended(replace(HELLO, cluster="other"), nothing()))
@@ -190,9 +226,9 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
 
 def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_silent_for_long_enough() -> None:
     async def ended() -> None:
-        _, _, stream = begun(HELLO, set(), nothing(), reads=1)
+        stream = Stream(HELLO, nothing(), reads=1)
         async with asyncio.timeout(60):
-            await stream
+            await stream.served
 
-    with pytest.raises(StreamDropped, match=r"silent for 2\d s"):
+    with pytest.raises(StreamDropped, match=r"silent for \d s"):
         run(ended())

@@ -1,23 +1,20 @@
-"""What a term writes down before it goes on."""
+"""A term: who is told what, and nothing when it is over."""
 
 import asyncio
-import contextlib
-import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from dittomq.lineage import LineageEntry
+from dittomq.errors import EpochOver
+from dittomq.message import Ack
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.confirm import Confirm
-from dittomq.replication.confirm_states import Degrade
-from dittomq.routes import Opening
-from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
-from tests.support.confirming import RULES, at
+from tests.support.confirming import MASTER, ConfirmingGroup, at, record_of, replica_of
+
+SLAVE = "a/1"
 
 
 class NoQueues:
@@ -27,137 +24,120 @@ class NoQueues:
         self.readable = end
 
 
-class Degrading:
-    """A term whose only slave goes, and what it wrote down of that."""
+class Leading:
+    """A term of two members; the slave streams, and has acknowledged nothing."""
 
     def __init__(self, clock: SimulatedClock) -> None:
-        self.clock = clock
-        self.confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
-        opened = Opened(Epoch(1), at(0), (), DegradedRanges())
+        self.group = ConfirmingGroup()
         self.queues = NoQueues()
-        self.disk = asyncio.Event()  # while it is clear, nothing gets written down
-        self.disk.set()
-        self.term = Term(opened, self.confirm, None, self.queues, clock)  # type: ignore[arg-type]  # nothing is written to a log here
-        self.kept: list[dict[str, Any]] = []
+        opened = Opened(Epoch(1), at(0), (), MASTER)
+        self.term = Term(opened, self.group.confirmed, None, self.queues, clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.term.stream_begins(SLAVE, replica_of(SLAVE), at(0), (), address="a-1:10912")
 
-    async def persist(self, document: bytes) -> None:
-        await self.disk.wait()
-        await asyncio.sleep(0)
-        self.kept.append(json.loads(document))
-
-    def written(self, end: int, messages: int) -> None:
-        self.term.messages.written(at(end), messages)
+    def written(self, end: int) -> None:
         self.term.written = at(end)
         self.term.on_flushed(at(end))
 
-    def slave_leaves(self) -> None:
-        now = self.clock.monotonic()
-        for since in (now - 6.0, now - 3.0):
-            self.confirm.deadline_missed(self.term.written, since=since, now=since + 3.0)
-        self.term.on_flushed(self.term.flushed)
+    def acked(self, end: int, *, adopted: bool = True) -> None:
+        self.term.slave_at(SLAVE, replica_of(SLAVE), at(end), at(end), adopted=adopted)
 
 
-async def settled() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-def play(story: Callable[[Degrading], Coroutine[Any, Any, None]]) -> None:
+def play(story: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
     loop = SimulatedLoop()
 
-    async def with_recorder() -> None:
-        group = Degrading(SimulatedClock(loop))
-        recorder = asyncio.create_task(group.term.record_degraded(group.persist))
-        try:
-            await story(group)
-        finally:
-            recorder.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await recorder
+    async def told() -> None:
+        await story(Leading(SimulatedClock(loop)))
 
     try:
-        loop.run_until_complete(with_recorder())
+        loop.run_until_complete(told())
     finally:
         loop.close()
 
 
 def test_an_older_sync_that_is_told_behind_a_newer_one_takes_nothing_back() -> None:
-    async def story(group: Degrading) -> None:
-        group.written(200, 1)
+    async def story(leading: Leading) -> None:
+        leading.written(200)
 
-        group.term.on_flushed(at(100))
+        leading.term.on_flushed(at(100))
 
-        assert group.term.flushed == 200
-
-    play(story)
-
-
-def test_while_a_group_is_degraded_its_count_is_written_down_once_a_second() -> None:
-    async def story(group: Degrading) -> None:
-        ticks = asyncio.create_task(group.term.tick())
-        group.written(100, 1)
-        group.slave_leaves()
-        await settled()
-        for number in range(2, 42):
-            group.written(100 * number, 3)
-            await asyncio.sleep(0.1)
-
-        counts = [kept["messages"] for kept in group.kept]
-        assert counts == sorted(counts)
-        assert 4 <= len(counts) <= 6
-        assert 100 <= counts[-1] <= 121
-        ticks.cancel()
+        assert leading.term.flushed == 200
 
     play(story)
 
 
-def test_a_term_that_is_over_confirms_nothing_more_and_remembers_the_newest_epoch_with_its_opener() -> None:
-    async def story(group: Degrading) -> None:
-        group.written(100, 1)
+def test_readers_see_what_a_member_that_has_adopted_the_epoch_acknowledged() -> None:
+    async def story(leading: Leading) -> None:
+        leading.written(100)
 
-        for newer in (Opening(Epoch(3), None), Opening(Epoch(3), 1), Opening(Epoch(2), 2), Opening(Epoch(3), None)):
-            group.term.end(f"epoch {newer.epoch} was heard of", newer)
-        group.term.slave_at("a/1", at(100), at(100))
+        leading.acked(100, adopted=False)
+        before = leading.queues.readable
+        leading.acked(100)
 
-        assert (group.term.is_over, group.term.refuses_writes, group.term.newer) == (True, "epoch 3 was heard of", Opening(Epoch(3), 1))
-        assert group.confirm.confirmed == 0
-
-    play(story)
-
-
-def test_a_term_that_ends_while_it_writes_down_that_it_degrades_confirms_nothing_more() -> None:
-    async def story(group: Degrading) -> None:
-        group.written(100, 1)
-        group.disk.clear()
-        group.slave_leaves()
-        await settled()
-        assert group.confirm.degrade is Degrade.RECORDING
-
-        group.term.end("epoch 2 was heard of", Opening(Epoch(2), 1))
-        group.disk.set()
-        await settled()
-
-        assert (group.confirm.confirmed, group.queues.readable) == (0, 0)
-        assert len(group.kept) == 1  # and it does not write that down again and again
+        assert (before, leading.queues.readable) == (0, 100)
 
     play(story)
 
 
-@pytest.mark.parametrize(
-    ("flushed", "incarnation", "has_joined"),
-    [(100, 7_002, True), (60, 7_002, False), (100, 7_001, False), (100, None, False), (160, None, True), (60, None, False)],
-)
-def test_a_slave_has_joined_when_all_before_the_epoch_is_on_its_disk_and_the_epoch_too(
-    flushed: int, incarnation: int | None, has_joined: bool
-) -> None:
-    async def story(group: Degrading) -> None:
-        lineage = (LineageEntry(Epoch(1), 0, 7_001, at(0)), LineageEntry(Epoch(2), 0, 7_002, at(100)))
-        confirm = Confirm(RULES, end=at(100), confirmed=at(100), members=[], now=group.clock.monotonic())
-        opened = Opened(Epoch(2), at(100), lineage, DegradedRanges())
-        term = Term(opened, confirm, None, NoQueues(), group.clock)  # type: ignore[arg-type]  # as above
+def test_a_term_that_is_over_confirms_nothing_more_and_keeps_its_first_reason() -> None:
+    async def story(leading: Leading) -> None:
+        leading.written(100)
 
-        term.slave_at("a/1", received=at(160), flushed=at(flushed), incarnation=incarnation)
+        leading.term.end("it promised epoch 2 to a/1")
+        leading.term.end("a/1 leads in epoch 2")
+        leading.acked(100)
 
-        assert term.joined == ({"a/1"} if has_joined else set())
+        assert (leading.term.is_over, leading.term.why_over) == (True, "it promised epoch 2 to a/1")
+        assert (leading.group.confirmed.confirmed, leading.queues.readable) == (0, 0)
+
+    play(story)
+
+
+def test_producers_that_wait_when_the_term_ends_learn_that_the_outcome_is_unknown() -> None:
+    async def story(leading: Leading) -> None:
+        leading.written(100)
+        waiting = asyncio.create_task(leading.term.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 60.0))
+        await asyncio.sleep(0)
+
+        leading.term.end("it promised epoch 2 to a/1")
+
+        with pytest.raises(EpochOver, match="promised epoch 2"):
+            await waiting
+
+    play(story)
+
+
+def test_listeners_hear_that_the_term_ends() -> None:
+    async def story(leading: Leading) -> None:
+        heard = list[bool]()
+        leading.term.listen(lambda: heard.append(leading.term.is_over))
+
+        leading.term.end("it is shutting down")
+
+        assert heard == [True]
+
+    play(story)
+
+
+def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_one_with_enough() -> None:
+    async def story(leading: Leading) -> None:
+        confirmed, times = leading.group.confirmed, list[bool]()
+        for record in (record_of(revision=2), record_of(SLAVE, revision=3)):
+            confirmed.record_known(record)
+            leading.term.moved()
+            times.append(leading.term.degraded_since_ms is not None)
+
+        assert times == [True, False]
+
+    play(story)
+
+
+def test_what_the_log_lacks_is_known_to_be_lost_when_a_quorum_must_have_adopted_the_epoch() -> None:
+    async def story(leading: Leading) -> None:
+        before = leading.term.has_been_adopted
+        leading.acked(0, adopted=False)
+        streaming = leading.term.has_been_adopted
+        leading.acked(0)
+
+        assert (before, streaming, leading.term.has_been_adopted) == (False, False, True)
 
     play(story)
