@@ -152,8 +152,8 @@ class Product:
         return tasks * rounds * BATCH / (time.perf_counter() - began)
 
     async def lead(self, node: str) -> None:
-        """Let that slave change places with its master; all copies are in sync again when this returns."""
-        await self._mq.admin.change_role(node)
+        """Let that slave take its master's place, as planned; all copies are in sync again when this returns."""
+        await self._mq.admin.switchover(node)
         async with asyncio.timeout(_PATIENCE_S):
             while not await self._leads(node):  # noqa: ASYNC110  # what it waits for is in other processes
                 await asyncio.sleep(_LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""How long producers wait while master and slave change places."""
+"""How long producers wait during a planned switchover."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ _SEGMENT: Settings = {"store.segment_bytes": 8 << 30}
 
 
 async def switchover(bench: Bench) -> list[Figure]:
-    """Planned changes of place, back and forth, under the load of eight callers that wait for both disks; then with much in the segment."""
+    """Planned switchovers, back and forth, under the load of eight callers that wait for both disks; then with much in the segment."""
     name = "planned switchover under load, longest pause of a producer"
     pauses = await _pauses(bench, 0)
     full = await _pauses(bench, bench.sizes.newest)

@@ -17,7 +17,7 @@ from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded
 from dittomq.testing.ports import all_free, choose_ports, give_back
-from dittomq.testing.state import NAMESERVER, STATE_FILE, ClusterState, LocalNode, Shape, read_state, write_state
+from dittomq.testing.state import LOOPBACK, NAMESERVER, STATE_FILE, ClusterState, LocalNode, Shape, read_state, write_state
 
 _GRACE_S = 15.0
 _LOOK_EVERY_S = 0.1
@@ -195,7 +195,9 @@ class LocalCluster:
         brokers = [f"{broker}/{number}" for broker in shape.brokers for number in range(shape.slaves + 1)]
         names = [NAMESERVER, *brokers]
         ports = choose_ports(len(brokers), chance, usual=shape.usual_ports)
-        return ClusterState(cluster, shape, tuple(LocalNode(name, node_ports) for name, node_ports in zip(names, ports, strict=True)))
+        hosts = [*shape.hosts, *[LOOPBACK] * len(names)]
+        nodes = (LocalNode(name, each, host=host) for name, each, host in zip(names, ports, hosts, strict=False))
+        return ClusterState(cluster, shape, tuple(nodes))
 
     def _start_node(self, name: str) -> None:
         state = read_state(self.folder)

@@ -21,14 +21,14 @@ def config_text(state: ClusterState, node: LocalNode, data_dir: Path) -> str:
 def _nameserver(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, dict[str, Value]]:
     tables: dict[str, dict[str, Value]] = {
         "node": {"cluster": state.cluster, "data_dir": str(data_dir)},
-        "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"},
+        "listen": {"clients": node.address, "ops": f"{node.host}:{node.ports.ops}"},
     }
     return _with(tables, state.shape.nameserver_settings)
 
 
 def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, dict[str, Value]]:
     broker, _, broker_id = node.name.partition("/")
-    replication = f"127.0.0.1:{node.ports.replication}"
+    replication = f"{node.host}:{node.ports.replication}"
     tables: dict[str, dict[str, Value]] = {
         "node": {
             "cluster": state.cluster,
@@ -37,7 +37,7 @@ def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, d
             "data_dir": str(data_dir),
             "nameservers": [state.node(NAMESERVER).address],
         },
-        "listen": {"clients": node.address, "replication": replication, "ops": f"127.0.0.1:{node.ports.ops}"},
+        "listen": {"clients": node.address, "replication": replication, "ops": f"{node.host}:{node.ports.ops}"},
         "advertise": {"default": node.address},
         "advertise_replication": {"default": replication},
         "store": {"segment_bytes": SEGMENT_BYTES},

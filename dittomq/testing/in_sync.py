@@ -10,7 +10,8 @@ from dittomq.testing.state import ClusterState
 def missing_for_sync(nameserver: str, state: ClusterState) -> str:
     """What is still missing until every master takes writes and has its slaves in sync; empty when nothing is."""
     with Client(nameserver) as mq:
-        masters = {node.broker: node for node in mq.admin.list_brokers() if node.broker_id == 0}
+        leading = [node for node in mq.admin.list_brokers() if node.role is not Role.SLAVE]
+        masters = {node.broker: node for node in sorted(leading, key=lambda node: node.epoch)}  # of several the newest
         for broker in state.shape.brokers:
             if broker not in masters:
                 return f"the master of {broker} has not registered"

@@ -14,14 +14,17 @@ STATE_FILE = "local.json"
 SCHEMA = 1
 NAMESERVER = "nameserver"
 
-Settings = Mapping[str, str | int]
+Settings = Mapping[str, str | int | list[str]]
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a local cluster consists of: a nameserver, and for each broker group one master and `slaves` slaves.
 
-    Settings go into the configuration of every master, every slave or the nameserver, by "table.key". `usual_ports` False: never those.
+    Settings go into the configuration of the node 0 of each group, of the other nodes or of the nameserver, by "table.key".
+    `usual_ports` False: never those. `hosts`: where the nodes listen, in the order in which they start; 127.0.0.1 for those without.
     """
 
     slaves: int = 2
@@ -31,6 +34,7 @@ class Shape:
     slave_settings: Settings = field(default_factory=dict)
     usual_ports: bool = True
     nameserver_settings: Settings = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,11 @@ class LocalNode:
     name: str
     ports: Ports
     process: ProcessIdentity | None = None
+    host: str = LOOPBACK
 
     @property
     def role(self) -> str:
-        """nameserver, master or slave, as configured; a role change decides over it."""
+        """nameserver, master or slave, as configured; the group record decides over it."""
         if self.name == NAMESERVER:
             return NAMESERVER
         return "master" if self.name.endswith("/0") else "slave"
@@ -56,7 +61,7 @@ class LocalNode:
     @property
     def address(self) -> str:
         """Where clients reach it."""
-        return f"127.0.0.1:{self.ports.clients}"
+        return f"{self.host}:{self.ports.clients}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,9 @@ def write_state(folder: Path, state: ClusterState) -> None:
 
 
 def _decode_shape(document: dict[str, Any]) -> Shape:
-    # JSON has no tuples; a folder of an older version names no broker groups.
-    return Shape(**document | {"brokers": tuple(document.get("brokers", Shape().brokers))})
+    # JSON has no tuples; a folder of an older version names no broker groups and no hosts.
+    tuples = {name: tuple(document.get(name, getattr(Shape(), name))) for name in ("brokers", "hosts")}
+    return Shape(**document | tuples)
 
 
 def _decode_node(document: dict[str, object]) -> LocalNode:
@@ -117,4 +123,5 @@ def _decode_node(document: dict[str, object]) -> LocalNode:
     process = document["process"]
     if not isinstance(ports, dict) or not isinstance(process, dict | None):
         raise TypeError("ports and process are tables")
-    return LocalNode(str(document["name"]), Ports(**ports), ProcessIdentity(**process) if process else None)
+    identity = ProcessIdentity(**process) if process else None
+    return LocalNode(str(document["name"]), Ports(**ports), identity, str(document.get("host", LOOPBACK)))

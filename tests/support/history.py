@@ -24,12 +24,15 @@ class History:
     """Of one group and all producers and readers of a test. `shown`: what readers of a node were given, by queue and queue offset."""
 
     group: RealGroup
-    told: Told = field(default_factory=Told)
+    told: Told = field(init=False)
     shown: dict[tuple[int, int], bytes] = field(default_factory=dict)
     _numbers: "Iterator[int]" = field(default_factory=itertools.count)
 
+    def __post_init__(self) -> None:
+        self.told = Told(elects=self.group.elects)
+
     def new_messages(self, count: int, *, size: int = 100) -> list[Message]:
-        """Messages that were never sent, whoever asks for them."""
+        """Messages that were never sent before."""
         return [message for _ in range(count) for message in messages(next(self._numbers), 1, size=size)]
 
     @contextlib.contextmanager

@@ -21,7 +21,7 @@ from dittomq.testing import LocalCluster, Shape
 from tests.simulation.parser import Malformed, ParsedLog, parse_log
 from tests.support.waiting import PATIENCE_S, eventually
 
-MASTER = "a/0"
+MASTER = "a/0"  # leads a new group, and for good where failover is manual
 TOPIC = "orders"
 UNWRITTEN = "unwritten"  # a topic that only the tables know
 QUEUES = 4
@@ -29,15 +29,28 @@ SEGMENT_BYTES = 1024 * 1024  # small: a test sees several segments, and reads wh
 MASTER_GONE_MS = 500
 
 Answer = TypeVar("Answer", bound=Message)
-Settings = Mapping[str, str | int]
+Settings = Mapping[str, str | int | list[str]]
 
 
-def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | None = None, nameserver: Settings | None = None) -> Shape:
+def shape(
+    slaves: int = 2,
+    *,
+    master: Settings | None = None,
+    slave: Settings | None = None,
+    nameserver: Settings | None = None,
+    automatic: bool = False,
+) -> Shape:
     """A group with small segments, whose slaves soon know that their master is gone, and whose nodes register every second.
 
-    A slave that is waited for twice for 0.3 s leaves the set in sync, so that tests need not wait for long.
+    A slave that is waited for twice for 0.3 s leaves the set in sync, so that tests need not wait for long. Unless it is `automatic`,
+    only a/0 leads, however often it dies, until an operator says otherwise.
     """
-    both = {"store.segment_bytes": SEGMENT_BYTES, "node.registration_period_ms": 1_000, "replication.ack_timeout_ms": 300}
+    both: Settings = {
+        "store.segment_bytes": SEGMENT_BYTES,
+        "node.registration_period_ms": 1_000,
+        "replication.ack_timeout_ms": 300,
+        "failover.mode": "automatic" if automatic else "manual",
+    }
     return Shape(
         slaves=slaves,
         master_settings={**both, **(master or {})},
@@ -49,20 +62,39 @@ def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | 
 
 @dataclass(frozen=True, slots=True)
 class RealGroup:
-    """A cluster and a client of it; topics `orders` and `unwritten` are there."""
+    """A cluster and a client of it; topics `orders` and `unwritten` are there. `elects`: replicas elect another master by themselves."""
 
     cluster: LocalCluster
     mq: Client
+    elects: bool = False
 
     @property
     def copies(self) -> tuple[str, ...]:
-        """The brokers, the master first."""
+        """The brokers, a/0 first."""
         return tuple(node.name for node in self.cluster.nodes if node.role != "nameserver")
 
     @property
     def slaves(self) -> tuple[str, ...]:
-        """The slaves."""
+        """All but a/0."""
         return self.copies[1:]
+
+    def leader(self, *, but: Iterable[str] = ()) -> str:
+        """The node that takes writes now, "" for none; nodes in `but` and those that do not run are not asked."""
+        asked = [name for name in self.copies if name not in set(but) and self.cluster.is_alive(name)]
+        return next((name for name in asked if self.writable(name)), "")
+
+    def master(self, *, but: Iterable[str] = (), within_s: float = PATIENCE_S) -> str:
+        """Wait until a node takes writes; returns its name."""
+        return eventually(lambda: self.leader(but=but), "a node takes writes", within_s=within_s)
+
+    def wait_led_by_all(self, within_s: float = PATIENCE_S) -> str:
+        """Wait until a node leads and all others follow it in sync; returns its name."""
+
+        def led() -> str:
+            name = self.leader()
+            return name if name and self.leads_all(name) else ""
+
+        return eventually(led, "a node leads, and all others follow in sync", within_s=within_s)
 
     def address(self, name: str) -> str:
         """Where clients reach a node."""
@@ -84,9 +116,9 @@ class RealGroup:
         status = self.status(name)
         return status.writable and sum(view.role == "slave" and view.state == "in sync" for view in status.nodes) == len(self.slaves)
 
-    def slave_state(self, name: str) -> str:
+    def slave_state(self, name: str, master: str = MASTER) -> str:
         """What the master says of a slave."""
-        return next((view.state for view in self.status().nodes if view.node == name), "unknown")
+        return next((view.state for view in self.status(master).nodes if view.node == name), "unknown")
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a node's process."""
@@ -120,7 +152,8 @@ class RealGroup:
 
     def metrics(self, name: str) -> dict[str, float]:
         """What the node's metrics say now, by the name of each sample with its labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.node(name).ports.ops}/metrics", timeout=PATIENCE_S) as page:
+        node = self.cluster.node(name)
+        with urllib.request.urlopen(f"http://{node.host}:{node.ports.ops}/metrics", timeout=PATIENCE_S) as page:
             lines = page.read().decode().splitlines()
         return {sample: float(value) for sample, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
@@ -135,7 +168,8 @@ class RealGroup:
 
     def stream(self, name: str, method: str, requests: Iterable[Message], answer: type[Answer], *, port: int = 0) -> list[Answer]:
         """All answers to a stream of requests; `port` when it is not the clients' port."""
-        address = f"127.0.0.1:{port or self.cluster.node(name).ports.clients}"
+        node = self.cluster.node(name)
+        address = f"{node.host}:{port or node.ports.clients}"
         with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
             calling: Any = channel.stream_stream(f"/{method}", lambda request: request.SerializeToString(), answer.FromString)
             return list(calling(iter(requests), timeout=PATIENCE_S))
@@ -183,12 +217,19 @@ class RealGroup:
 @contextlib.contextmanager
 def real_group(folder: Path, of: Shape | None = None) -> Iterator[RealGroup]:
     """A group that is in sync and has both topics on every node; all that still runs of it is ended with the block."""
-    with LocalCluster(folder / "cluster", of or shape()) as cluster, Client(cluster.nameserver) as mq:
-        group = RealGroup(cluster, mq)
+    with group_of(LocalCluster(folder / "cluster", of or shape())) as group:
+        yield group
+
+
+@contextlib.contextmanager
+def group_of(started: LocalCluster) -> Iterator[RealGroup]:
+    """The same of a cluster that is started here."""
+    with started as cluster, Client(cluster.nameserver) as mq:
+        group = RealGroup(cluster, mq, elects=cluster.settled().shape.master_settings.get("failover.mode") != "manual")
         for topic in (UNWRITTEN, TOPIC):
             [created] = mq.admin.create_topic(topic, QUEUES)
             assert created.error is None
             eventually(lambda topic=topic: mq.route(topic).queues, f"the nameserver knows {topic}")  # type: ignore[misc]
-        for name in group.slaves:
+        for name in group.copies:
             eventually(lambda name=name: TOPIC in group.topics(name), f"{name} knows the topics")  # type: ignore[misc]
         yield group

@@ -44,13 +44,14 @@ class Acked(NamedTuple):
 class Told:
     """What was told, by body; every body is sent once under one identity. `holders`: the nodes that a receipt named.
 
-    `acks`: of those with a receipt.
+    `acks`: of those with a receipt. `elects`: another replica may be elected, which need not hold what was not confirmed.
     """
 
     outcomes: dict[bytes, Place | Fate] = field(default_factory=dict)
     holders: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     acks: dict[bytes, Acked] = field(default_factory=dict)
     moments: Iterator[int] = field(default_factory=itertools.count)
+    elects: bool = False
 
     def bodies(self, fate: Fate) -> list[bytes]:
         """Bodies of which that was told, in the order of sending."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, PutStatus, Receipt
+from dittomq.client import Ack, Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, PutStatus, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import OffsetOutOfRange
 from dittomq.tokens import decode_token
@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 
 
 class Publishing:
-    """One producer's publishes. `told` is what it heard, `handles` names what it may ask again, `refusals` why others are not stored.
+    """One producer's publishes. `told` is what it learned, `handles` names what it may ask again, `refusals` why others are not stored.
 
     `receipts`: the newest of each body that is stored.
     """
@@ -61,32 +61,47 @@ class Publishing:
             return told
 
     def _note(self, body: bytes, outcome: Receipt | DittoError) -> None:
-        receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
         at_once = self.handles.pop(body, None) is None
-        match receipt:
-            case Receipt():
-                self.told.acks[body] = self._acked(body, receipt, at_once=at_once)
-                self.told.outcomes[body] = Place(receipt.queue, receipt.queue_offset)
-                self.told.holders[body] = tuple(copy.node for copy in receipt.copies)
+        receipt = note(self.told, body, outcome, stream=self._stream, sent=self._sent[body], at_once=at_once)
+        match outcome:
+            case _ if receipt is not None:
                 self.receipts[body] = receipt
             case OutcomeUnknown():
-                self.told.outcomes[body] = Fate.UNKNOWN
-                self.handles[body] = receipt.handle
-            case _:
-                self.told.outcomes[body] = Fate.NOT_STORED
-                self.refusals.append(receipt.cause if isinstance(receipt, NotStored) else receipt)
+                self.handles[body] = outcome.handle
+            case NotStored():
+                self.refusals.append(outcome.cause)
+            case DittoError():
+                self.refusals.append(outcome)
 
-    def _acked(self, body: bytes, receipt: Receipt, *, at_once: bool) -> Acked:
-        return Acked(
-            stream=self._stream,
-            sent=self._sent[body],
-            told=next(self.told.moments),
-            epoch=receipt.epoch,
-            incarnation=decode_token(receipt.token).incarnation,
-            acker="" if receipt.duplicate else receipt.copies[0].node,
-            physical_offset=receipt.physical_offset,
-            at_once=at_once,
-        )
+
+def note(told: Told, body: bytes, outcome: Receipt | DittoError, *, stream: int, sent: int, at_once: bool) -> Receipt | None:  # of one body
+    """Note what was told of one message; the receipt, if there is one."""
+    receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
+    if not isinstance(receipt, Receipt):
+        told.outcomes[body] = Fate.UNKNOWN if isinstance(receipt, OutcomeUnknown) else Fate.NOT_STORED
+        return None
+    if told.elects and not is_confirmed(receipt):
+        told.outcomes[body] = Fate.UNKNOWN
+        return receipt
+    told.acks[body] = Acked(
+        stream=stream,
+        sent=sent,
+        told=next(told.moments),
+        epoch=receipt.epoch,
+        incarnation=decode_token(receipt.token).incarnation,
+        acker="" if receipt.duplicate else receipt.copies[0].node,
+        physical_offset=receipt.physical_offset,
+        at_once=at_once,
+    )
+    told.outcomes[body] = Place(receipt.queue, receipt.queue_offset)
+    told.holders[body] = tuple(copy.node for copy in receipt.copies)
+    return receipt
+
+
+def is_confirmed(receipt: Receipt) -> bool:
+    """Whether no election may undo the message: a level of replicas is reached, or the members, which are few, hold it."""
+    replicas = {Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED}
+    return bool(replicas & receipt.levels_reached) or receipt.status is PutStatus.SLAVE_NOT_AVAILABLE
 
 
 def missed(producer: SyncProducer, times: int) -> list[Receipt]:

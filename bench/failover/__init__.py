@@ -1,0 +1,1 @@
+"""How long producers wait when the master goes, and whether anything acknowledged is lost."""
