@@ -5,11 +5,9 @@ import random
 
 import pytest
 
-from dittomq.broker.record_starts import record_start
-from dittomq.commitlog.store import Store
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Verdict, VerdictAction
-from tests.store.test_what_a_slave_remembers import MASTERS, at, chunk, entry, flushed, following, hello, next_border, stream
+from tests.store.test_what_a_slave_remembers import at, chunk, entry, flushed, following, hello, next_border, stream
 from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine
 
@@ -37,51 +35,19 @@ def test_a_slave_that_has_no_record_where_it_is_to_cut_cuts_where_the_one_begins
 
 
 @pytest.mark.parametrize("behind", [0, 8])
-def test_a_slave_that_cuts_before_where_another_epoch_begins_is_no_witness_of_what_it_cut_before_that(behind: int) -> None:
-    async def story() -> tuple[bool, PhysicalOffset, bool]:
+def test_a_slave_that_is_told_to_cut_within_a_record_cuts_all_of_it(behind: int) -> None:
+    async def story() -> PhysicalOffset:
         machine = Machine(random.Random(7))
         async with following(machine) as (master, _):
             await hello(master)
             master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
             await flushed(master, size)
             master.leave()
-            before = await hello(master)
+            await hello(master)
             epochs = (entry(1, 0), entry(2, second + behind))
             master.say(Verdict(VerdictAction.TRUNCATE, at(second + behind), "", Epoch(2), epochs, 5_000))
-            after = await asyncio.wait_for(hello(master), 10)
-            return before.is_filling, after.end, after.is_filling
+            return (await asyncio.wait_for(hello(master), 10)).end
 
     size = SMALL.segment_bytes
     second = next_border(0)
-    assert run(story()) == (False, second, behind > 0)
-
-
-def test_a_record_that_is_mended_while_the_log_is_cut_within_it_is_not_cut_unnoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> tuple[PhysicalOffset, bool]:
-        machine = Machine(random.Random(7))
-        async with following(machine) as (master, slave):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
-            await flushed(master, size)
-            machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
-            master.leave()
-            await hello(master)
-
-            def mended_then(store: Store, byte: PhysicalOffset) -> PhysicalOffset:
-                start = record_start(store, byte)
-                if store is slave.stores()[0] and store.damage.end_over(byte) is not None:
-                    store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
-                return start
-
-            monkeypatch.setattr("services.slave.stream.record_start", mended_then)
-            epochs = (entry(1, 0), entry(2, second + 8))
-            master.say(Verdict(VerdictAction.TRUNCATE, at(second + 8), "", Epoch(2), epochs, 5_000))
-            await asyncio.wait_for(hello(master), 10)
-            master.say(Verdict(VerdictAction.TRUNCATE, at(second + 8), "", Epoch(2), epochs, 5_000))
-            after = await asyncio.wait_for(hello(master), 10)
-            return after.end, after.is_filling
-
-    size = SMALL.segment_bytes
-    second = next_border(0)
-    third = next_border(second)
-    assert run(story()) == (second, True)
+    assert run(story()) == second

@@ -1,4 +1,4 @@
-"""What a slave keeps of its masters beyond one stream, and what it forgets: the epoch it was taken in, what they said is confirmed, what
+"""What a slave keeps of its masters beyond one stream, and what it forgets: what it promised and adopted, what they said is confirmed, what
 was proven equal to whom."""
 
 import asyncio
@@ -20,7 +20,6 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import Degraded, DegradedRange
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
@@ -39,6 +38,7 @@ CONFIG = SlaveConfig(
     store=StoreTable(segment_bytes=SMALL.segment_bytes),
     replication=ReplicationTable(master_address="a-0:10912"),
 )
+SILENCE_S = CONFIG.failover.silence_ms / 1000
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -97,6 +97,13 @@ async def hello(master: ScriptedMaster) -> Hello:
     return said
 
 
+async def acked(master: ScriptedMaster) -> SlaveAck:
+    """The next ack; hellos before it are passed over."""
+    while not isinstance(said := await master.said.get(), SlaveAck):
+        pass
+    return said
+
+
 async def flushed(master: ScriptedMaster, end: int) -> None:
     """Return when the slave has acknowledged that it has flushed up to `end`."""
     while not (isinstance(said := await master.said.get(), SlaveAck) and said.flushed == end):
@@ -114,20 +121,98 @@ def next_border(position: int) -> int:
     return position + len(MASTERS.read_records(at(position), MASTERS.end, 1_200))
 
 
-def test_a_slave_tells_the_epoch_in_which_it_was_taken_though_it_has_none_of_its_bytes_also_after_a_restart() -> None:
-    async def story() -> tuple[Epoch, ...]:
-        machine = Machine(random.Random(2))
+def test_a_slave_promises_its_masters_epoch_and_keeps_its_birth_before_it_holds_a_byte_of_it() -> None:
+    async def story() -> list[tuple[Epoch, Epoch, str]]:
+        machine, said = Machine(random.Random(2)), []
         async with following(machine) as (master, _):
-            first = await hello(master)
-            master.say(stream((entry(1, 0), entry(5, 1_000_000)), 0))
+            said.append(await hello(master))
+            master.say(replace(stream((entry(1, 0), entry(5, 1_000_000)), 0), birth="b1"))
             master.leave()
-            second = await hello(master)
+            said.append(await hello(master))
         machine.kill()
-        async with following(machine) as (master, slave):
-            third = await hello(master)
-        return first.heard, second.heard, third.heard, slave.newest_heard.epoch  # the last one is what a promotion is told
+        async with following(machine) as (master, _):
+            said.append(await hello(master))
+        return [(each.promised, each.adopted, each.birth) for each in said]
 
-    assert run(story()) == (0, 5, 5, 5)
+    assert run(story()) == [(0, 0, ""), (5, 0, "b1"), (5, 0, "b1")]
+
+
+def test_a_slave_adopts_the_epoch_when_it_has_flushed_all_before_it_also_for_its_next_start() -> None:
+    async def story() -> list[Epoch]:
+        one = next_border(0)
+        two, machine, adopted = next_border(one), Machine(random.Random(2)), []
+        epochs = (entry(1, 0), entry(2, two))
+        async with following(machine) as (master, _):
+            await hello(master)
+            master.say(stream(epochs, 0), chunk(1, 0, one, confirmed=0))
+            await flushed(master, one)
+            master.leave()
+            adopted.append((await hello(master)).adopted)
+            master.say(stream(epochs, one), chunk(1, one, two, confirmed=0))
+            while (await acked(master)).adopted < 2:
+                pass
+        machine.kill()
+        async with following(machine) as (master, _):
+            adopted.append((await hello(master)).adopted)
+        return adopted
+
+    assert run(story()) == [0, 2]
+
+
+def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_says_so_in_its_hello() -> None:
+    async def story() -> tuple[Epoch, PhysicalOffset, str]:
+        one = next_border(0)
+        async with following(Machine(random.Random(2))) as (master, slave):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+            await flushed(master, one)
+            [store] = slave.stores()
+
+            slave.promised(Epoch(7))
+            await slave.end_stream()
+            end = store.end
+            store.promise(Epoch(7))
+            said = await hello(master)
+            master.say(stream((entry(1, 0),), one), chunk(1, one, next_border(one), confirmed=0))
+            await hello(master)
+            return said.promised, PhysicalOffset(store.end - end), slave.problem
+
+    assert run(story()) == (7, 0, "epoch 1 is older than 7, which this replica has promised")
+
+
+def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() -> None:
+    async def story() -> tuple[bool, bool]:
+        async with following(Machine(random.Random(2))) as (master, slave):
+            await hello(master)
+            async with slave.without_stream():
+                await asyncio.sleep(10)
+                inside = master.said.empty()
+            await asyncio.sleep(10)
+            return inside, master.said.empty()
+
+    assert run(story()) == (True, False)
+
+
+def test_a_slave_hears_its_master_until_the_stream_ends_or_is_silent_for_long_enough() -> None:
+    async def story() -> list[tuple[bool, bool]]:
+        heard = []
+        async with following(Machine(random.Random(2))) as (master, slave):
+            await hello(master)
+            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+            master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
+            await acked(master)
+            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+            await asyncio.sleep(SILENCE_S)
+            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
+            await acked(master)
+            master.leave()
+            await hello(master)
+            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+        return heard
+
+    assert run(story()) == [(False, False), (True, False), (False, True), (False, False)]
 
 
 def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_masters_bytes() -> None:
@@ -276,27 +361,24 @@ def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at
 
 
 def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room() -> None:
-    degraded = (DegradedRange(at(100), at(200), 7, 3),)
-
-    async def story() -> tuple[int, Degraded]:
+    async def story() -> int:
         machine = Machine(random.Random(5))
-        async with following(machine) as (master, slave):
+        async with following(machine) as (master, _):
             await hello(master)
             master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
             await flushed(master, size)
             machine.disk.capacity_bytes = machine.disk.used_bytes()
-            await slave.degraded.learn(degraded, at(0))
             master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
             await digested(master)
             await asyncio.sleep(1)
             machine.disk.capacity_bytes = BOUNDLESS
             await asyncio.sleep(1)
         machine.kill()
-        async with following(machine) as (master, slave):
-            return (await hello(master)).verified_equal, slave.degraded.ranges
+        async with following(machine) as (master, _):
+            return (await hello(master)).verified_equal
 
     size = SMALL.segment_bytes
-    assert run(story()) == (size, degraded)
+    assert run(story()) == size
 
 
 def test_damage_before_a_probed_range_is_no_reason_to_answer_no_probe() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from zlib_ng.zlib_ng import crc32
@@ -11,11 +11,10 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import DittoError
 from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, Lacks, SlaveAck, SlaveHolds, Verdict, VerdictAction
 from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 from services.slave.stream import MasterSaid, MasterStream, SlaveSays, StreamParts
 from tests.support.lanes import InlineLane
@@ -77,41 +76,37 @@ def masters_chunks(count: int) -> tuple[Store, list[Chunk]]:
     return store, [Chunk(newest_epoch(store.lineage), start, crc32(data), data, end, store.end) for start, data in pieces]
 
 
-def stream_of(store: Store, line: Line, first: Hello, hear: list[Opening]) -> MasterStream:
+def stream_of(store: Store, line: Line, first: Hello) -> MasterStream:
     async def describe() -> Hello:
         return first
-
-    async def give_up() -> None: ...
 
     async def cut(to: PhysicalOffset, reason: str) -> None: ...
 
     async def begin(at: PhysicalOffset) -> None: ...
 
-    async def note(opening: Opening) -> None:
-        await asyncio.sleep(0.01)
-        hear.append(opening)
+    async def obey(epoch: Epoch, birth: str) -> None:
+        store.promise(epoch)
 
-    async def obey(opening: Opening, said: Collection[Opening]) -> None: ...
-
-    async def learn(ranges: Degraded, term_start: PhysicalOffset) -> None: ...
+    async def adopt(epoch: Epoch) -> None:
+        store.adopt_epoch(epoch)
 
     async def keep(holds: SlaveHolds) -> None: ...
 
     lane, clock, nothing = InlineLane(), LoopClock(), PhysicalOffset(0)
     log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
-    held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0))
+    held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0), "")
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
-    parts = StreamParts(store, log, lane, clock, Ears(), describe, give_up, cut, begin, note, obey, learn, keep, lambda: None)
+    parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
     return MasterStream(parts, session, line)
 
 
-def test_an_ack_that_waited_while_a_newer_epoch_was_told_never_leaves() -> None:
-    """What was being written before may leave: whoever told of the epoch asks afterwards what this copy holds."""
+def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves() -> None:
+    """What was being written before may leave: the promise is answered when the stream has ended."""
 
     async def story() -> None:
         master, chunks = masters_chunks(3)
-        line, first, heard = Line(), hello(1, 0, lineage=()), list[Opening]()
-        stream = stream_of(Machine(random.Random(2)).open(), line, first, heard)
+        line, first = Line(), hello(1, 0, lineage=())
+        stream = stream_of(Machine(random.Random(2)).open(), line, first)
 
         async def follow() -> DittoError:
             try:
@@ -126,16 +121,34 @@ def test_an_ack_that_waited_while_a_newer_epoch_was_told_never_leaves() -> None:
         line.flows.clear()
         line.said.put_nowait(chunks[1])
         await asyncio.sleep(0.1)
-        stream.told_of(Opening(Epoch(2), 1))
+        stream.promised(Epoch(2))
         line.said.put_nowait(chunks[2])
         await asyncio.sleep(1.5)
 
         line.flows.set()
         ended = await following
 
-        assert "told of epoch 2, newer than 1" in str(ended)
-        assert heard == [Opening(Epoch(2), 1)]
+        assert "promises epoch 2" in str(ended)
         assert line.acked() == chunks[2].offset
+
+    run(story())
+
+
+def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
+    async def story() -> None:
+        master, (first,) = masters_chunks(1)
+        line, greeting, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
+        store = machine.open()
+        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", first.epoch, master.lineage, 500))
+        following = asyncio.create_task(stream_of(store, line, greeting).run(greeting))
+        await asyncio.sleep(0.1)
+
+        assert (store.promised_epoch, store.adopted_epoch) == (first.epoch, first.epoch)
+        assert [message.adopted for message in line.written if isinstance(message, SlaveAck)][-1] == first.epoch
+        following.cancel()
+        await asyncio.wait([following])
+        machine.kill()
+        assert machine.open().adopted_epoch == first.epoch
 
     run(story())
 
@@ -145,7 +158,7 @@ def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_once() -
         master, chunks = masters_chunks(3)
         line, first, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
         store = machine.open()
-        following = asyncio.create_task(stream_of(store, line, first, []).run(first))
+        following = asyncio.create_task(stream_of(store, line, first).run(first))
         rotten, left_out = ((chunks[at].offset, chunks[at + 1].offset) for at in (0, 1))
         epoch, end, nothing = chunks[0].epoch, master.end, PhysicalOffset(0)
 
