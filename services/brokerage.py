@@ -73,7 +73,7 @@ async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerSer
         host=record_host(config.advertise, config.listen.clients),
         node=config.name,
         path=config.node.data_dir,
-        refills=service is BrokerService.SLAVE,
+        refills=service is BrokerService.SLAVE or config.replication.replicas_expected > 0,
         acks_unsynced=config.replication.acks_unsynced,
     )
     async with open_store(doors, options, lane) as store:

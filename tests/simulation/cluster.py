@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,9 +12,10 @@ from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.client import Page
-from dittomq.coordination import make_coordination
+from dittomq.coordination.made import make_coordination
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.errors import OutcomeHandle
+from dittomq.group_record import decode
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
@@ -33,6 +35,8 @@ from tests.simulation.wiretap import Wiretap
 from tests.simulation.workload import Phases, Publisher, Subscriber
 from tests.simulation.world import Node, Power, ServeAs, World
 
+_GROUPS = "dittomq/groups"
+_HEAD_BYTES = 22  # of a side file
 _RESTART_S = 0.5
 _STOP_S = 60.0
 _TOLD_S = 5.0
@@ -344,16 +348,24 @@ class Cluster:
 
     def _build(self) -> None:
         for name in self.shape.name_machines:
-            self.world.node(name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
+            node = self.world.node(name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
+            node.disk.watch = self._group_written
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)
             first = services[BrokerService.SLAVE if number else BrokerService.MASTER]
             node = self.world.node(name, partial(_serve_first, first))
             node.services = services
+            node.leads_at_once = not self.shape.slaves
             self._watch(node)
         for publisher in self.publishers:
             self.world.node(publisher.name, publisher.serve)
         self.world.node(self.subscriber.name, self.subscriber.serve)
+
+    def _group_written(self, operation: Operation) -> None:
+        """The coordination store has the record that its file names."""
+        if operation.inode is not None and operation.target == _GROUPS:
+            [[_, _, document]] = json.loads(operation.inode.read(operation.inode.size, _HEAD_BYTES))
+            self.checks.record = decode(document.encode(), _GROUPS)
 
     def _watch(self, node: Node) -> None:
         def failed() -> None:
@@ -394,7 +406,14 @@ class Cluster:
 
     def coordination(self, config: BrokerConfig, doors: BrokerDoors) -> CoordinationStore | None:
         """The coordination store as one process reaches it."""
-        return make_coordination(config, doors, {})
+        return make_coordination(
+            config.coordination,
+            config.coordination_endpoints,
+            transport=doors.transport,
+            clock=doors.clock,
+            workers=doors.workers,
+            environment={},
+        )
 
 
 async def _serve_first(serve: ServeAs, doors: BrokerDoors, stop: asyncio.Event) -> None:

@@ -10,8 +10,6 @@ from dittomq.cli.consume import Printer, Wanted, print_messages
 from dittomq.cli.exits import Exit
 from dittomq.client import AsyncClient, Page
 from dittomq.errors import InvalidField, OffsetOutOfRange
-from dittomq.offsets import Epoch
-from dittomq.routes import Opening, SilentGroup
 from tests.simulation.client_town import ClientTown
 
 ROUTE_IS_OLD_S = 31
@@ -265,17 +263,3 @@ def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_and_the
     said = capsys.readouterr()
     assert printed(said.out) == ["1@1", "2@1", "3@1"]
     assert said.err.splitlines() == ["a is not read to its end: queue 0 of a/1 ends at 1, before 2"]
-
-
-def test_a_group_that_may_hold_the_topic_and_of_which_nobody_is_registered_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.nameserver.silent = [SilentGroup("test", "b", Opening(Epoch(3), 0))]
-        await asyncio.sleep(ROUTE_IS_OLD_S)
-
-        assert await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(None, json=False)) == Exit.DONE
-
-    ClientTown().play(story)
-    said = capsys.readouterr()
-    assert printed(said.out) == ["0@0", "0@1", "0@2", "1@0", "1@1", "1@2"]
-    assert said.err == "nobody answers for b, which nameservers remember and which may hold queues of orders too. See dittomq ha-status\n"

@@ -151,7 +151,7 @@ def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_
         shown: list[str] = []
 
         def show(view: ClusterView) -> bool:
-            missing = build_report(view.nodes, view.answers, view.silent).missing
+            missing = build_report(view.nodes, view.answers).missing
             if not shown or shown[-1] != missing:
                 shown.append(missing)
             return False
@@ -162,7 +162,7 @@ def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_
         await asyncio.sleep(10)
         group.node("a0").start()
         async with asyncio.timeout(60):
-            await mq.watch_cluster(period_s=0.2).until(lambda view: build_report(view.nodes, view.answers, view.silent).in_sync)
+            await mq.watch_cluster(period_s=0.2).until(lambda view: build_report(view.nodes, view.answers).in_sync)
         await asyncio.sleep(3)
 
         assert shown[0] == shown[-1] == ""
@@ -299,7 +299,7 @@ def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said() -> No
         await asyncio.sleep(20)
 
         assert isinstance(views[-1].problem, OutOfReach)
-        assert build_report(views[-1].nodes, views[-1].answers, views[-1].silent).in_sync
+        assert build_report(views[-1].nodes, views[-1].answers).in_sync
         group.node("ns").start()
         await asyncio.sleep(20)
         assert views[-1].problem is None

@@ -52,6 +52,7 @@ class Node:
         self.faults = Faults()
         self.lives = 0
         self.may_lead = False  # whether its process is, or was last, that of a master
+        self.leads_at_once = False  # whether it is a master when it starts: there is no group record
         self.started_at = 0.0
         self.crashed: Callable[[Power, list[str]], None] = _nobody
         self._dies_by = Power.KILL
@@ -90,7 +91,7 @@ class Node:
         self._stop = asyncio.Event()
         self._asked_to_end = False
         serve = self.serve if service is None else partial(_serve_as, self.services[service], begins)
-        self.may_lead = service is BrokerService.MASTER
+        self.may_lead = service is BrokerService.MASTER or (service is None and self.leads_at_once)
         self._main = life.spawn(self._run(life, self._stop, serve))
 
     async def stop(self) -> None:
