@@ -145,6 +145,7 @@ class KubernetesApi:
             "token-auth-file": str(self.folder / "administrators.csv"),
             "authorization-mode": "RBAC",
             "anonymous-auth": "false",
+            "client-ca-file": str(self.folder / "clients.pem"),
             "service-account-issuer": ISSUER,
             "service-account-key-file": key,
             "service-account-signing-key-file": key,
@@ -160,8 +161,7 @@ def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
     if openssl is None:
         pytest.skip("no openssl on PATH to make the key of service accounts with")
     folder.mkdir(exist_ok=True)
-    command = [openssl, "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(folder / "accounts.key")]
-    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+    _make_keys(openssl, folder)
     (folder / "administrators.csv").write_text(f"{_ADMIN_TOKEN},administrator,1,system:masters\n")
     [ports] = choose_ports(0, random.SystemRandom(), usual=False)
     with etcd_members(folder / "etcd", 1) as etcd:
@@ -173,6 +173,33 @@ def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
         finally:
             api.kill_server()
             give_back(ports)
+
+
+def _make_keys(openssl: str, folder: Path) -> None:
+    """The key of service accounts; an authority for clients, and a certificate of it for the service account `node`."""
+
+    def make(*arguments: str) -> None:
+        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
+
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    make("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", "accounts.key")
+    make(*new, "-x509", "-days", "2", "-subj", "/CN=clients", "-keyout", "clients.key", "-out", "clients.pem")
+    make(*new, "-subj", f"/CN=system:serviceaccount:{NAMESPACE}:node", "-keyout", "node.key", "-out", "node.csr")
+    make(
+        "x509",
+        "-req",
+        "-in",
+        "node.csr",
+        "-days",
+        "2",
+        "-CA",
+        "clients.pem",
+        "-CAkey",
+        "clients.key",
+        "-CAcreateserial",
+        "-out",
+        "node.pem",
+    )
 
 
 if __name__ == "__main__":
