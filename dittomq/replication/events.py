@@ -169,6 +169,11 @@ class SlaveAck:
 
 
 @dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The slave stops in order: its master need not wait for it, and hears nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeafProbe:
     """Asks for the leaves of a range whose digests differ. A probe of one leaf asks for finer ones, of single bytes in the end."""
 

@@ -8,6 +8,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     MAX_HOLDS,
     Chunk,
+    Goodbye,
     Heartbeat,
     Hello,
     Hole,
@@ -102,13 +103,13 @@ def leaves_to_pb(leaves: LeafDigests) -> pb.ReplicateRequest:
     return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests)))
 
 
-async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests]:
+async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests | Goodbye]:
     """What a slave says, as it says it."""
     async for frame in frames:
         yield slave_event_from_pb(frame)
 
 
-def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
+def slave_frame(message: Hello | SlaveAck | LeafDigests | Goodbye) -> pb.ReplicateRequest:
     """What a slave says, as a frame."""
     match message:
         case SlaveAck():
@@ -117,6 +118,8 @@ def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
             return hello_to_pb(message)
         case LeafDigests():
             return leaves_to_pb(message)
+        case Goodbye():
+            return pb.ReplicateRequest(goodbye=pb.Goodbye())
 
 
 def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> bytes:
@@ -138,7 +141,7 @@ def _master_pb(message: Verdict | Hole | Heartbeat | LeafProbe, wall_ms: int) ->
             return hole_to_pb(message)
 
 
-def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests:
+def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests | Goodbye:
     """What a slave said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "ack":
@@ -158,6 +161,8 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
             return _hello_from_pb(frame.hello)
         case "leaves":
             return _leaves_from_pb(frame.leaves)
+        case "goodbye":
+            return Goodbye()
         case _:
             raise InvalidField("event", "a frame must say something")
 

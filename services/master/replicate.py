@@ -19,6 +19,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.events import (
     Chunk,
+    Goodbye,
     Heartbeat,
     Hello,
     LeafDigests,
@@ -38,6 +39,7 @@ LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared
 Found = master_events.DigestsCompared | master_events.HeartbeatReady
 
 _CONFIRMED_WAITS_S = 0.005
+_TICK_S = 0.25  # several times between heartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class SlaveStream:
         self._inbox = Inbox()
         self._hello: Hello | None = None  # the last one that was taken
         self._ended = False
-        self.said_goodbye = False  # the slave ended its side in order: it stops
+        self.said_goodbye = False  # the slave stops in order
         self._moved = True
         self._written = PhysicalOffset(0)
         self._late: asyncio.TimerHandle | None = None
@@ -96,7 +98,7 @@ class SlaveStream:
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
 
-    async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid]) -> None:
+    async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
         """Serve until the slave leaves.
 
         Raises StreamDropped or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StoreFailed.
@@ -128,20 +130,22 @@ class SlaveStream:
         if ended is not None:
             raise ended
 
-    async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
+    async def _listen(self, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
         try:
             async for event in said:
                 self._telling.heard()
+                if isinstance(event, Goodbye):
+                    self.said_goodbye = True
+                    break
                 await self._inbox.put(event)
                 self._bell.set()
-            self.said_goodbye = True
         finally:
             self._ended = True
             self._bell.set()
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_TICK_S)
             self._telling.check()
             self._ticked = True
             self._bell.set()

@@ -14,7 +14,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionEnded, WrongCluster, first_of
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch
-from dittomq.replication.events import Hello, SlaveHolds
+from dittomq.replication.events import Goodbye, Hello, SlaveHolds
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.seats import Seat, Seats
@@ -81,7 +81,7 @@ class Replication:
         """Names and replication addresses of the slaves that are connected."""
         return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
 
-    async def serve(self, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]]) -> None:
+    async def serve(self, said: AsyncIterator[SlaveSaid | Goodbye], send: Callable[[MasterSays], Awaitable[None]]) -> None:
         """One slave, from its hello until it leaves; raises what ends the stream."""
         hello = await self._hear_hello(said)
         leading = await self._wait_to_lead()
@@ -101,7 +101,7 @@ class Replication:
         if dropped is not None:
             raise dropped
 
-    async def _hear_hello(self, said: AsyncIterator[SlaveSaid]) -> Hello:
+    async def _hear_hello(self, said: AsyncIterator[SlaveSaid | Goodbye]) -> Hello:
         try:
             async with asyncio.timeout(_HELLO_DEADLINE_S):
                 first = await anext(said, None)
@@ -180,7 +180,7 @@ class Replication:
     async def _serve(
         self,
         hello: Hello,
-        said: AsyncIterator[SlaveSaid],
+        said: AsyncIterator[SlaveSaid | Goodbye],
         send: Callable[[MasterSays], Awaitable[None]],
         stream: "_Stream",
         leading: Leading,

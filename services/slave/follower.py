@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -32,6 +32,8 @@ from services.slave.presence import MasterPresence
 from services.slave.replica import Replica
 from services.slave.resync import CopyComplete, Resync, ResyncParts
 from services.slave.stream import MasterStream, StreamParts, ToldToCopyAnew
+
+_GOODBYE_S: Final = 0.25
 
 log = structlog.get_logger()
 
@@ -68,6 +70,7 @@ class Follower:
         self._own = parts.own
         self._promised = NO_EPOCH  # given, or about to be
         self._following: MasterStream | None = None
+        self._line: ReplicationLine | None = None
         self.held = HoldsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.master = MasterPresence(parts.config, parts.clock)
         self._wake = asyncio.Event()
@@ -176,6 +179,14 @@ class Follower:
             self._holds -= 1
             self._wake.set()
 
+    async def leave(self) -> None:
+        """Tell the master that this node stops, and follow none any longer: it need not wait for this member. Ends within a moment."""
+        self._holds += 1
+        if self._line is not None:
+            with contextlib.suppress(DittoError, TimeoutError, asyncio.InvalidStateError):
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._line.say_goodbye()
+
     async def cut(self, to: PhysicalOffset, reason: str) -> None:
         """Cut the log of the store in use and all that hangs on it, durably; only without a stream."""
         await self._own.cut(to, reason)
@@ -250,7 +261,7 @@ class Follower:
     async def _follow(self, address: str) -> None:
         """One stream, from hello to its end."""
         parts = self._parts
-        line = ReplicationLine(parts.channels, address)
+        line = self._line = ReplicationLine(parts.channels, address)
         source = RemoteRanges(parts.channels, address, parts.config)
         try:
             await self._stream(line, source)
@@ -266,6 +277,7 @@ class Follower:
                 log.info("stream_ended", node=parts.config.name, master=address, reason=str(problem))
             self.problem, self.problem_ms = str(problem), parts.clock.wall_ms()
         finally:
+            self._line = None
             line.hang_up()
             self._look()
             self.master.stream_ended()

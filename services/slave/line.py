@@ -7,6 +7,7 @@ import grpc.aio
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.errors import OutOfReach
+from dittomq.replication.events import Goodbye
 from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
 from services.slave.stream import MasterSaid, SlaveSays
@@ -37,6 +38,12 @@ class ReplicationLine:
                 await self._call.write(wire.slave_frame(message))
         except asyncio.InvalidStateError as error:
             raise OutOfReach(self._address, "the stream has ended") from error
+
+    async def say_goodbye(self) -> None:
+        """This node stops, and the master need not wait for it: it ends the stream then."""
+        if self._opened is not None:
+            with self._breaking:
+                await self._opened.write(wire.slave_frame(Goodbye()))
 
     def hang_up(self) -> None:
         """End the stream."""

@@ -20,7 +20,18 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import (
+    Chunk,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    Verdict,
+    VerdictAction,
+)
 from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
 from services.slave.follower import Callers, Follower, FollowerParts
@@ -191,6 +202,19 @@ def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() -> Non
             return inside, master.said.empty()
 
     assert run(story()) == (True, False)
+
+
+def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() -> None:
+    async def story() -> list[object]:
+        async with following(Machine(random.Random(2))) as (master, slave):
+            await hello(master)
+            await slave.leave()
+            said = [await master.said.get()]
+            master.leave()
+            await asyncio.sleep(10)
+            return [*said, master.said.empty()]
+
+    assert run(story()) == [Goodbye(), True]
 
 
 def test_a_slave_hears_its_master_until_the_stream_ends_or_is_silent_for_long_enough() -> None:

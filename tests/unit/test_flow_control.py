@@ -102,4 +102,4 @@ def test_acks_count_while_a_chunk_is_held_back() -> None:
 
     counted = line.session.handle(SlaveAck(Epoch(1), at(line.taken), at(line.taken), at(0)), 0.0)
 
-    assert CountAck(at(line.taken), at(line.taken), at(0)) in counted
+    assert CountAck(at(line.taken), at(line.taken), at(0), adopted=False) in counted

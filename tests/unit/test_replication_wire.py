@@ -16,6 +16,7 @@ from dittomq.replication.events import (
     MAX_HOLDS,
     MAX_LACKS,
     Chunk,
+    Goodbye,
     Heartbeat,
     LeafDigests,
     LeafProbe,
@@ -203,6 +204,12 @@ def test_a_verdict_crosses_the_wire_unchanged(end: PhysicalOffset | None, birth:
     verdict = Verdict(VerdictAction.RESYNC, at(3), "why", Epoch(7), ONE, 500, end, "u0", birth, counts)
 
     assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(verdict, 0))) == verdict
+
+
+def test_a_goodbye_crosses_the_wire() -> None:
+    frame = wire.slave_frame(Goodbye())
+
+    assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == Goodbye()
 
 
 def test_a_digest_larger_than_one_is_refused() -> None:

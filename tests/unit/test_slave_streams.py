@@ -13,7 +13,7 @@ from dittomq.errors import NeedsOperator, NotReady, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.events import Heartbeat, Hello, Lacks, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Goodbye, Heartbeat, Hello, Lacks, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.routes import DataVersion
@@ -36,7 +36,9 @@ HELLO = replace(hello(1, 100, lineage=(BEGIN, NEWEST)), birth="birth", adopted=E
 class Stream:
     """One stream that is to be served: its term, the verdicts, and what it has its master do. The slave reads so many frames."""
 
-    def __init__(self, greeting: Hello, said: AsyncIterator[SlaveSaid], reads: float = float("inf"), *, is_member: bool = True) -> None:
+    def __init__(
+        self, greeting: Hello, said: AsyncIterator[SlaveSaid | Goodbye], reads: float = float("inf"), *, is_member: bool = True
+    ) -> None:
         clock, lineage = LoopClock(), (BEGIN, NEWEST)
         record = replace(record_of("a/1"), epoch=Epoch(3))
         now = clock.monotonic()
@@ -65,8 +67,8 @@ class Stream:
             pace=Outflow(ReplicationTable(), clock).to("a/1"),
         )
         session = MasterSession(log, SessionLimits(), clock.monotonic())
-        stream = SlaveStream(parts, session, SlaveRecord("a/1", replica_of("a/1")), self._send)
-        self.served = stream.run(greeting, said)
+        self.driver = SlaveStream(parts, session, SlaveRecord("a/1", replica_of("a/1")), self._send)
+        self.served = self.driver.run(greeting, said)
 
     async def _promised_above(self, epoch: Epoch, node: str) -> None:
         self.promised.append((epoch, node))
@@ -232,3 +234,16 @@ def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_sil
 
     with pytest.raises(StreamDropped, match=r"silent for \d s"):
         run(ended())
+
+
+def test_only_a_slave_that_says_goodbye_stops_in_order() -> None:
+    async def goodbye(*said: SlaveSaid | Goodbye) -> bool:
+        async def saying() -> AsyncIterator[SlaveSaid | Goodbye]:
+            for each in said:
+                yield each
+
+        stream = Stream(HELLO, saying())
+        await stream.served
+        return stream.driver.said_goodbye
+
+    assert [run(goodbye(*said)) for said in ((), (Goodbye(),))] == [False, True]
