@@ -91,6 +91,10 @@ class SlaveNode:
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
+    async def leave(self) -> None:
+        """Say goodbye to the master, which need not wait for this member then."""
+        await self._follower.leave()
+
     @property
     def epoch(self) -> Epoch:
         """Newest epoch of the log."""

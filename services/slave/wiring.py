@@ -108,7 +108,6 @@ class Slave:
         doors, config, changes = self._doors, self._config, Changes()
         metadata = await self._metadata(lanes, changes)
         await lanes.store.call(store.sync)
-        await lanes.store.call(store.stamp_boot)
         watch = self._watch(store, lanes)
         addresses = MasterAddresses(store, config.replication.master_address, watch)
         tables = _Tables(metadata, self._of_master(channels, addresses), await self._pins(store, lanes))
@@ -267,6 +266,7 @@ class Slave:
         log.info("draining", node=self._config.name)
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
+        await node.leave()
         await place.leave(registrar)
         await place.close(servers)
 
