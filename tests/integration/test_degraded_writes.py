@@ -56,7 +56,7 @@ def test_dead_slaves_cost_two_missed_deadlines_then_writes_go_on_with_one_copy_a
     eventually(
         lambda: [message.body for message in reader.messages(until_end=True)] == [b"%d" % at for at in range(count)], "all can be read"
     )
-    said = CommandLine(tmp_path_factory.mktemp("cli")).run("ha-status", "--nameserver", group.cluster.nameserver)
+    said = CommandLine(tmp_path_factory.mktemp("cli")).run("ha", "status", "--nameserver", group.cluster.nameserver)
     assert (said.code, "DEGRADED since" in said.out) == (3, True)
     assert f"{count} messages confirmed on one copy only" in said.out
 

@@ -28,7 +28,7 @@ def test_writes_go_on_with_the_other_slave_and_the_frozen_one_catches_up(group: 
     assert len(receipts) == 2_000
     assert {(receipt.status, tuple(copy.node for copy in receipt.copies)) for receipt in receipts} == {(PutStatus.PUT_OK, ("a/0", "a/2"))}
     end = group.wait_equal()
-    assert group.status().degraded_bytes == 0
+    assert not group.status().degraded
     assert list(wrong_reads(publishing.told, read_all(group.mq, "a/1")))[:3] == []
     assert list(wrong_copies(group.logs(), end)) == []
 

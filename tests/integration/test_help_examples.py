@@ -78,7 +78,7 @@ def test_help_shows_what_a_command_does_and_its_example(name: str, tmp_path: Pat
 def settle(command: CommandLine, example: str) -> None:
     """A node whose role was changed starts anew, and who asked for that did not wait for it."""
     if example.startswith(SETTLED):
-        assert command.run("ha-status", "--wait", "in-sync").code == 0
+        assert command.run("ha", "status", "--wait", "in-sync").code == 0
 
 
 @pytest.mark.parametrize("example", in_order())

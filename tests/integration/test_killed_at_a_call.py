@@ -82,7 +82,7 @@ def test_a_slave_killed_at_any_kind_of_call_holds_a_prefix_and_goes_on_from_ther
             eventually(died, f"{point}")
             assert group.exit_status("a/1") == signal.SIGKILL, point
             assert bytes_of(group, MASTER).startswith(bytes_of(group, "a/1").rstrip(b"\0")), point
-        assert (group.status().degraded_bytes, publishing.refusals) == (0, [])
+        assert publishing.refusals == []
 
     cluster.start_node("a/1")
     cluster.wait_in_sync()

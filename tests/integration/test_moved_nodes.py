@@ -54,5 +54,4 @@ def test_a_master_that_comes_back_at_another_address_is_found_by_slaves_and_clie
         assert history.told.bodies(Fate.UNKNOWN) == history.told.bodies(Fate.NOT_STORED) == []
         assert {node.name: node.address for node in group.mq.admin.list_brokers()} == {name: group.address(name) for name in group.copies}
         assert group.status().epoch == epoch + 1
-        assert [group.events(name, "superseded") for name in group.copies] == [[], [], []]
         history.check()

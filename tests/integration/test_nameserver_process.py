@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,11 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import NotReady
 from dittomq.naming.route_cache import RouteCache
-from dittomq.offsets import Epoch
-from dittomq.routes import Membership, Node, Opening, Registration
+from dittomq.routes import Node
 from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
-from tests.support.naming import UUID_B, master, slave
+from tests.support.naming import master
 from tests.support.tree import ROOT
 from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
@@ -123,7 +122,7 @@ def test_a_broker_registers_is_routed_to_listed_and_leaves(nameserver: Running) 
         assert [node.name for node in await routes.brokers()] == ["a/0"]
         goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
         assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
-        with pytest.raises(NotReady, match="no broker is registered"):
+        with pytest.raises(NotReady, match="no broker has registered topic"):
             await routes.refresh("orders")
 
     told(story)
@@ -147,45 +146,6 @@ def test_a_silent_broker_is_forgotten(tmp_path: Path) -> None:
         told(story)
 
 
-def registered(running: Running, registration: Registration) -> Membership:
-    """What the nameserver answers."""
-    answers: list[Membership] = []
-
-    async def story(channels: Channels) -> None:
-        stub = channels.stub(NameServerServiceStub, running.clients)
-        answer: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, wire.registration_request(registration), who="it", deadline_s=5)
-        answers.append(wire.membership(answer))
-
-    told(story)
-    return answers[0]
-
-
-def test_a_killed_nameserver_names_after_its_restart_who_opened_the_newest_epoch(tmp_path: Path) -> None:
-    with serving(tmp_path) as running:
-        promoted = replace(slave(), epoch=Epoch(8), opener_id=1)
-        assert registered(running, promoted).epoch_kept
-        running.process.send_signal(signal.SIGKILL)
-        running.process.wait(timeout=60)
-
-    with serving(tmp_path) as running:
-        heard = registered(running, master(epoch=7))
-        assert "dittomq_nameserver_epochs_not_kept 0.0" in running.page("/metrics")[1]
-
-    assert (heard.newest, heard.epoch_kept) == (Opening(Epoch(8), 1), True)
-
-
-def test_a_nameserver_that_cannot_keep_an_epoch_registers_its_broker_all_the_same_and_says_so(tmp_path: Path) -> None:
-    with serving(tmp_path) as running:
-        (tmp_path / "dittomq" / "tmp-dittomq-openings").mkdir()  # in the way of the file
-
-        heard = registered(running, slave(UUID_B, epoch=7))
-
-        assert (heard.newest.epoch, heard.epoch_kept) == (7, False)
-        assert "Is a directory" in running.logged("openings_not_kept")["reason"]
-        assert "dittomq_nameserver_epochs_not_kept 1.0" in running.page("/metrics")[1]
-        assert running.page("/readyz") == (200, "ok\n")
-
-
 def test_a_data_dir_that_another_nameserver_holds_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with serving(tmp_path):
         status, sentence = refused(*at(tmp_path, *free_addresses()))
@@ -204,14 +164,14 @@ def test_a_data_dir_that_cannot_be_made_is_refused_in_one_sentence(tmp_path: Pat
     assert sentence.endswith("let this user read and write there, or set another node.data_dir")
 
 
-def test_damaged_openings_are_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_damaged_group_records_are_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "dittomq").mkdir()
-    (tmp_path / "dittomq" / "openings").write_bytes(b"DTMQ")
+    (tmp_path / "dittomq" / "groups").write_bytes(b"DTMQ")
 
     status, sentence = refused(*at(tmp_path, *free_addresses()))
 
     assert status == 1
-    assert "dittomq/openings is damaged: it has 4 bytes; restore it, or delete it to begin with nothing" in sentence
+    assert "dittomq/groups is damaged: it has 4 bytes; restore it, or delete it to begin with nothing" in sentence
 
 
 def test_a_process_may_open_as_many_files_as_its_hard_limit_allows(tmp_path: Path) -> None:

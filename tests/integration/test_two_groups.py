@@ -153,7 +153,7 @@ def test_commands_say_what_was_done_where_and_can_be_run_again_until_all_is_done
 
     made = pair.command.run("topic", "create", "lines", "--queues", "2")
     described = pair.command.run("topic", "describe", TOPIC)
-    status = pair.command.run("ha-status")
+    status = pair.command.run("ha", "status")
     routed = pair.command.run("route", TOPIC)
     listed = pair.command.run("cluster")
     read = pair.command.run("consume", TOPIC)
@@ -245,10 +245,10 @@ def test_commands_name_a_group_of_which_no_node_is_registered(pair: Pair) -> Non
     for name in ("b/1", "b/0"):
         pair.cluster.stop_node(name)  # cleanly: its nameserver knows at once
 
-    status = pair.command.run("ha-status")
+    status = pair.command.run("ha", "status")
     listed = pair.command.run("cluster")
     document = json.loads(pair.command.run("cluster", "--json").out)
-    waited = pair.command.run("ha-status", "--wait", "in-sync", "--timeout", "2s")
+    waited = pair.command.run("ha", "status", "--wait", "in-sync", "--timeout", "2s")
     made = pair.command.run("topic", "create", TOPIC, "--queues", str(QUEUES))
     pair.revive()
 
@@ -261,4 +261,4 @@ def test_commands_name_a_group_of_which_no_node_is_registered(pair: Pair) -> Non
     assert waited.code == 3
     assert "no node of b is registered" in waited.err
     assert (made.code, [line.split()[:2] for line in made.out.splitlines()]) == (3, [["a", "exists"], ["b", "FAILED"]])
-    assert pair.command.run("ha-status", "--wait", "in-sync").code == 0
+    assert pair.command.run("ha", "status", "--wait", "in-sync").code == 0

@@ -96,6 +96,18 @@ class RealGroup:
 
         return eventually(led, "a node leads, and all others follow in sync", within_s=within_s)
 
+    def let_lead(self, name: str = MASTER) -> None:
+        """An operator lets that node lead, as planned or, where no node does, by an election; all others follow it in sync afterwards."""
+
+        def leads() -> bool:
+            if (leader := self.leader()) == name:
+                return self.leads_all(name)
+            order = self.mq.admin.switchover if leader else self.mq.admin.failover
+            order(name)
+            return False
+
+        eventually(leads, f"{name} leads, and all others follow in sync")
+
     def address(self, name: str) -> str:
         """Where clients reach a node."""
         return self.cluster.node(name).address
@@ -226,6 +238,8 @@ def group_of(started: LocalCluster) -> Iterator[RealGroup]:
     """The same of a cluster that is started here."""
     with started as cluster, Client(cluster.nameserver) as mq:
         group = RealGroup(cluster, mq, elects=cluster.settled().shape.master_settings.get("failover.mode") != "manual")
+        if not group.elects and group.slaves:
+            group.let_lead(MASTER)  # a new group is created by the node that is ready first
         for topic in (UNWRITTEN, TOPIC):
             [created] = mq.admin.create_topic(topic, QUEUES)
             assert created.error is None

@@ -201,7 +201,7 @@ def test_a_repair_that_has_nothing_to_look_at_says_so_and_one_of_an_unknown_node
         (("publish", "orders", "orders.jsonl", "--order-key", "customer"), "not a JSON path"),
         (("publish", "orders", "orders.jsonl", "--timeout", "5"), "not a duration"),
         (("consume", "orders", "--from", "somewhere"), "earliest, latest or an offset"),
-        (("ha-status", "--wait", "heaven"), "in-sync is"),
+        (("ha", "status", "--wait", "heaven"), "in-sync is"),
         (("topic", "create", "orders", "--queues", "many"), "--queues"),
         (("unheard-of",), "unheard-of"),
         (("cluster", "--unheard-of"), "--unheard-of"),
@@ -271,7 +271,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(bench: Be
     assert json.loads(ran.out)["topic"] == "orders"
 
 
-@pytest.mark.parametrize("endless", ["consume orders --follow", "ha-status --watch"])
+@pytest.mark.parametrize("endless", ["consume orders --follow", "ha status --watch"])
 def test_a_reader_that_has_gone_ends_a_command_that_has_no_end(bench: Bench, endless: str) -> None:
     ran = bench.command.shell(f"set -o pipefail; dittomq {endless} | true")
 

@@ -41,12 +41,12 @@ def test_the_first_minute_of_the_readme(command: CommandLine) -> None:
     assert command.run("local", "status").code == 3
     read = command.run("consume", "orders", "--from", "earliest", "--max", "1000")
     assert (read.code, len(read.out.splitlines())) == (0, 1000)
-    assert command.run("ha-status").code == 3
+    assert command.run("ha", "status").code == 3
 
     again = command.run("local", "up")
     assert again.code == 0
     assert "in sync after" in again.out
-    assert command.run("ha-status", "--wait", "in-sync", "--timeout", "30s").code == 0
+    assert command.run("ha", "status", "--wait", "in-sync", "--timeout", "30s").code == 0
     assert "everything runs already" in command.run("local", "up").out
 
 
