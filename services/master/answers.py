@@ -43,14 +43,22 @@ class MasterAnswers:
             if self._parts.watch is None or not isinstance(decide_promise(self.position(), request), Grant):
                 return self.position(), False
             why = f"it promised epoch {request.epoch} to {request.candidate}"
-            await self._promise(request, why)
+            try:
+                await self._promise(request, why)
+            except asyncio.CancelledError:  # the candidate has hung up, as one does that is elected without this answer
+                self._follow(request, why)
+                raise
         log.info("promised", node=self._node.name, epoch=request.epoch, candidate=request.candidate)
-        self._parts.place.change_role(BrokerService.SLAVE, why, RoleStart(promised_to=request.candidate))
+        self._follow(request, why)
         return self.position(), True
 
     async def stand(self, order: StandOrder) -> None:
         """It leads already."""
         raise NotPermitted(f"refused: {self._node.name} leads already, in epoch {self._node.epoch}")
+
+    def _follow(self, request: PromiseRequest, why: str) -> None:
+        """Whatever becomes of the candidate: this term is over."""
+        self._parts.place.change_role(BrokerService.SLAVE, why, RoleStart(promised_to=request.candidate))
 
     async def _promise(self, request: PromiseRequest, why: str) -> None:
         """Acknowledge nothing more, write and sync what was taken, and promise, durably."""
