@@ -35,15 +35,15 @@ from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, OutOfReach, QueueNotFound, Refused, first_of
 from dittomq.message import Ack
 from dittomq.receipts import FrameReceipt
-from dittomq.routes import Node, NodeState
+from dittomq.routes import DEFAULT_NETWORK, Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
 from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, group_of, meant_for
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
-_SUCCESSOR_PAUSE_S = 0.1  # at most, while a master that gave its place up is being replaced: that takes some tenths of a second
-_SUCCESSOR_LOOKS = 20
+_SUCCESSOR_PAUSE_S = 0.2  # at most, while a master that does not answer is being replaced: that takes some tenths of a second
+_SUCCESSOR_LOOKS = 25
 _MAX_SESSIONS = 1_024
 _TURNS_OF_AN_ANSWER = 4
 """Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
@@ -82,7 +82,8 @@ class GroupLink:
         self._failures = 0
         self._epoch = 0
         self._log_end = 0
-        self._no_master: tuple[str, int] | None = None  # address and epoch of the node that said so last; None: all is well
+        self._not_masters: dict[str, int] = {}  # address → epoch of nodes that said so since the last answer
+        self._named_master = ""  # the address that the last of them named instead; empty: none, or it was tried
         self._doubts: dict[str, _Doubt] = {}  # by producer id
         self._work = asyncio.Event()
         self._outgoing: deque[Frame] = deque()  # at most the outbox's frames in flight
@@ -129,7 +130,9 @@ class GroupLink:
                 self._timer.cancel()
 
     def _pause_s(self, state: RetryCallState) -> float:
-        if self._no_master is not None and self._failures <= _SUCCESSOR_LOOKS:
+        if self._named_master and self._failures == 1:
+            return 0.0
+        if self._failures <= _SUCCESSOR_LOOKS:
             return backoff_s(self._failures, self._around.chance, most_s=_SUCCESSOR_PAUSE_S)
         return backoff_s(self._failures, self._around.chance)
 
@@ -145,15 +148,24 @@ class GroupLink:
             raise
 
     async def _find_master(self) -> Node:
+        named, self._named_master = self._named_master, ""
+        if named and (node := self._node_at(named)) is not None:
+            return node
         route = await self._around.routing.route(self._topic, fresh=self._failures > 0, of_all=self._failures > 1)
         master = master_of(route, self._broker)
         if master is None:
             raise OutOfReach(f"the master of {self._broker}", "no nameserver knows one now")
         if master.state is NodeState.RECOVERING:
             raise NotReady(master.name, "it recovers and takes no writes yet")
-        if self._no_master is not None and master.address == self._no_master[0] and master.epoch <= self._no_master[1]:
+        if master.epoch <= self._not_masters.get(master.address, -1):
             raise NotReady(master.name, "it is no master any more, and nameservers have not heard of another one yet")
         return master
+
+    def _node_at(self, address: str) -> Node | None:
+        """The node of the group that names this address for itself: its route tells where this client reaches it."""
+        route = self._around.routing.last_route(self._topic)
+        nodes = () if route is None else route.nodes
+        return next((node for node in nodes if node.broker == self._broker and node.addresses.get(DEFAULT_NETWORK) == address), None)
 
     async def _converse(self, master: Node) -> None:
         who = f"{master.name} at {self._around.routing.address(master)}"
@@ -165,8 +177,8 @@ class GroupLink:
             await self._open(stream, master, who)
             self._feed(StreamOpened(self._log_end))
             raise await self._exchange(stream, who)
-        except NotMaster:
-            self._no_master = (master.address, self._epoch)
+        except NotMaster as refused:
+            self._not_masters[master.address], self._named_master = self._epoch, refused.master
             raise
         finally:
             self._ending = None
@@ -255,7 +267,8 @@ class GroupLink:
 
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
         if isinstance(event, FrameStored):
-            self._failures, self._no_master = 0, None
+            self._failures = 0
+            self._not_masters.clear()
         elif isinstance(event, FrameRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
             for topic in self._outbox.topics(event.frame_id):
                 self._around.routing.outdated(topic)

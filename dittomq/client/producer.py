@@ -5,8 +5,8 @@ sent. *Outcome unknown*: some request was not answered in time and may be in the
 things only, and neither can store it twice:
 
 - `resolve` asks the master. "Not in the log" alone proves nothing: the lost request may still be on its way inside a master that
-  lives. It is proof when the answer comes from an epoch newer than every master that the message was sent to, because an epoch begins
-  with a new process, and a master of an older one can only write what will be cut. Anything less stays unknown.
+  lives. It is proof when the answer comes from an epoch newer than every master that the message was sent to, because a master of an
+  older epoch can only write what will be truncated. Anything less stays unknown.
 - `send_again` sends it under the same id and sequence: stored now, or the first receipt. Messages of one lost stretch are sent again
   in their order, because a broker refuses to skip a number.
 """

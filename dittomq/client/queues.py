@@ -3,11 +3,12 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from dittomq.errors import NotPermitted, QueueNotFound
 from dittomq.message import Message
-from dittomq.routes import PERMISSION_WRITE, Node, NodeState, Role, Route
+from dittomq.routes import PERMISSION_WRITE, Node, NodeState, Route
 
 _AVOID_S = 5.0
 """For so long a group whose master did not answer gets nothing that can go elsewhere: nameservers notice much later."""
@@ -22,8 +23,8 @@ class Target(NamedTuple):
 
 
 def master_of(route: Route, broker: str) -> Node | None:
-    """The group's master, None while there is none."""
-    return next((node for node in route.nodes if node.broker == broker and node.role is not Role.SLAVE), None)
+    """The group's master; of several that say to be it the one of the highest epoch. None while there is none."""
+    return max((node for node in route.nodes if node.broker == broker and node.leads), key=attrgetter("epoch"), default=None)
 
 
 @dataclass(frozen=True, slots=True)

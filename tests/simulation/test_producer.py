@@ -79,14 +79,14 @@ def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_when_the
             await asyncio.sleep(1.0)
 
             assert len(town.master.frames) == 1, "a route that still names the node that refused leads nowhere"
-            assert town.nameserver.asked > 10, "it is looked for often"
+            assert town.nameserver.asked >= 5, "it is looked for often"
             town.master.epoch = 2
             town.nameserver.nodes = [replace(node, epoch=Epoch(2)) for node in town.nameserver.nodes]
             began = town.now
             receipt = await publishing
 
         assert (receipt.epoch, len(town.master.frames)) == (2, 2)
-        assert town.now - began < 0.2
+        assert town.now - began < 0.3
 
     ClientTown().play(story)
 
