@@ -1,4 +1,4 @@
-"""`dittomq log …`: reads a store on disk, RocketMQ's or ours, without any service, and changes nothing."""
+"""`dittomq log …`: works on a store on disk, without any service. All but `new-identity` read RocketMQ's stores too, and change nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `--help` must not wait for it
     from dittomq.commitlog.disk.storage import Storage
     from dittomq.commitlog.offline.digest_file import Range
 
-app = typer.Typer(name="log", help="Read a store on disk, RocketMQ's or ours; nothing in it is changed.", no_args_is_help=True)
+app = typer.Typer(name="log", help="Read a store on disk, RocketMQ's or ours; only new-identity changes it.", no_args_is_help=True)
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The folder that holds commitlog/.")]
 
@@ -115,6 +115,22 @@ def digest(
         say_json({"store": str(store), "kind": made.kind, "segments": len(made.segments), "low_offset": made.low, "end_offset": made.end})
     else:
         say(digest_line(made, str(store)))
+
+
+@app.command(name="new-identity", epilog=example("log new-identity .dittomq/a-1"))
+def new_identity(store: Store, json: JsonFlag = False) -> None:
+    """Give a copied or restored store an id of its own, before its node starts: with one id two nodes would count as one member.
+
+    The node must be stopped. Its log stays; the node joins its group as a new replica, and leads once it is a member.
+    """
+    from dittomq.commitlog.offline.new_identity import draw_identity
+    from dittomq.doors.chance import os_chance
+
+    old, new = draw_identity(_storage(store), str(store), os_chance())
+    if json:
+        say_json({"store": str(store), "old_replica": str(old), "new_replica": str(new)})
+    else:
+        say(f"{store}: replica {old} is replica {new} now")
 
 
 def _storage(store: Path) -> "Storage":

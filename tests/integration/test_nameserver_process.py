@@ -171,7 +171,7 @@ def test_damaged_group_records_are_refused_in_one_sentence(tmp_path: Path) -> No
     status, sentence = refused(*at(tmp_path, *free_addresses()))
 
     assert status == 1
-    assert "dittomq/groups is damaged: it has 4 bytes; restore it, or delete it to begin with nothing" in sentence
+    assert "dittomq/groups is damaged: it has 4 bytes; restore nothing older" in sentence
 
 
 def test_a_process_may_open_as_many_files_as_its_hard_limit_allows(tmp_path: Path) -> None:

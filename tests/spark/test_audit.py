@@ -25,7 +25,6 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
-from spark.audit.conclude import account
 from spark.audit.history import keep
 from spark.audit.model import Exit, Kind, RunResult, Verdict
 from spark.audit.page import page
@@ -329,18 +328,6 @@ def test_the_command_prints_the_verdict_and_leaves_private_files(log: SyntheticL
     html = tmp_path / "out" / "audit.html"
     assert stat.S_IMODE(html.stat().st_mode) == 0o600
     assert "PASS  a: 3 copies equal" in html.read_text(encoding="utf-8")
-
-
-def test_a_group_that_nameservers_remember_makes_an_audit_incomplete_whatever_the_history_knows(
-    log: SyntheticLog, runner: SparkRunner
-) -> None:
-    with AuditedCluster(serving(stores(log))) as cluster:
-        cluster.silent = ["b"]
-        result = audited(cluster, runner)
-
-    assert result.remembered == ("b",)
-    assert account(result, []).exit_status == Exit.INCOMPLETE
-    assert account(result, [], forget=["b"]).exit_status == Exit(0)
 
 
 def test_the_command_misses_a_group_that_an_earlier_audit_saw_until_it_is_told_to_forget_it(log: SyntheticLog, tmp_path: Path) -> None:

@@ -111,7 +111,6 @@ class AuditedCluster:
         self.copies = copies
         self.slaves_expected = len(copies) - 1 if slaves_expected is None else slaves_expected
         self.nameserver = ""
-        self.silent: list[str] = []  # groups that the nameserver remembers
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[grpc.aio.Server] = []
@@ -169,8 +168,7 @@ class _Names(naming_pb2_grpc.NameServerServiceServicer):
             node = naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.address)
             node.role, node.state = role, naming_pb2.BROKER_STATE_SERVING
             nodes.append(node)
-        silent = [naming_pb2.SilentGroup(cluster="test", broker=broker, epoch=3) for broker in self._cluster.silent]
-        return naming_pb2.ListBrokersResponse(nodes=nodes, silent_groups=silent)
+        return naming_pb2.ListBrokersResponse(nodes=nodes)
 
 
 class _Admin(admin_pb2_grpc.BrokerServiceServicer):

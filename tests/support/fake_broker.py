@@ -32,7 +32,7 @@ from dittomq.errors import (
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus
-from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route, SilentGroup
+from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
 from dittomq.rpc import status
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
@@ -323,7 +323,6 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.epoch = 1
         self.name = "ns"
         self.nodes: list[Node] = []
-        self.silent: list[SilentGroup] = []
         self.queues: dict[str, dict[str, int]] = {"orders": {}}  # topic → group → number of queues
         self.permissions: dict[str, int] = {}  # group → permission of every topic; 6 where none is named
         self.asked = 0
@@ -348,10 +347,10 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
             raise self.refusal or TopicNotFound(request.topic, "cluster test")
         queues = tuple(QueueRange(group, count, count, self.permissions.get(group, 6)) for group, count in sorted(groups.items()))
         nodes = tuple(node for node in self.nodes if node.broker in groups)
-        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled, tuple(self.silent)))
+        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled))
 
     async def ListBrokers(self, request: Any, context: Any) -> Any:
-        return naming_wire.node_page_response(NodePage(tuple(self.nodes), "", tuple(self.silent)))
+        return naming_wire.node_page_response(NodePage(tuple(self.nodes), ""))
 
 
 def interceptor(node: FakeBroker | FakeNameserver, clock: Clock) -> CallInterceptor:

@@ -194,16 +194,6 @@ def test_a_group_that_an_earlier_audit_saw_makes_every_audit_incomplete_until_it
     assert audited(tmp_path, "a").exit_status == Exit(0)
 
 
-def test_a_group_that_nameservers_remember_makes_an_audit_incomplete_and_is_said_to_be_missing_once() -> None:
-    found = replace(run(group()), remembered=("b", "c"))
-
-    assert account(found, ["b"]).problems == (
-        "no node of b is registered, and an earlier audit saw it; if it is gone for good, audit with --forget b",
-        "no node of c is registered, and nameservers remember it; if it is gone for good, audit with --forget c until they do not",
-    )
-    assert account(found, [], forget=["b", "c"]).exit_status == account(found, [], only=True).exit_status == Exit(0)
-
-
 def test_an_audit_of_one_group_misses_no_other_and_forgets_none(tmp_path: Path) -> None:
     audited(tmp_path, "a", "b")
 

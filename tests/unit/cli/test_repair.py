@@ -5,8 +5,7 @@ import pytest
 from dittomq.cli.repair import NodeRepair, nodes_to_repair, report_lines
 from dittomq.copies import MessageRun, RangeOutcome
 from dittomq.errors import InvalidField, OutOfReach
-from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.routes import ClusterListing, Opening, SilentGroup
+from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.support.ha_answers import registered
 
 EVERYTHING = [(None, None)]
@@ -22,16 +21,12 @@ def test_a_node_is_called_whole_only_after_a_look_at_it() -> None:
     assert report_lines(spared) == ["a/2  nothing was verified: that audit found nothing wrong on it"]
 
 
-def test_a_group_of_which_nobody_is_registered_is_out_of_reach_and_one_that_nobody_knows_is_wrong() -> None:
-    cluster = ClusterListing((registered(0),), (SilentGroup("prod", "b", Opening(Epoch(3), 1)),))
-
-    assert [node.name for node in nodes_to_repair(cluster, None, "a")] == ["a/0"]
-    with pytest.raises(OutOfReach, match=r"^b does not answer: nameservers know it, and no node of it is registered now; start its nodes"):
-        nodes_to_repair(cluster, None, "b")
-    with pytest.raises(OutOfReach, match=r"^b/1 does not answer: nameservers know its group b, and no node of that is registered now"):
-        nodes_to_repair(cluster, "b/1", None)
-    with pytest.raises(InvalidField, match='"a/9" is not registered'):
-        nodes_to_repair(cluster, "a/9", None)
+def test_a_node_or_group_that_is_not_registered_is_refused_by_name() -> None:
+    assert [node.name for node in nodes_to_repair([registered(0)], None, "a")] == ["a/0"]
+    with pytest.raises(InvalidField, match='broker: "b" is not registered'):
+        nodes_to_repair([registered(0)], None, "b")
+    with pytest.raises(InvalidField, match='node: "a/9" is not registered'):
+        nodes_to_repair([registered(0)], "a/9", None)
 
 
 def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
