@@ -121,7 +121,7 @@ def digest(
 def new_identity(store: Store, json: JsonFlag = False) -> None:
     """Give a copied or restored store an id of its own, before its node starts: with one id two nodes would count as one member.
 
-    The node must be stopped. Its log stays; the node joins its group as a new replica, and leads once it is a member.
+    The node must be stopped. Its log stays; the node joins its group as a new replica, and can lead once it is a member.
     """
     from dittomq.commitlog.offline.new_identity import draw_identity
     from dittomq.doors.chance import os_chance

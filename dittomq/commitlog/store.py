@@ -8,6 +8,7 @@ What reads raises NotReady where this process cannot read now (too many open fil
 After a StoreFailed the store takes no more writes and syncs nothing more: what was in flight is unknown, and the node must stop.
 """
 
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import Self
@@ -39,7 +40,7 @@ from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
-from dittomq.errors import InvalidField, OffsetOutOfRange, UnreadableStore
+from dittomq.errors import InvalidField, OffsetOutOfRange, StoreFailed, UnreadableStore
 from dittomq.group_record import ReplicaId
 from dittomq.lineage import Lineage, grows
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
@@ -90,6 +91,9 @@ class Store(Front, Mending):
         try:
             store._recover()
         except BaseException as error:
+            if isinstance(error, StoreFailed):
+                with contextlib.suppress(StoreFailed):  # a disk that takes nothing more keeps the stamp of a dead process
+                    store.clear_boot_stamp()
             store.close(clean=False)
             if isinstance(error, side_file.DamagedSideFile):
                 raise UnreadableStore(options.path, f"{error}; restore it, or empty the data_dir to copy all from the group") from error

@@ -11,7 +11,7 @@ from dittomq.cli.app import app
 from dittomq.testing import LocalCluster, Shape
 from tests.support.command_line import CommandLine
 
-LAST = ("local down", "local down --delete")
+LAST = ("local down", "log new-identity .dittomq/a-1", "local down --delete")
 JUST_BEFORE = {
     "audit compare master.dmd slave.dmd": "log digest .dittomq/a-1 -o slave.dmd",
     "role follow a/0": "role lead a/1",
