@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import swap
@@ -16,10 +18,13 @@ from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
-from tests.crash.promises import Copy, Cut, Promises
+from tests.crash.promises import Copy, Cut, Known, Promises
 from tests.simulation.disk import SECTOR
 from tests.support.failing_storage import CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, begin_epoch, draft, queues_of
+
+OPTIONS = replace(SMALL, acks_unsynced=True)
+"""All that is written counts as acknowledged."""
 
 BODY_BYTES = 700
 _COPY_BYTES = SMALL.segment_bytes // 4
@@ -44,11 +49,12 @@ class Actor:
 
     def open(self) -> None:
         """Start; what is in the log afterwards is durable."""
-        self._store = store = Store.open(self.door, SMALL, chance=self.chance, wall_ms=1_000)
+        self._store = store = Store.open(self.door, OPTIONS, chance=self.chance, wall_ms=1_000)
         promises = self.promises
         if promises.copy is not None and promises.swap_intended:
             promises.take_copy(promises.copy)
-        promises.uuid, promises.generation, promises.lineages = store.replica_uuid, store.generation, [store.lineage]
+        promises.replica, promises.generation, promises.lineages = store.replica, store.generation, [store.lineage]
+        promises.known = [known_to(store)]
         held = promises.log[: store.min_offset] + _held(store)
         for start, end in promises.rotten:
             held = held[:start] + promises.log[start:end] + held[end:]
@@ -57,7 +63,7 @@ class Actor:
         promises.flushed = len(promises.log)
         promises.confirmed = store.confirmed_at_start
         promises.trying_bodies, promises.trying_bytes, promises.cutting = [], b"", None
-        promises.power_lost = promises.disk_failed = False
+        promises.power_lost = promises.disk_failed = promises.marked_failed = promises.disk_died = promises.tampered = False
 
     def close(self) -> None:
         """Stop cleanly."""
@@ -81,10 +87,22 @@ class Actor:
             self.promises.marked_failed = True
         store.close(clean=False)
 
-    def stamp(self) -> None:
-        """Say that this boot uses the store; what had failed before is over."""
-        self.promises.marked_failed = False
-        self.store.stamp_boot()
+    def know(self, known: Known) -> None:
+        """Belong to that birth, promise, adopt and note what it says: each is a change of its own."""
+        store, states = self.store, self.promises.known
+        changes: list[tuple[dict[str, object], Callable[[], None]]] = [
+            (
+                {"birth": known.birth, "revision": states[0].revision if known.birth == states[0].birth else 0},
+                lambda: store.take_birth(known.birth),
+            ),
+            ({"promised": known.promised}, lambda: store.promise(Epoch(known.promised))),
+            ({"adopted": known.adopted}, lambda: store.adopt_epoch(Epoch(known.adopted))),
+            ({"revision": known.revision}, lambda: store.note_revision(known.revision)),
+        ]
+        for values, write in changes:
+            states.append(replace(states[0], **values))  # type: ignore[arg-type]
+            write()
+            del states[0]
 
     def epoch(self) -> None:
         """Open the next epoch at the end of the log."""
@@ -163,7 +181,7 @@ class Actor:
     def mark(self) -> None:
         """Persist the watermark."""
         confirmed = min(self.store.flushed, self.store.applied)
-        self.store.persist_watermark(self.store.flushed, confirmed, ("a/1", "a/2"))
+        self.store.persist_watermark(self.store.flushed, confirmed)
         self.promises.confirmed = confirmed
 
     def checkpoint(self) -> None:
@@ -209,7 +227,7 @@ class Actor:
 
     def copy_anew(self, log: bytes, lineage: Lineage, start: int) -> None:
         """Fill a copy beside the store with the log from `start` on, and close it."""
-        swap.make(self.door)
+        swap.make(self.door, self.chance)
         copy = self._open_copy()
         lows = {key: sum(at < start for _, at in entries) for key, entries in queues_of(log, SMALL.segment_bytes).items()}
         copy.begin_at(Beginning(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
@@ -221,7 +239,7 @@ class Actor:
         copy = self._open_copy()
         copy.dispatch(copy.end)
         copy.close(clean=True)
-        self.promises.copy = Copy(start, log, lineage)
+        self.promises.copy = Copy(start, log, lineage, copy.replica)
 
     def swap(self) -> None:
         """Let the copy take the store's place at the next start."""
@@ -233,7 +251,7 @@ class Actor:
         swap.discard(self.door)
 
     def _open_copy(self) -> Store:
-        return Store.open(swap.copy_of(self.door), SMALL, chance=self.chance, wall_ms=1_000)
+        return Store.open(swap.copy_of(self.door), OPTIONS, chance=self.chance, wall_ms=1_000)
 
     def save_table(self, rows: int) -> None:
         """Replace a config file."""
@@ -273,10 +291,16 @@ class Actor:
 
     def damage(self, path: str) -> None:
         """Flip a bit in a file of a store that nobody uses."""
+        self.promises.tampered = True
         inode = self.machine.disk.names.files[path]
         for at in range(30, inode.size, 4_096):
             inode.write(memoryview(bytes([inode.read(1, at)[0] ^ 1])), at, self.machine.chance)
         inode.sync()
+
+
+def known_to(store: Store) -> Known:
+    """What the store has not forgotten."""
+    return Known(store.birth, store.adopted_epoch, store.promised_epoch, store.record_revision)
 
 
 def mend_all(store: Store, log: bytes) -> None:

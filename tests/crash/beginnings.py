@@ -16,7 +16,6 @@ def in_use(actor: Actor) -> None:
     """A master's store with most of a segment, half of it in a checkpoint."""
     actor.open()
     actor.epoch()
-    actor.stamp()
     for _ in range(2):
         actor.append(6)
         actor.sync()

@@ -14,14 +14,14 @@ from dittomq.commitlog import swap
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
-from dittomq.commitlog.store import Frame, StopKind, Store
+from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import ProducerExpired
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS, encode
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset
-from tests.crash.actor import mend_all
+from tests.crash.actor import OPTIONS, known_to, mend_all
 from tests.crash.key_files import entries_of, key_files
 from tests.crash.promises import Cut, Promises
 from tests.crash.queue_files import QueueKey, differences, properties_of, unit_in, unit_of
@@ -32,7 +32,8 @@ from tests.support.stores import SMALL, Machine, begin_epoch, draft, queues_of
 # RocketMQ's checkpoint: store times up to which all is durable in the log, the queues and the key index.
 _TIMES = struct.Struct(">qqq")
 # What every start writes anew or builds again, the tail of a cut, which has to last from the intent on only, and a copy's own files.
-_RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "index/", "dittomq/tail-", "dittomq/resync/")
+_OURS = ("dittomq/watermark", "dittomq/boot", "dittomq/replica", "dittomq/tail-", "dittomq/resync/")
+_RESTLESS = (*_OURS, "lock", "abort", "consumequeue/", "index/")
 
 
 class Judge:
@@ -51,10 +52,9 @@ class Judge:
         store = self._open()
         self._see_swap(store)
         self._check_words(store)
-        self._use(store)
         first = self._kept()
         facts = _facts(store)
-        self._check_bytes(store, store.stopped)
+        self._check_bytes(store)
         table = self._check_table()
 
         self._stop()
@@ -63,8 +63,7 @@ class Judge:
         assert _facts(again) == facts, f"a second recovery finds {_facts(again)} where the first one found {facts}"
         changed = sorted(path for path, data in _differences(first, self._kept()))
         assert not changed, f"a second recovery changes {changed}"
-        self._use(again)
-        log = self._check_bytes(again, StopKind.POWER_LOSS)  # the first start has said what it was
+        log = self._check_bytes(again)
         begins = self._check_queues(again, log)
         self._check_files(log, begins)
         self._check_keys(again, log)
@@ -75,7 +74,7 @@ class Judge:
         self._go_on(again, log)
 
     def _open(self) -> Store:
-        store = Store.open(self._machine.storage(), SMALL, chance=self._chance, wall_ms=1_000)
+        store = Store.open(self._machine.storage(), OPTIONS, chance=self._chance, wall_ms=1_000)
         if self._promises.rotten:
             self._mend(store)
         return store
@@ -89,11 +88,6 @@ class Judge:
             assert not Damage((DamagedRange(low, high),)).without_all(known).ranges, f"{low} to {high} was never damaged"
         mend_all(store, self._promises.log + self._promises.trying_bytes)
 
-    def _use(self, store: Store) -> None:
-        """Say that this boot uses the store, or die before that."""
-        if self._chance.random() < 0.5:
-            store.stamp_boot()
-
     def _stop(self) -> None:
         """Whatever a recovery has answered for survives the worst."""
         if self._chance.random() < 0.5:
@@ -105,7 +99,7 @@ class Judge:
         crash_at, torn = self._chance.randint(1, 40), self._chance.random()
         door = CrashingStorage(self._machine.storage(), crash_at, tear=lambda size: int(size * torn))
         with contextlib.suppress(Crashed):
-            Store.open(door, SMALL, chance=self._chance, wall_ms=1_000)
+            Store.open(door, OPTIONS, chance=self._chance, wall_ms=1_000)
         if self._chance.random() < 0.5:
             self._machine.kill()
         else:
@@ -132,7 +126,7 @@ class Judge:
         """A copy that was closed cleanly waits as it was left."""
         copy = self._promises.copy
         if copy is not None:
-            found = Store.open(swap.copy_of(self._machine.storage()), SMALL, chance=self._chance, wall_ms=1_000)
+            found = Store.open(swap.copy_of(self._machine.storage()), OPTIONS, chance=self._chance, wall_ms=1_000)
             assert (found.min_offset, found.end, found.lineage) == (copy.start, len(copy.log), copy.lineage)
             prefix = "dittomq/resync/"
             files = {path.removeprefix(prefix): data for path, data in self._machine.files().items() if path.startswith(prefix)}
@@ -141,7 +135,7 @@ class Judge:
     def _check_words(self, store: Store) -> None:
         """What the store says of itself, before anybody used it."""
         promises, end = self._promises, store.end
-        assert not promises.uuid or store.replica_uuid == promises.uuid, "the replica forgot who it is"
+        self._check_replica(store)
         assert store.generation >= promises.generation
         assert store.flushed == store.written_raw == end
         assert min(promises.confirmed, end) <= store.confirmed_at_start <= end, "the confirmed end went back, or beyond the log"
@@ -149,10 +143,22 @@ class Judge:
         lineages = [each for lineage in promises.lineages for each in (lineage, cut_lineage(lineage, end))]
         assert store.lineage in lineages, f"lineage {store.lineage} is none of {lineages}"
         assert all(entry.start <= end for entry in store.lineage), f"an epoch outlived bytes before it: {store.lineage}"
-        if promises.marked_failed:
-            assert store.stopped in {StopKind.FAILED_SYNC, StopKind.EMPTY}, f"{store.stopped} is said, and a sync had failed"
 
-    def _check_bytes(self, store: Store, stopped: StopKind) -> ParsedLog:
+    def _check_replica(self, store: Store) -> None:
+        """It has forgotten nothing, and is a stranger exactly where it cannot show that it holds all that it acknowledged."""
+        promises, held = self._promises, self._promises.replica
+        assert known_to(store) in promises.known, f"{known_to(store)} is none of {promises.known}"
+        if held is None:
+            return
+        assert store.replica.uuid == held.uuid, "the replica forgot who it is"
+        if promises.marked_failed:
+            assert store.replica != held, "a sync had failed, and it is no stranger"
+        if not (promises.power_lost or promises.disk_failed or promises.tampered):
+            assert store.replica == held, "a kill makes a stranger"
+        if store.replica == held and not promises.disk_died and promises.cutting is None:
+            assert store.end >= len(promises.log), f"{len(promises.log) - store.end} acknowledged bytes are gone, and it is no stranger"
+
+    def _check_bytes(self, store: Store) -> ParsedLog:
         """The log on disk holds all that was promised to survive such a stop, whole, and nothing else."""
         promises = self._promises
         log = parse_log(self._machine.files())
@@ -167,8 +173,6 @@ class Judge:
         common = min(len(log.content), len(written))
         assert log.content[:common] == written[:common], "the log holds other bytes than were written"
         assert log.end >= promises.flushed, f"{promises.flushed - log.end} flushed bytes are gone"
-        if stopped in {StopKind.KILLED, StopKind.CLEAN} and not promises.disk_died:
-            assert log.end >= len(promises.log), f"{stopped} is said, and {len(promises.log) - log.end} bytes are gone"
         if not promises.power_lost and not promises.disk_failed:
             assert log.end >= len(promises.log), "a kill lost what was written"
         self._check_surplus(log)
@@ -330,7 +334,8 @@ class Judge:
 
 
 def _facts(store: Store) -> tuple[object, ...]:
-    return store.replica_uuid, store.end, store.flushed, store.lineage, store.generation, store.confirmed_at_start, store.in_sync_at_start
+    ends = store.end, store.flushed, store.confirmed_at_start
+    return store.replica_uuid, known_to(store), ends, store.lineage, store.generation
 
 
 def _differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[tuple[str, bytes]]:

@@ -27,7 +27,6 @@ def mends(actor: Actor) -> None:
 
 def starts_and_mends(actor: Actor) -> None:
     actor.open()
-    actor.stamp()
     actor.dispatch()
     actor.checkpoint()
     actor.find_rot()
@@ -49,7 +48,6 @@ def receives_holes(actor: Actor) -> None:
     holes = [records[4], (records[17][0], SMALL.segment_bytes), (records[30][0], records[31][1])]
     actor.open()
     actor.adopt((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
-    actor.stamp()
     at = 0
     for start, end in holes:
         _receive_upto(actor, log, at, start)

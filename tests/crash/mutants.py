@@ -4,7 +4,6 @@ A mutant takes the product's own code apart with pytest's monkeypatch; the scrip
 """
 
 import contextlib
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -20,8 +19,9 @@ from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues import checkpoint, producers, surplus
 from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.queue_index import QueueIndex
-from dittomq.commitlog.state import boot, damaged, identity, watermark
+from dittomq.commitlog.state import boot, damaged, identity, replica, watermark
 from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.store import Store
 
 Patch = pytest.MonkeyPatch
@@ -106,10 +106,10 @@ class Hiding:
 
 
 def prepared_segment_used_by_the_next_process(patch: Patch) -> None:
-    def recover(store: Store, chance: random.Random) -> None:
+    def recover(store: Store) -> None:
         storage, maker = store._storage, store._maker  # noqa: SLF001 - takes the product apart
         store._storage = Hiding(storage)  # noqa: SLF001
-        real(store, chance)
+        real(store)
         store._storage = storage  # noqa: SLF001
         if storage.exists("dittomq/tmp-segment"):
             maker._spare = type(maker._spare).READY  # noqa: SLF001
@@ -121,10 +121,10 @@ def prepared_segment_used_by_the_next_process(patch: Patch) -> None:
 def prepared_segment_emptied_by_the_next_process(patch: Patch) -> None:
     """Whatever has the name is made a new segment."""
 
-    def recover(store: Store, chance: random.Random) -> None:
+    def recover(store: Store) -> None:
         storage = store._storage  # noqa: SLF001 - takes the product apart
         store._storage = Hiding(storage)  # noqa: SLF001
-        real(store, chance)
+        real(store)
         store._storage = storage  # noqa: SLF001
 
     def create(maker: SegmentMaker) -> File:
@@ -232,6 +232,43 @@ def failure_at_a_clean_stop_not_marked(patch: Patch) -> None:
     patch.setattr("dittomq.commitlog.store.confessed", lambda _: contextlib.nullcontext())
 
 
+def loss_makes_no_stranger(patch: Patch) -> None:
+    patch.setattr(OwnReplica, "draw_incarnation", _nothing)
+
+
+def acks_of_unsynced_bytes_not_stamped(patch: Patch) -> None:
+    real = boot.stamp
+    patch.setattr(boot, "stamp", lambda storage, *, clean, acks_unsynced: real(storage, clean=clean, acks_unsynced=acks_unsynced and clean))
+
+
+def promise_not_synced(patch: Patch) -> None:
+    def write(storage: Storage, state: replica.ReplicaState, slots: tuple[int, ...]) -> None:
+        with contextlib.closing(storage.open("dittomq/replica")) as file:
+            for at in slots:
+                file.pwrite(replica._slot(state), at * 4_096)  # noqa: SLF001 - takes the product apart
+
+    patch.setattr(replica, "_write", write)
+
+
+def promise_written_into_both_slots_at_once(patch: Patch) -> None:
+    def write(storage: Storage, state: replica.ReplicaState, slots: tuple[int, ...]) -> None:
+        if slots:
+            with contextlib.closing(storage.open("dittomq/replica")) as file:
+                file.pwrite(replica._slot(state) * 2, 0)  # noqa: SLF001 - takes the product apart
+                file.fdatasync()
+
+    patch.setattr(replica, "_write", write)
+
+
+def swap_forgets_what_was_promised(patch: Patch) -> None:
+    def take(storage: Storage, copy: Storage) -> None:
+        state = replica.load(copy)
+        assert state is not None
+        replica.create(storage, state)
+
+    patch.setattr(swap, "_take_replica", take)
+
+
 def pages_not_written_again(patch: Patch) -> None:
     patch.setattr(Log, "write_again", _nothing)
 
@@ -264,10 +301,10 @@ def side_files_written_in_place(patch: Patch) -> None:
 def names_not_made_durable_at_the_start(patch: Patch) -> None:
     """What a killed process named or removed is believed as it is seen."""
 
-    def recover(store: Store, chance: random.Random) -> None:
+    def recover(store: Store) -> None:
         if store._storage.exists("dittomq/identity"):  # noqa: SLF001 - takes the product apart
             store._storage = Deaf(store._storage, "sync_folder", times=3)  # noqa: SLF001
-        real(store, chance)
+        real(store)
 
     real = Store._recover  # noqa: SLF001
     patch.setattr(Store, "_recover", recover)
@@ -343,6 +380,11 @@ MUTANTS = {
     "cut keeps its generation": Mutant(cut_keeps_its_generation, ("cut",)),
     "failure not marked": Mutant(failure_not_marked, ("append", "recover-failed")),
     "failure at a clean stop not marked": Mutant(failure_at_a_clean_stop_not_marked, ("first-start",)),
+    "loss makes no stranger": Mutant(loss_makes_no_stranger, ("append", "recover-failed")),
+    "acks of unsynced bytes not stamped": Mutant(acks_of_unsynced_bytes_not_stamped, ("append",)),
+    "promise not synced": Mutant(promise_not_synced, ("promise",)),
+    "promise written into both slots at once": Mutant(promise_written_into_both_slots_at_once, ("promise",), step=1),
+    "swap forgets what was promised": Mutant(swap_forgets_what_was_promised, ("swap",)),
     "pages not written again": Mutant(pages_not_written_again, ("recover-failed", "append"), step=1),
     "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut")),
     "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut")),

@@ -1,7 +1,8 @@
 """What a store has said so far, which no stop may take back. Ends are physical offsets in bytes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dittomq.group_record import ReplicaId
 from dittomq.lineage import Lineage
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
@@ -22,6 +23,17 @@ class Copy:
     start: int
     log: bytes
     lineage: Lineage
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a replica must not forget."""
+
+    birth: str = ""
+    adopted: int = 0
+    promised: int = 0
+    revision: int = 0
 
 
 @dataclass(slots=True)
@@ -31,7 +43,10 @@ class Promises:
     A `trying` field is None or empty while nothing is under way.
     """
 
-    uuid: str = ""
+    replica: ReplicaId | None = None
+    """None before the store was first opened."""
+    known: list[Known] = field(default_factory=lambda: [Known()])
+    """What is in force; behind it, what is being written."""
     log: bytes = b""
     """All bytes whose write was answered."""
     trying_bodies: list[bytes] = field(default_factory=list)
@@ -64,9 +79,11 @@ class Promises:
     disk_failed: bool = False
     """Since the store was last opened; what the page cache showed may be gone."""
     marked_failed: bool = False
-    """The store has said on disk that a write or sync failed."""
+    """The store has said on disk that a write or sync failed, and no start has ended since."""
     disk_died: bool = False
     """It did not take even that."""
+    tampered: bool = False
+    """Since the store was last opened, somebody changed files of ours."""
 
     def forget_tail(self, to: int) -> None:
         """A cut has been done."""
@@ -81,4 +98,5 @@ class Promises:
         self.confirmed, self.lineages = 0, [copy.lineage]
         self.generation += 1
         self.minimums.clear()
+        self.replica, self.known = copy.replica, [replace(each, adopted=0) for each in self.known]
         self.copy, self.swap_intended = None, False

@@ -12,6 +12,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
 from tests.crash.beginnings import CHUNK_BYTES, in_use, master_log, nothing, several_segments
 from tests.crash.mending import mends, receives_holes, starts_and_mends, with_rot, with_rot_and_power_lost
+from tests.crash.promises import Known
 from tests.simulation.disk import Inode
 from tests.support.failing_storage import Crashed, Harm
 from tests.support.stores import SMALL
@@ -31,7 +32,6 @@ class Script:
 def first_start(actor: Actor) -> None:
     actor.open()
     actor.epoch()
-    actor.stamp()
     actor.append(3)
     actor.sync()
     actor.dispatch()
@@ -82,7 +82,6 @@ def receives(actor: Actor) -> None:
     log, at, lineage = master_log(), 0, (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),)
     actor.open()
     actor.adopt(lineage)
-    actor.stamp()
     while at < len(log):
         stop = min(at + CHUNK_BYTES, at - at % SMALL.segment_bytes + SMALL.segment_bytes, len(log))
         actor.receive(log[at:stop])
@@ -169,6 +168,7 @@ _COPIED = (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)), LineageEntry(Epo
 def beside_a_copy(actor: Actor) -> None:
     """A slave's store with tables, a cut and a deletion behind it, and a copy of what its master still has."""
     in_use(actor)
+    actor.know(Known("4f", 3, 5, 12))
     actor.save_table(5)
     actor.cut(3)
     actor.delete("events")
@@ -206,6 +206,17 @@ def in_the_middle_of_a_swap(actor: Actor) -> None:
     assert actor.promises.copy is not None, "the swap had an end"
 
 
+def promises_epochs(actor: Actor) -> None:
+    actor.know(Known("4f", 3, 5, 12))
+    actor.append(2)
+    actor.know(Known("4f", 6, 6, 13))
+    actor.close()
+    actor.open()
+    actor.know(Known("", 6, 9, 0))
+    actor.know(Known("7a", 7, 9, 1))
+    actor.append(1)
+
+
 def saves_tables(actor: Actor) -> None:
     actor.save_table(5)
     actor.append(1)
@@ -216,7 +227,6 @@ def saves_tables(actor: Actor) -> None:
 def restarts(actor: Actor) -> None:
     """Recovery, and what a broker does at once behind it."""
     actor.open()
-    actor.stamp()
     actor.epoch()
     actor.append(2)
     actor.sync()
@@ -226,7 +236,6 @@ def restarts(actor: Actor) -> None:
 
 def starts_and_rolls(actor: Actor) -> None:
     actor.open()
-    actor.stamp()
     actor.epoch()
     actor.prepare()
     actor.append(20)
@@ -354,6 +363,7 @@ SCRIPTS = {
     "drop": Script(several_segments, drops),
     "copy": Script(in_use, copies_anew),
     "swap": Script(beside_a_copy, swaps),
+    "promise": Script(in_use, promises_epochs),
     "config": Script(in_use, saves_tables),
     "mend": Script(with_rot, mends),
     "holes": Script(nothing, receives_holes),
