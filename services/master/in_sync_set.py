@@ -13,9 +13,9 @@ from dittomq.broker.role import FIRST_START, RoleStart
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import Unknown, WriteOutcome
-from dittomq.errors import DittoError, NotReady, OutOfReach, Refused, StoreFailed, TooFewCopies
+from dittomq.errors import DittoError, OutOfReach, StoreFailed
 from dittomq.group_record import GroupRecord, ReplicaId
-from dittomq.replication.membership import MemberChange, MemberReasonKind, Membership, WriteRefusalKind
+from dittomq.replication.membership import MemberChange, MemberReasonKind, Membership, WriteRefusal
 from dittomq.replication.membership_states import RecordWrite
 from dittomq.wire.admin import HaChange
 from services.master.history import HaHistory
@@ -60,14 +60,9 @@ class InSyncSet:
         """The record as this master last knew it to be in the store."""
         return self._membership.known.record
 
-    def writes_refused(self) -> Refused | None:
+    def writes_refused(self) -> WriteRefusal | None:
         """Why this master takes no writes now; None while it does."""
-        node, refusal = self._parts.node, self._membership.writes_refused(self._parts.clock.monotonic())
-        if refusal is None:
-            return None
-        if refusal.kind is WriteRefusalKind.TOO_FEW_MEMBERS:
-            return TooFewCopies(node, refusal.in_sync, refusal.needed)
-        return NotReady(node, str(refusal))
+        return self._membership.writes_refused(self._parts.clock.monotonic())
 
     def is_member(self, node: str, replica: ReplicaId) -> bool:
         """Whether a record that is in the store, or may come to be, names that replica under that node."""

@@ -12,7 +12,7 @@ from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.broker.watching import StatusWatches
 from dittomq.copies import CopyDescription
 from dittomq.doors.coordination import Versioned
-from dittomq.errors import NotMaster, NotReady, Refused
+from dittomq.errors import NotMaster, NotReady, Refused, TooFewCopies
 from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.ha_status import HaStatus
 from dittomq.lineage import newest_epoch
@@ -20,7 +20,7 @@ from dittomq.metadata.formats import TOPICS
 from dittomq.offsets import Epoch
 from dittomq.reads import Readable
 from dittomq.replication.election import Position
-from dittomq.replication.membership import Membership
+from dittomq.replication.membership import Membership, WriteRefusal, WriteRefusalKind
 from dittomq.routes import NodeState, Registration
 from dittomq.rpc.headers import Answerer
 from dittomq.settings import settings_of
@@ -153,7 +153,12 @@ class MasterNode:
 
     def writes_refused(self) -> Refused | None:
         """Why the term takes no writes now; None while it does."""
-        return None if self.in_sync_set is None else self.in_sync_set.writes_refused()
+        refusal = self._write_refusal()
+        if refusal is None:
+            return None
+        if refusal.kind is WriteRefusalKind.TOO_FEW_MEMBERS:
+            return TooFewCopies(self.name, refusal.in_sync, refusal.needed)
+        return NotReady(self.name, str(refusal))
 
     async def open_term(self) -> Term | None:
         """Open the epoch, durably, and lead in it; None when this node goes on as a slave instead. Raises StoreFailed."""
@@ -182,6 +187,9 @@ class MasterNode:
         """End the term, and go on as a slave."""
         self.end_term(why)
         self._parts.place.change_role(BrokerService.SLAVE, why, start)
+
+    def _write_refusal(self) -> WriteRefusal | None:
+        return None if self.in_sync_set is None else self.in_sync_set.writes_refused()
 
     async def _keep_record(self, term: Term, found: Versioned, silent: tuple[str, ...]) -> None:
         """The record is this master's to change from now on."""
@@ -244,7 +252,7 @@ class MasterNode:
         applied = self._parts.dispatcher.applied
         if self.term is None:
             return self._board.opening(self._opening.waiting_for, applied, records)
-        why = self.why_not_leading() or str(self.writes_refused() or "")
+        why = self.why_not_leading() or str(self._write_refusal() or "")
         leaving = Leaving(why, self.hands_over_to, self._hands_over_since_ms)
         return self._board.leading(self.term, applied, records, leaving, self.in_sync_set)
 
