@@ -110,7 +110,8 @@ class Candidate:
         self._wake = asyncio.Event()
         self._order: StandOrder | None = StandOrder(SentBy.NOBODY) if start.stands else None
         self._promising = asyncio.Lock()
-        self._waits_until = 0.0  # monotonic: a candidate that this node promised to, or another attempt, has its time before this
+        self._waits_until = 0.0  # monotonic: a candidate that this node promised to has its time before this
+        self._rests_until = 0.0  # monotonic: so long after an election that came to nothing
         if start.promised_to:
             self._give_time()
         self._is_elected = False
@@ -155,6 +156,9 @@ class Candidate:
     async def ask(self, candidate: str, sent_by: SentBy) -> tuple[Position, bool]:
         """Where this replica stands, and whether it would promise. Raises NotReady."""
         own = await self.position()
+        if sent_by is SentBy.NOBODY and self._parts.watch.record is None and own.node < candidate:
+            self._rests_until = 0.0  # the candidate stands back for the first name: it is to create a new group's record
+            self.look()
         return own, decide_ask(own, candidate, sent_by)
 
     async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
@@ -229,7 +233,7 @@ class Candidate:
             self._order = order
             return None
         if order is None:
-            if parts.clock.monotonic() < self._waits_until or not parts.watch.was_read:
+            if parts.clock.monotonic() < max(self._waits_until, self._rests_until) or not parts.watch.was_read:
                 return None
             order = StandOrder(SentBy.NOBODY, allow_data_loss=False)
         record = parts.watch.record
@@ -281,7 +285,7 @@ class Candidate:
                 self.reason = end.reason
                 log.info("election_ended", node=own.node, reason=str(end.reason))
                 pause_s = chance.uniform(end.retry_after_s, end.retry_after_s + end.retry_spread_s)
-                self._waits_until = max(self._waits_until, parts.clock.monotonic() + pause_s)
+                self._rests_until = parts.clock.monotonic() + pause_s
 
     async def _become_master(self, elected: Elected) -> None:
         """The record names this replica: take its birth, and go on as a master, unless a higher epoch was promised meanwhile."""
