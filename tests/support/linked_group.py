@@ -1,4 +1,4 @@
-"""A real group whose slaves reach their master, and whose clients reach it, over proxies of the test's own."""
+"""A real group whose slaves reach a/0, and whose clients reach it, over proxies of the test's own."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ SILENCE_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class LinkedGroup:
-    """`link` lies between the slaves and their master's replication port, `way_in` between `mq` and the master.
+    """`link` lies between the slaves and the replication port of a/0, `way_in` between `mq` and a/0.
 
     `history` is of all that the tests do with it.
     """
@@ -33,8 +33,8 @@ class LinkedGroup:
 def linked_group(folder: Path, slaves: int = 1, *, master: Settings | None = None, slave: Settings | None = None) -> Iterator[LinkedGroup]:
     """It is in sync, over healed proxies; its streams end after 1.5 s of silence, and a heartbeat comes every 0.2 s."""
     link, way_in = Proxy(port_of(folder, "replication")), Proxy(port_of(folder, "clients"))
-    linked = {"replication.master_address": link.address}
-    of = shape(slaves, master={**QUICK, **(master or {})}, slave={**QUICK, **linked, **(slave or {})})
+    linked = {"advertise_replication.default": link.address}
+    of = shape(slaves, master={**QUICK, **linked, **(master or {})}, slave={**QUICK, **(slave or {})})
     with link.running(), way_in.running(), real_group(folder, of) as group:
         address = group.address(MASTER)
         with Client(group.cluster.nameserver, address_map={address: way_in.address}) as mq:
