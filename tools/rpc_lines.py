@@ -55,10 +55,11 @@ SERVICES: Final = (
     "ditto.metadata.v1.MetadataService",
     "ditto.audit.v1.AuditService",
     "ditto.replication.v1.ReplicationService",
+    "ditto.replication.v1.ElectionService",
 )
 
 _NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
-_NAMING, _COORDINATION, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION = SERVICES
+_NAMING, _COORDINATION, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION, _ELECTION = SERVICES
 
 _REGISTER = (
     '{"cluster":"local-5f2a","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
@@ -71,8 +72,8 @@ _PUBLISH = (
 )
 _NO_PIN = "0123456789abcdef0123456789abcdef"
 _HELLO = (
-    '{"hello":{"cluster":"local-5f2a","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
-    '"replication_address":"127.0.0.1:10997","segment_bytes":67108864}}'
+    '{"hello":{"cluster":"other","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
+    '"incarnation":"0123456789abcdef","replication_address":"127.0.0.1:10997","segment_bytes":67108864}}'
 )
 
 LINES: Final = {
@@ -86,11 +87,6 @@ LINES: Final = {
         refused="SESSION_ENDED",
     ),
     f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes nobody."),
-    f"{_NAMING}/ForgetGroup": Line(
-        _NAMESERVER,
-        '{"cluster":"local-5f2a","broker":"made-up","epoch":"1"}',
-        "Of a group that it does not know nothing was remembered.",
-    ),
     f"{_COORDINATION}/Get": Line(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
     f"{_COORDINATION}/CompareAndSet": Line(
         _NAMESERVER,
@@ -114,9 +110,15 @@ LINES: Final = {
     f"{_BROKER}/GetBroker": Line(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),
     f"{_BROKER}/WatchHaStatus": Line(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
-    f"{_BROKER}/ChangeRole": Line(
-        _CLIENTS, '{"node":"a/0"}', "A master that leads already answers with its epoch. With `validate_only` nothing changes."
+    f"{_BROKER}/Switchover": Line(_CLIENTS, '{"target":"a/1","validate_only":true}', "Without `validate_only` a/1 becomes the master."),
+    f"{_BROKER}/Failover": Line(
+        _CLIENTS,
+        '{"node":"a/0","validate_only":true}',
+        "Call a slave under its own name. Here it is refused with `NOT_PERMITTED`: a/0 leads already.",
+        refused="NOT_PERMITTED",
     ),
+    f"{_BROKER}/SetPaused": Line(_CLIENTS, '{"broker":"a","paused":false}', "Nothing changes: failover is not paused."),
+    f"{_BROKER}/GetHaHistory": Line(_CLIENTS, "{}", "Only the master answers."),
     f"{_BROKER}/Repair": Line(_CLIENTS, '{"node":"a/0"}', "Without `ranges` all was whole; without `done` ask again from `endOffset` on."),
     f"{_MESSAGING}/Publish": Line(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
     f"{_MESSAGING}/PublishStream": Line(
@@ -139,8 +141,8 @@ LINES: Final = {
     f"{_REPLICATION}/Replicate": Line(
         _REPLICAS,
         _HELLO,
-        "Slaves call this. Here it is refused with `NEEDS_OPERATOR`: the group has the slaves that it expects, another one is no copy.",
-        refused="NEEDS_OPERATOR",
+        "Slaves call this. Here it is refused with `WRONG_CLUSTER`; with the cluster's own name it feeds a new slave.",
+        refused="WRONG_CLUSTER",
     ),
     f"{_REPLICATION}/FetchRange": Line(
         _REPLICAS,
@@ -153,19 +155,16 @@ LINES: Final = {
         '{"cluster":"local-5f2a","broker":"a"}',
         "Slaves ask this when their log begins where their master's does now. Nothing was dropped from the log of the cluster above.",
     ),
-    f"{_REPLICATION}/DescribeReplica": Line(
-        _REPLICAS, '{"cluster":"local-5f2a","broker":"a"}', "What a slave that is to lead asks every other node of its group."
-    ),
-    f"{_REPLICATION}/StepDown": Line(
+    f"{_ELECTION}/Ask": Line(_REPLICAS, '{"cluster":"local-5f2a","broker":"a"}', "Without a `candidate` the caller only looks."),
+    f"{_ELECTION}/Promise": Line(
         _REPLICAS,
-        '{"cluster":"local-5f2a","broker":"a","successor":"a/9","replica_uuid":"0123456789abcdef0123456789abcdef","broker_id":9,'
-        '"timeout_ms":1000}',
-        "Slaves call this, when they are told to lead. Here it is refused, because no a/9 follows; the master leads on.",
-        refused="NOT_READY",
+        '{"cluster":"local-5f2a","broker":"a","candidate":"a/9","candidate_replica":"0123456789abcdef0123456789abcdef.0123456789abcdef","epoch":"1","birth":"made-up"}',
+        "Candidates call this. Here nothing is granted: a master that leads promises only to a node that it or an operator sent.",
     ),
-    f"{_REPLICATION}/AnnounceEpoch": Line(
+    f"{_ELECTION}/Stand": Line(
         _REPLICAS,
-        '{"cluster":"local-5f2a","broker":"a","epoch":1,"opener_id":9}',
-        "Masters call this before they open an epoch. The master above leads in an epoch that is as new, and goes on to.",
+        '{"cluster":"local-5f2a","broker":"a","sent_by":"SENT_BY_OPERATOR"}',
+        "Asks a slave to stand for election. Here it is refused with `NOT_PERMITTED`: a/0 leads already.",
+        refused="NOT_PERMITTED",
     ),
 }

@@ -67,8 +67,13 @@ def _comments(file: FileDescriptorProto) -> dict[_Path, str]:
 
 def _service(files: Sequence[_File], full_name: str) -> Iterator[str]:
     package, _, name = full_name.rpartition(".")
-    file = next(each for each in files if each.proto.package == package)
-    at, service = next((at, each) for at, each in enumerate(file.proto.service) if each.name == name)
+    [(file, at, service)] = [
+        (file, at, each)
+        for file in files
+        if file.proto.package == package
+        for at, each in enumerate(file.proto.service)
+        if each.name == name
+    ]
     yield from (f"## {name}", "", f"`{full_name}`. {file.comments[_SERVICE, at]}", "")
     for number, method in enumerate(service.method):
         comment = file.comments[_SERVICE, at, _METHOD, number]
