@@ -72,7 +72,9 @@ class Shape:
 
     @property
     def _confirms_what_copies_flushed(self) -> bool:
-        return self.replication.mode is Mode.SYNC_MASTER and self.replication.release_level is ReleaseLevel.FLUSHED
+        table = self.replication
+        alone = table.asked_copies == 1 and not self.syncs_matter  # then the master confirms what it has written
+        return table.mode is Mode.SYNC_MASTER and table.release_level is ReleaseLevel.FLUSHED and not alone
 
     @property
     def brokers(self) -> tuple[str, ...]:
