@@ -11,7 +11,6 @@ from dittomq.cli.output import clock_date, clock_time
 from dittomq.errors import OutOfReach
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.offsets import Epoch
-from dittomq.routes import Opening, SilentGroup
 from tests.support.ha_answers import BOTH, FOLLOWER, LEADER, MASTER_VIEW, NOW_MS, SLAVE_VIEW, registered
 
 
@@ -27,27 +26,6 @@ def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None
         "   a/0   master  leading      -               -               0 B             -",
         "   a/1   slave   in sync 9 d  0 B      0.0 s  1.2 KiB  0.2 s  1.2 KiB  0.2 s  1,000",
     ]
-
-
-def test_a_group_of_which_no_node_is_registered_is_named_and_needs_attention() -> None:
-    silent = SilentGroup("prod", "b", Opening(Epoch(3), 1))
-    report = build_report(BOTH, {"a/0": LEADER, "a/1": FOLLOWER}, [silent])
-
-    assert (report.needs_attention, report.missing) == (True, "no node of b is registered")
-    lines = report_lines(report, NOW_MS)
-    assert lines[0] == "prod · 2 broker groups · 1 needs attention"
-    assert lines[-1] == "b  NOBODY ANSWERS  newest epoch 3, opened by b/1, no node is registered"
-    [_, group] = json.loads(json.dumps(report_document(report)))["groups"]
-    assert (group["broker"], group["needs_attention"], group["leader"], group["nodes"]) == ("b", True, None, [])
-    assert group["silent"] == {"cluster": "prod", "broker": "b", "epoch": 3, "opener": "b/1", "unsettled": False}
-
-
-def test_of_a_group_that_may_not_have_registered_yet_the_report_says_so_and_by_whom_it_was_led_only_if_that_is_known() -> None:
-    report = build_report([], {}, [SilentGroup("prod", "b", Opening(Epoch(3), None), unsettled=True)])
-
-    [heading, line] = report_lines(report, NOW_MS)
-    assert heading == "prod · 1 broker group · 1 needs attention"
-    assert line == "b  NOBODY ANSWERS  newest epoch 3, no node is registered yet: the nameserver has just been started"
 
 
 @pytest.mark.parametrize(("level", "words"), [("received", "asks 2 received copies"), ("", "asks 2 copies")])
