@@ -203,7 +203,7 @@ class KubernetesCoordination:
         return f"kubernetes lease {self._access.namespace}/{lease_name(key.broker)}"
 
     def _lease(self, key: GroupKey, record: GroupRecord, uid: str | None = None, revision: str | None = None) -> kubernetes.V1Lease:
-        """The whole Lease. With `uid` and `revision` the API server replaces only that one, and makes none."""
+        """The whole Lease. With `uid` the API server replaces only that one; with a revision alone it makes one that is gone once more."""
         seconds, ms = divmod(self._clock.wall_ms(), 1000)
         return kubernetes.V1Lease(
             api_version="coordination.k8s.io/v1",
