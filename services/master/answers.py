@@ -1,12 +1,12 @@
 """⑤ What a master answers candidates: it promises to one that it sent, or an operator did, and leads no longer then."""
 
 import asyncio
-from collections.abc import Callable
+from typing import NoReturn
 
 import structlog
 
 from dittomq.broker.role import BrokerService, RoleStart
-from dittomq.errors import NotPermitted
+from dittomq.errors import NotPermitted, StoreFailed
 from dittomq.replication.election import Position, SentBy, StandOrder
 from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
@@ -18,16 +18,21 @@ log = structlog.get_logger()
 class MasterAnswers:
     """Answers for the replica that leads, or is about to open its epoch."""
 
-    def __init__(self, node: MasterNode, parts: NodeParts, promising: asyncio.Lock, address: Callable[[], str]) -> None:
-        """`promising` is held while the epoch is written down; `address` tells where this node serves replication."""
+    def __init__(self, node: MasterNode, parts: NodeParts, promising: asyncio.Lock) -> None:
+        """`promising` is held while the epoch is written down."""
         self._node = node
         self._parts = parts
         self._promising = promising
-        self._address = address
+        self.address = ""  # where this node serves replication; told before the first question
+        self._failed: asyncio.Queue[StoreFailed] = asyncio.Queue()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled; raises the StoreFailed that kept a promise from being durable: that ends the node."""
+        raise await self._failed.get()
 
     def position(self) -> Position:
         """Where this replica stands."""
-        return self._node.position(self._address())
+        return self._node.position(self.address)
 
     async def ask(self, candidate: str, sent_by: SentBy) -> tuple[Position, bool]:
         """Where it stands, and whether it would promise."""

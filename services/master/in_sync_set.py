@@ -53,7 +53,7 @@ class InSyncSet:
         self._must_read = False
         self._is_lost = False  # there was no record when it was read last
         self._bell = asyncio.Event()
-        parts.watch.on_change(self._record_seen)
+        parts.watch.on_change(self.record_seen)
 
     @property
     def record(self) -> GroupRecord:
@@ -80,6 +80,16 @@ class InSyncSet:
             self._membership.must_leave(member.replica, why)
             self._bell.set()
 
+    def record_seen(self) -> None:
+        """The watch has read the record; None may stand for one that this node does not obey."""
+        found = self._parts.watch.found
+        if found is None:
+            self._must_read = True
+        else:
+            self._membership.record_read(found, self._parts.clock.monotonic())
+            self._settled()
+        self._bell.set()
+
     async def run(self) -> NoReturn:
         """Keep the record as it should be, until cancelled. Raises StoreFailed."""
         unlisten = self._parts.term.listen(self._moved)
@@ -99,16 +109,6 @@ class InSyncSet:
     def _moved(self) -> None:
         if self._membership.waits_for_acks:
             self._bell.set()
-
-    def _record_seen(self) -> None:
-        """The watch has read another version; None may stand for a record that this node does not obey."""
-        found = self._parts.watch.found
-        if found is None:
-            self._must_read = True
-        else:
-            self._membership.record_read(found, self._parts.clock.monotonic())
-            self._settled()
-        self._bell.set()
 
     async def _step(self) -> None:
         parts, membership, now = self._parts, self._membership, self._parts.clock.monotonic()

@@ -166,9 +166,9 @@ class MasterNode:
         if term is None:
             self.step_down("it is not what was elected", RoleStart(stands=True))
             return None
+        self.term = term
         if (elected := self._parts.elected) is not None:
             await self._keep_record(term, Versioned(elected.record, elected.version), elected.silent)
-        self.term = term
         self._parts.replication.lead(self._leading(term))
         if self.in_sync_set is not None:
             lossy = f"; data loss is possible: {term.opened.data_loss}" if term.opened.data_loss else ""
@@ -195,11 +195,13 @@ class MasterNode:
         """The record is this master's to change from now on."""
         parts, watch, now = self._parts, self._parts.watch, self._parts.clock.monotonic()
         assert watch is not None, "what was elected has a record"
-        await watch.learn(found)
+        if watch.found is None:
+            await watch.learn(found)
         membership = Membership(confirm_rules(self._config), term.confirm, found, silent=silent, now=now)
         expected = self._config.replication.replicas_expected
         around = InSyncSetParts(self.name, expected, term, watch, self._history, self.step_down, parts.clock, parts.chance)
         self.in_sync_set = InSyncSet(around, membership)
+        self.in_sync_set.record_seen()
 
     def _leading(self, term: Term) -> Leading:
         return Leading(

@@ -138,7 +138,8 @@ class Master:
         is_automatic = config.failover.mode is FailoverMode.AUTOMATIC
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
-        around = _Around(parts, opening, mender, switchover, operator)
+        answers = MasterAnswers(node, parts, opening.promising)
+        around = _Around(parts, opening, mender, switchover, operator, answers)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         registrar = Registrar(
@@ -158,6 +159,7 @@ class Master:
             mender.run,
             node.disk.run,
             switchover.errand.run,
+            answers.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: self._retain(node, parts),
             lambda: self._lead(node, around),
@@ -281,7 +283,6 @@ class Master:
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads, node.check_complete)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
         ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
-        answers = MasterAnswers(node, parts, around.opening.promising, lambda: self._replication_addresses(replicas)[DEFAULT_NETWORK])
         clients = await self._server(
             node,
             Listen("listen.clients", config.listen.clients),
@@ -298,10 +299,11 @@ class Master:
             Listen("listen.replication", config.listen.replication),
             [
                 names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),
-                names.elections(ElectionServicer(answers, config.node.cluster, config.node.broker)),
+                names.elections(ElectionServicer(around.answers, config.node.cluster, config.node.broker)),
                 names.metadata(MetadataServicer(metadata, for_nodes)),
             ],
         )
+        around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]
         return [clients, replicas]
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
@@ -336,6 +338,7 @@ class _Around:
     mender: Mender
     switchover: Switchover
     operator: MasterOperator
+    answers: MasterAnswers
 
 
 def _ignore(_: NameserverNews) -> None:
