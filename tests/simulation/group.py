@@ -9,11 +9,13 @@ import structlog
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError
+from dittomq.routes import Role
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.cluster import Cluster
+from tests.simulation.operating import as_client
 from tests.simulation.service_logs import log_into
-from tests.simulation.shapes import Shape
+from tests.simulation.shapes import Shape, machine_of
 from tests.simulation.world import Node, Power, World
 
 SYNC = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
@@ -28,6 +30,7 @@ class Group:
         self.world = world
         self.shape = shape
         self.cluster = Cluster(world, shape)
+        self._orders = 0
 
     @property
     def now(self) -> float:
@@ -53,6 +56,28 @@ class Group:
     async def kill(self, name: str) -> None:
         self.node(name).crash(Power.KILL)
         await self.world.buried()
+
+    async def switch_over(self, node: str) -> None:
+        """That slave takes its master's place; this returns when it takes writes."""
+        await self._leads(node, lambda mq: mq.admin.switchover(node))
+
+    async def fail_over(self, node: str, *, allow_data_loss: bool = False) -> None:
+        """That node is elected, whoever is silent; this returns when it takes writes."""
+        await self._leads(node, lambda mq: mq.admin.failover(node, allow_data_loss=allow_data_loss))
+
+    async def _leads(self, node: str, order: Callable[[AsyncClient], Awaitable[object]]) -> None:
+        async def work(mq: AsyncClient) -> None:
+            epoch = (await mq.admin.ha_status(f"{machine_of(node)}:10911")).epoch
+            await order(mq)
+            while True:
+                with contextlib.suppress(DittoError):
+                    status = await mq.admin.ha_status(f"{machine_of(node)}:10911")
+                    if status.role != Role.SLAVE and status.epoch > epoch and status.writable:
+                        return
+                await asyncio.sleep(0.05)
+
+        self._orders += 1
+        await as_client(self, f"operator{self._orders}", work)
 
     async def replace_disk(self, name: str) -> None:
         """The machine comes back with an empty disk."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.simulation.bugs import of_confirming, of_disks, of_producers, of_roles, of_streams
+from tests.simulation.bugs import of_confirming, of_disks, of_elections, of_producers, of_streams
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultKind
@@ -72,13 +72,13 @@ _HANGS = (FaultKind.HANG,)
 _STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
-_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
-_SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
-_PASSED_AND_LEFT = (FaultKind.PASSED_OVER, FaultKind.LEFT_BEHIND)
-_PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
-_LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
+_FAILOVERS = (FaultKind.MASTER_DOWN, FaultKind.KILL)
+_PARTS = (FaultKind.PARTED, FaultKind.KILL)
+_PARTED_AND_LEFT = (FaultKind.PARTED, FaultKind.LEFT_BEHIND)
+_SWITCHES = (FaultKind.SWITCHOVER, FaultKind.KILL)
+_STORE_AWAY = (FaultKind.STORE_DOWN, FaultKind.PARTED, FaultKind.KILL)
+_LOST_TAILS = (FaultKind.MASTER_DOWN, FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
-_LOST_WITH_POWER = (FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUT_LINKS = (FaultKind.CUT,)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
@@ -119,48 +119,26 @@ MUTANTS = (
     Mutant("no-floor", "min_in_sync_replicas is ignored", of_confirming.ignore_the_floor, 0),
     Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 5),
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 0),
+    Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _FAILOVERS),
+    Mutant("promise-forgotten", "a restart forgets what was promised", of_elections.promises_are_forgotten, 0, _PARTS),
     Mutant(
-        "lead-alone",
-        "a recovering master leads without hearing its slaves",
-        of_confirming.lead_without_hearing_the_slaves,
-        8,
-        _LOST_WITH_POWER,
+        "older-followed", "a replica follows a master of an epoch below its promise", of_elections.older_masters_are_followed, 0, _PARTS
     ),
-    Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
-    Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _PROMOTIONS),
-    Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
-    Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
-    Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),
-    Mutant(
-        "strange-epochs",
-        "a master takes what its slaves noted for others for nothing",
-        of_roles.strange_epochs_are_nothing,
-        336,
-        _PASSINGS,
-    ),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 54, _PASSED_AND_LEFT),
-    Mutant(
-        "unannounced",
-        "an epoch is opened that no replica was told of, and nameservers forget it",
-        of_roles.nobody_is_told_of_an_epoch,
-        335,
-        _SLOW_PROMOTIONS,
-    ),
-    Mutant(
-        "nameserver-forgets",
-        "a nameserver does not keep who opened the newest epoch",
-        of_roles.a_nameserver_keeps_nothing,
-        335,
-        _SLOW_PROMOTIONS,
-    ),
-    Mutant(
-        "new-disk-witness",
-        "a slave whose disk is new counts as one that has all it acknowledged",
-        of_roles.new_disks_are_witnesses,
-        101,
-        _LOST_PROMOTIONS,
-    ),
-    Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 68),
+    Mutant("longest-wins", "the longest log wins an election, of whatever epoch", of_elections.the_longest_log_wins, 0, _PARTED_AND_LEFT),
+    Mutant("own-tail", "a candidate keeps its own log, however short", of_elections.the_candidates_log_wins, 0, _PARTED_AND_LEFT),
+    Mutant("quorum-of-one", "any promise is an election quorum", of_elections.one_promise_is_a_quorum, 0, _PARTED_AND_LEFT),
+    Mutant("unadopted-acks", "acks count before the epoch is adopted", of_elections.every_ack_counts, 0, _PARTED_AND_LEFT),
+    Mutant("old-acks", "acks to the last master count in the new epoch", of_elections.acks_to_the_last_master_count, 0, _FAILOVERS),
+    Mutant("any-replica", "replicas that are no members confirm", of_elections.others_than_members_count, 0, _PARTED_AND_LEFT),
+    Mutant("change-at-once", "a change of members binds before it is written", of_elections.a_change_binds_at_once, 0, _STORE_AWAY),
+    Mutant("empty-members", "members need not hold what is confirmed", of_elections.members_need_hold_nothing, 0, _PARTED_AND_LEFT),
+    Mutant("members-stay", "a member that is gone is not removed", of_elections.silence_removes_nobody, 0, _FAILOVERS),
+    Mutant("conflict-won", "a candidate takes a conflict for a success", of_elections.a_conflict_is_a_success, 0, _PARTS),
+    Mutant("deposed-goes-on", "a deposed master keeps its slaves", of_elections.the_deposed_go_on, 0, _PARTS),
+    Mutant("promise-and-lead", "a master promises and leads on", of_elections.a_master_promises_and_leads_on, 0, _SWITCHES),
+    Mutant("same-id", "a replica that lost bytes keeps its id", of_elections.strangers_keep_their_ids, 0, _LOST_TAILS),
+    Mutant("unknown-won", "a write of unknown outcome is taken for a success", of_elections.elections_end_at_the_write, 0, _STORE_AWAY),
+    Mutant("unknown-lost", "a write that may still arrive is forgotten", of_elections.writes_that_may_arrive_are_forgotten, 0, _STORE_AWAY),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",

@@ -134,7 +134,7 @@ class Operator:
         self._group.let_up(old)
 
     async def _part(self, fault: Fault) -> None:
-        """The master lives on, cut off: from its slaves (bit 1 of `amount`), from the coordination store (bit 2), with or without clients."""
+        """The master lives on, cut off: from slaves (bit 1 of `amount`), from the coordination store (bit 2), also from clients."""
         world, old = self._group.world, self._group.leader
         slaves = [name for name in self._group.brokers if name != old]
         cut = fault.amount & 3 or 3

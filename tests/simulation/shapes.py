@@ -33,7 +33,7 @@ class Shape:
     retention: RetentionTable = RetentionTable()  # noqa: RUF009  # a value, and frozen
     producers: int = MAX_PRODUCERS
     nameservers: tuple[str, ...] = (NAMESERVER,)
-    failover: FailoverTable = FailoverTable()  # noqa: RUF009  # a value, and frozen
+    failover: FailoverTable = FailoverTable(mode=FailoverMode.MANUAL)  # noqa: RUF009  # a value, and frozen
 
     def __str__(self) -> str:
         table, told = self.replication, self._group

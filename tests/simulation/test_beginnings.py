@@ -48,7 +48,7 @@ async def leads_alone(group: Group) -> None:
     """The master is gone, the slave has taken its place."""
     group.world.nodes["a0"].crash(Power.KILL)
     await group.world.buried()
-    await group.mq.admin.change_role("a/1", old_master_is_stopped=True)
+    await group.fail_over("a/1")
     while not await takes_writes(group, "a1"):  # noqa: ASYNC110  # nobody tells when it does
         await asyncio.sleep(0.1)
 
@@ -95,7 +95,7 @@ def test_one_that_takes_its_masters_place_while_that_is_there_does_so_too(world:
         await joins_late(group)
         while True:
             try:
-                await group.mq.admin.change_role("a/1")
+                await group.switch_over("a/1")
                 break
             except NotReady:
                 await asyncio.sleep(1)

@@ -8,7 +8,7 @@ import pytest
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.simulation.checkers import check_crashed_copy, check_final, check_given_up
-from tests.simulation.history import Absence, Apart, Harm, History, Incident, Outcome, Publish, Read, Reign
+from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read, Reign
 from tests.simulation.log_bytes import log_of
 from tests.simulation.parser import ParsedRecord, parse_log, record_at
 
@@ -250,27 +250,6 @@ def test_a_copy_that_had_only_received_may_lose_it_with_its_power_but_not_by_a_k
     assert list(check_crashed_copy(case.history, "a/1", Held(log_of(*MESSAGES[:2])))) == []
 
 
-def test_what_only_a_master_had_may_be_lost_when_another_takes_its_place_and_what_two_disks_had_may_not(case: Case) -> None:
-    case.hold(*MESSAGES[:2])
-    case.history.reads.clear()
-    case.harm(Harm.REPLACED)
-    assert any("is lost" in problem for problem in case.found())
-
-    case.told(levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}), copies=FLUSHED[:1])
-
-    assert case.found() == []
-
-
-def test_where_no_nameserver_heard_of_a_promotion_two_masters_may_have_a_try_each_of_which_one_answered(case: Case) -> None:
-    case.told(queue_offset=QueueOffset(7), levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}), copies=FLUSHED[:1])
-    case.harm(Harm.REPLACED)
-    assert any("the receipt says" in problem for problem in case.found())
-
-    case.history.aparts.append(Apart("a/0", 0.0, replaced=True))
-
-    assert case.found() == []
-
-
 def test_what_copies_had_received_of_a_group_that_flushes_later_outlives_its_master_but_not_the_slaves_that_had_it(case: Case) -> None:
     case.history.syncs_matter = False
     case.told(
@@ -343,27 +322,3 @@ def test_a_copy_in_which_bits_flipped_is_excused_and_no_other_is(case: Case) -> 
 
     assert list(check_crashed_copy(case.history, "a/1", lacking)) == []
     assert list(check_crashed_copy(case.history, "a/0", lacking)) != []
-
-
-@pytest.mark.parametrize(
-    ("down_at", "fell_at", "may_lack"), [(3.0, 17.9, True), (3.0, 18.0, False), (11.0, 10.9, True), (11.0, 11.0, False)]
-)
-def test_a_topic_may_be_gone_when_a_node_was_promoted_that_had_been_down_since_it_was_made(
-    case: Case, down_at: float, fell_at: float, *, may_lack: bool
-) -> None:
-    case.history.topics = {"orders": 1.0}
-    case.history.absences = [Absence("a/1", down_at, down_at + 5)]
-    case.history.incidents = [Incident(fell_at, "a/0", Harm.REPLACED)]
-
-    assert case.history.may_lack_topics == may_lack
-
-
-def test_what_a_node_confirms_that_is_cut_off_may_go_once_an_operator_has_accepted_a_loss() -> None:
-    history = History([Reign(0.0, "a/0")], syncs_matter=True, copies=2)
-    history.aparts.append(Apart("a/0", 10.0, replaced=True))
-    before = history.was_given_up("a/0", 13.0)
-    history.incidents.append(Incident(12.0, "a/1", Harm.LOSS_ACCEPTED))
-
-    assert [before, history.was_given_up("a/0", 13.0)] == [False, True]
-    assert not history.was_given_up("a/0", 9.0)
-    assert not history.was_given_up("a/2", 13.0)

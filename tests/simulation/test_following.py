@@ -146,7 +146,7 @@ def test_what_a_slave_showed_without_its_master_and_a_new_master_never_had_is_sa
         await asyncio.sleep(MASTER_GONE_S + 30.0)
         shown = capsys.readouterr()
         await group.kill("a1")
-        await mq.admin.change_role("a/2", accept_loss=True, old_master_is_stopped=True)
+        await group.fail_over("a/2", allow_data_loss=True)
         await publish(mq, "new")
         group.node("a1").start()
 

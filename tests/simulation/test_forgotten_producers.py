@@ -24,7 +24,7 @@ async def push_out(mq: AsyncClient) -> None:
 async def in_the_place_of_its_master(group: Group, mq: AsyncClient) -> None:
     """The slave leads."""
     await group.in_sync(mq)
-    await mq.admin.change_role("a/1")
+    await group.switch_over("a/1")
     await group.in_sync(mq, "a/1")
 
 

@@ -157,7 +157,7 @@ def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cut
                 await producer.publish("orders", bytes(30_000), queue=0)
             await group.kill("a0")
             group.world.network.heal("a0", "a1")
-            await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            await group.fail_over("a/1")
             await producer.publish("orders", b"after", queue=0)
         disk = group.node("a0").disk
         disk.capacity_bytes = disk.used_bytes() + 80 * 1024

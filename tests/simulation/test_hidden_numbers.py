@@ -104,7 +104,7 @@ def test_an_operator_may_let_it_lead_without_that_message_whose_place_stays_free
         await asyncio.sleep(60)
 
         assert "damaged bytes" in (await status(mq, "a0")).waiting_for
-        led = await mq.admin.change_role("a/0", accept_loss=True)
+        led = await group.fail_over("a/0", allow_data_loss=True)
         told |= await published(mq, [b"written without it"])
         group.node("a1").start()
         await group.in_sync(mq)
@@ -195,7 +195,7 @@ def test_a_slave_that_lacks_the_newest_message_is_not_promoted_and_its_master_le
         await group.in_sync(mq)
 
         with pytest.raises(NotPermitted, match=r"may hold the newest messages of queues\. Wait until it has them back"):
-            await mq.admin.change_role("a/1")
+            await group.switch_over("a/1")
 
         assert (await status(mq, "a0")).writable
         assert len(told | await published(mq, [b"written by the same master"])) == len(_BODIES) + 1

@@ -59,7 +59,7 @@ def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_by_then
         await asyncio.sleep(OLD_S)
         assert [await begins_at(mq, name) for name in ("a0", "a1")] == [wanted, wanted]
 
-        await mq.admin.change_role("a/1")
+        await group.switch_over("a/1")
         await publish(mq, 4)
         await asyncio.sleep(OLD_S)
         assert [await begins_at(mq, name) for name in ("a0", "a1")] == [wanted, wanted]
@@ -78,7 +78,7 @@ def test_a_slave_that_leads_since_its_master_died_keeps_its_log_for_that_one_fro
         await begin(mq)
         await group.kill("a0")
         wanted = await wanted_by(mq, "a1")
-        await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        await group.fail_over("a/1")
         await publish(mq, 4)
         await asyncio.sleep(OLD_S)
         assert await begins_at(mq, "a1") == wanted

@@ -288,13 +288,13 @@ def test_a_slave_that_lost_its_newest_segment_is_no_witness_of_what_it_acknowled
         await asyncio.sleep(15.0)
 
         with pytest.raises(NotPermitted, match="a/1 may lack what it acknowledged"):
-            await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+            await group.fail_over("a/2")
 
         group.node("a0").start()
         await group.in_sync(mq)
         await whole(mq)
         await group.kill("a0")
-        await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+        await group.fail_over("a/2")
 
     play(story, _THREE_COPIES)
 

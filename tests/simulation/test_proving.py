@@ -188,7 +188,7 @@ def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_than_th
         await goes_away(group)
         rewrite(group, large(LARGE - 3), WIDE.segment_bytes)
 
-        group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.replication.silence_ms / 1_000)
+        group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.failover.silence_ms / 1_000)
         group.node("a1").start()
         async with asyncio.timeout(300):
             while not [line for line in group.world.transcript.lines if "log_cut node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
@@ -208,7 +208,7 @@ def test_what_a_master_has_proven_of_its_successor_is_not_forgotten_when_they_ch
         end = (await mq.admin.ha_status("a/0")).end
         await is_proven(mq, end)
 
-        await mq.admin.change_role("a/1")
+        await group.switch_over("a/1")
         await group.in_sync(mq, "a/1")
 
         seen = await mq.admin.ha_status("a/1")
@@ -224,7 +224,7 @@ def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_th
         while (await mq.admin.ha_status("a/2")).nodes[0].proven_equal != end:  # noqa: ASYNC110  # nodes tell nobody
             await asyncio.sleep(1.0)
 
-        await mq.admin.change_role("a/1")
+        await group.switch_over("a/1")
         await group.in_sync(mq, "a/1")
 
         [of_master] = [each.proven_equal for each in (await mq.admin.ha_status("a/1")).nodes if each.node == "a/2"]
@@ -241,7 +241,7 @@ def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave() 
         await asyncio.sleep(2)
         assert KEPT in group.node("a1").disk.names.files
 
-        await mq.admin.change_role("a/1")
+        await group.switch_over("a/1")
         await group.in_sync(mq, "a/1")
 
         assert KEPT not in group.node("a1").disk.names.files, "its log may be cut and taken over from another one now"
@@ -267,12 +267,12 @@ def test_a_slave_that_cut_bytes_of_its_masters_epoch_is_no_witness_of_what_it_ac
         await asyncio.sleep(15.0)
 
         with pytest.raises(NotPermitted, match="a/1 may lack what it acknowledged"):
-            await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+            await group.fail_over("a/2")
 
         group.node("a0").start()
         await group.in_sync(mq)
         await asyncio.sleep(5.0)
         await group.kill("a0")
-        await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+        await group.fail_over("a/2")
 
     play(story, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))

@@ -105,7 +105,7 @@ def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_s
         group.node("ns").start()
         await asyncio.sleep(30)
 
-        await mq.admin.change_role("a/1")
+        await mq.admin.switchover("a/1")
         await group.in_sync(mq, "a/1")
         await asyncio.sleep(30)
 
@@ -116,7 +116,7 @@ def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_s
 
 def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.change_role("a/1")
+        await mq.admin.switchover("a/1")
         await group.in_sync(mq, "a/1")
         for name in ("a0", "a1", "ns"):
             await group.kill(name)

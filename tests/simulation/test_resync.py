@@ -47,7 +47,7 @@ async def unconfirmed_tail(group: Group) -> None:
     old.crash(Power.KILL)
     await world.buried()
     world.network.heal("a0", "a1")
-    await group.mq.admin.change_role("a/1", old_master_is_stopped=True)
+    await group.fail_over("a/1")
     await asyncio.sleep(15)
     await group.publish(20)
     await asyncio.sleep(OLD_S)
@@ -284,7 +284,7 @@ def test_a_slave_that_copies_anew_stands_with_its_copy_and_is_not_promoted_with_
 
         assert (await group.replicas.standing("a1:10912")).end == copy.end > (await group.status("a1")).end
         with pytest.raises(NotReady, match="it copies its master's whole log anew"):
-            await group.mq.admin.change_role("a/1", accept_loss=True, old_master_is_stopped=True)
+            await group.fail_over("a/1", allow_data_loss=True)
 
         await world.buried()
         world.nodes["a0"].start()
@@ -302,7 +302,7 @@ def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_
         async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(DittoError):
-                    await group.mq.admin.change_role("a/1")
+                    await group.switch_over("a/1")
                     break
                 await asyncio.sleep(0.001)
         await group.equal()
@@ -350,7 +350,7 @@ def test_a_slave_that_starts_with_a_half_made_copy_says_nothing_of_its_old_store
         world.nodes["a1"].faults.slowness = 1.0
         assert set(ends) == {copy.end}
         with pytest.raises(NotReady, match="it copies its master's whole log anew"):
-            await group.mq.admin.change_role("a/1", accept_loss=True, old_master_is_stopped=True)
+            await group.fail_over("a/1", allow_data_loss=True)
 
         world.nodes["a0"].start()
         await copied(group)

@@ -15,7 +15,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.copies import Copy as Log
 from tests.simulation.disk import Deed, Inode, Operation
-from tests.simulation.history import Apart, Harm, History, Incident, Publish, Read, Reign
+from tests.simulation.history import Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Invariant
 from tests.simulation.shapes import Shape
 from tests.simulation.while_running import RunningChecks
@@ -82,11 +82,6 @@ class Case:
         inode.size = len(content)
         self.checks.renamed(machine, Operation(Deed.RENAMED, f"{TABLE}.tmp", inode, TABLE))
 
-    def both_lead(self, *, beside_each_other: bool) -> None:
-        """a/1 leads too, from the beginning."""
-        self.world.nodes["a1"].may_lead = True
-        self.history.aparts.append(Apart("a/0", 0.0, replaced=beside_each_other))
-
 
 async def nothing(_: BrokerDoors, stop: asyncio.Event) -> None:
     await stop.wait()
@@ -125,31 +120,6 @@ def test_the_epoch_of_an_earlier_try_is_no_newer_acknowledgement(case: Case) -> 
     case.acknowledged("a/1", 1, duplicate=True)
 
     assert case.found == set()
-
-
-def test_a_master_that_is_cut_off_may_acknowledge_on_its_own_disk_only(case: Case) -> None:
-    case.history.aparts.append(Apart("a/1", -5.0))
-    case.acknowledged("a/0", 2)
-    alone = (Copy("a/1", CopyState.FLUSHED),)
-    weak = frozenset({Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED})
-    case.acknowledged("a/1", 1, copies=alone, levels_reached=weak, status=PutStatus.FLUSH_SLAVE_TIMEOUT)
-    assert case.found == set()
-
-    case.acknowledged("a/1", 1)
-    assert case.found == {Invariant.I5}
-
-
-def test_what_a_master_acknowledged_while_it_was_cut_off_may_come_later_and_what_was_sent_to_it_then_may_not(case: Case) -> None:
-    case.acknowledged("a/0", 2)
-    alone = (Copy("a/1", CopyState.FLUSHED),)
-    weak = frozenset({Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED})
-    case.world.run(asyncio.sleep(4.0))
-    case.history.aparts.append(Apart("a/1", -5.0, end=3.0))
-    case.acknowledged("a/1", 1, at=2.0, copies=alone, levels_reached=weak, status=PutStatus.FLUSH_SLAVE_TIMEOUT)
-    assert case.found == set()
-
-    case.acknowledged("a/1", 1, at=3.5, copies=alone, levels_reached=weak, status=PutStatus.FLUSH_SLAVE_TIMEOUT)
-    assert case.found == {Invariant.I5}
 
 
 @pytest.mark.parametrize(
@@ -208,29 +178,6 @@ def test_a_table_that_goes_back_is_found(case: Case) -> None:
     assert case.found == set()
 
     case.table("a0", 1, 6)
-    assert case.found == {Invariant.I11}
-
-
-def test_a_table_may_go_back_to_that_of_another_master_of_the_same_epoch_only(case: Case) -> None:
-    case.both_lead(beside_each_other=True)
-    case.table("a0", 2, 6, "of one")
-    case.table("a1", 2, 5, "of the other")
-    case.table("a0", 2, 5, "of the other")
-    assert case.found == set()
-
-    case.table("a0", 2, 7)
-    case.table("a1", 2, 7)
-    case.table("a1", 2, 6, "of one")
-    assert case.found == {Invariant.I11}
-
-
-def test_a_table_that_goes_back_to_another_masters_is_found_where_only_one_led_at_a_time(case: Case) -> None:
-    case.both_lead(beside_each_other=False)
-    case.table("a0", 2, 6, "of one")
-    case.table("a1", 2, 5, "of the other")
-    assert case.found == set()
-
-    case.table("a0", 2, 5, "of the other")
     assert case.found == {Invariant.I11}
 
 

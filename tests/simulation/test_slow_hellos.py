@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from dittomq.broker.config import FailoverTable
 from dittomq.client import Ack, AsyncClient
 from dittomq.errors import DittoError
 from dittomq.ha_status import NodeView
@@ -15,7 +16,7 @@ from tests.simulation.shapes import Shape
 
 TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=2**30)
 SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)
-READING_S = 3 * TABLE.silence_ms / 1_000
+READING_S = 3 * FailoverTable().silence_ms / 1_000
 
 
 async def publish(mq: AsyncClient, count: int) -> int:

@@ -5,13 +5,8 @@ import asyncio
 import pytest
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import NotPermitted
-from dittomq.routes import Role
 from tests.simulation.echo import PORT, EchoServer
-from tests.simulation.group import Group, bodies, play
 from tests.simulation.network import ConnectFailed
-from tests.simulation.test_outdated_masters import TWO_SLAVES, is_followed
 from tests.simulation.world import Power, World
 
 
@@ -80,29 +75,3 @@ def test_a_process_that_stands_still_can_be_killed() -> None:
 
     world.run(story())
     world.close()
-
-
-def test_a_master_that_stood_still_while_another_was_promoted_answers_nobody_more_and_follows() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        async with mq.producer(timeout_s=20.0, retry_s=60.0) as producer:
-            await producer.publish("orders", b"before", queue=0)
-            await group.in_sync(mq)
-            group.node("a0").freeze()
-            late = asyncio.create_task(producer.publish("orders", b"late", queue=0))
-            with pytest.raises(NotPermitted, match=r"may still be writing.*a/1 lacks nothing confirmed by 2 copies"):
-                await mq.admin.change_role("a/1")
-            await mq.admin.change_role("a/1", accept_loss=True)
-            await is_followed(mq, "a1:10911", "a/2")
-
-            group.node("a0").thaw()
-            receipt = await late
-
-        await group.in_sync(mq, "a/1")
-        assert (receipt.epoch, receipt.status) == (2, PutStatus.PUT_OK)
-        assert (await mq.admin.ha_status("a0:10911")).role == Role.SLAVE
-        await asyncio.sleep(11.0)
-        for node in ("a/0", "a/1", "a/2"):
-            assert await bodies(mq, node) == [b"before", b"late"]
-
-    play(story, TWO_SLAVES)

@@ -10,9 +10,9 @@ from dittomq.client import AsyncClient, Message, NotStored, Producer
 from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE, Role
-from tests.simulation import splits
+from services.master.config import FlushMode, Mode, ReplicationTable
 from tests.simulation.group import Group, play
-from tests.simulation.test_promotions import TWO_SLAVES, leads, until
+from tests.simulation.shapes import Shape
 
 
 async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:
@@ -256,7 +256,7 @@ def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slav
         assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
         with pytest.raises(QueueNotFound):
             await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
-        await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        await group.fail_over("a/1")
         await asyncio.sleep(15)
 
         assert ("a", 1) in await mq.queues("orders")
@@ -300,7 +300,6 @@ def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_wa
         await group.kill("a0")
         group.world.network.heal("a0", "a1")
         await mq.admin.change_role("a/1", old_master_is_stopped=True, accept_loss=True)
-        await until(leads(mq, "a1:10911"))
         assert await topics(mq) == ["known"]
 
         group.node("a0").start()
@@ -312,27 +311,6 @@ def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_wa
         assert await topics(mq) == ["known", "orders"]
 
     play(story)
-
-
-def test_topics_of_two_masters_of_one_epoch_become_those_of_the_one_that_leads_on() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await splits.begin(group, mq)
-        await splits.start_apart(group, mq, starts=1)
-        for topic in ("lonely", "lonelier"):
-            await create(mq, topic)
-        await splits.take_its_place(mq)
-        await splits.until(lambda: is_known_to_lead(mq, "a/1"))
-        await create(mq, "new")
-
-        splits.pull_down(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
-        await splits.until(lambda: splits.copies_in_sync(mq, "a1", 4))
-        change = await mq.admin.change_role("a0:10911")
-
-        await until(leads(mq, "a0:10911"))
-        assert change.epoch == 3
-        assert await topics(mq) == ["new", "orders"]
-
-    play(story, splits.THREE_OF_TWO_NAMESERVERS)
 
 
 async def shown(mq: AsyncClient, node: str) -> list[bytes]:
@@ -351,8 +329,7 @@ def test_a_deletion_that_the_promoted_slave_had_not_heard_of_hides_nothing_on_th
         await asyncio.sleep(3)
         await group.kill("a0")
         group.world.network.heal("a0", "a1")
-        await mq.admin.change_role("a/1", old_master_is_stopped=True)
-        await until(leads(mq, "a1:10911"))
+        await group.fail_over("a/1")
         group.node("a0").start()
         await group.in_sync(mq, "a/1")
         await publish(mq, b"3")
@@ -360,10 +337,10 @@ def test_a_deletion_that_the_promoted_slave_had_not_heard_of_hides_nothing_on_th
 
         for name in ("a/1", "a/2", "a/0"):
             assert await shown(mq, name) == [b"0", b"1", b"2", b"3"], name
-        await mq.admin.change_role("a/0")
+        await group.switch_over("a/0")
         await group.in_sync(mq, "a/0")
         await asyncio.sleep(12)
         for name in ("a/1", "a/2", "a/0"):
             assert await shown(mq, name) == [b"0", b"1", b"2", b"3"], name
 
-    play(story, TWO_SLAVES)
+    play(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH))

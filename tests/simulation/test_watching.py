@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.cli.ha_asking import ask_every_node
 from dittomq.cli.ha_report import build_report
-from dittomq.cli.ha_status import ask_every_node
 from dittomq.client import Ack, AsyncClient
 from dittomq.client.ha_watch import ClusterView
 from dittomq.errors import InvalidField, OutOfReach, QueueFull

@@ -1,4 +1,4 @@
-"""Bugs in what counts as confirmed, and in who may lead."""
+"""Bugs in what counts as confirmed, and in what producers are told of it."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,8 +7,8 @@ from dittomq.broker.acks import Acks
 from dittomq.message import PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
-from dittomq.replication.confirm import HEARD, Confirm
-from dittomq.replication.leadership import Leadership
+from dittomq.replication import confirmed_offset
+from dittomq.replication.confirmed_offset import ConfirmedOffset
 from services.master import node, opening
 from services.master.appends import Appends
 from services.master.term import Term
@@ -18,43 +18,27 @@ from tests.simulation.cluster import Cluster
 
 
 def count_a_connection_twice(patches: Patches, _: Cluster) -> None:
-    def make(_: Any) -> Any:
-        def held_by(confirm: Confirm, copies: int, *, flushed: bool) -> PhysicalOffset:
-            own = confirm._flushed if flushed else confirm._written
-            heard = [slave.flushed if flushed else slave.received for slave in confirm._slaves.values() if slave.member in HEARD]
-            ends = sorted(heard * 2, reverse=True)
-            if copies <= 1:
-                return own
-            return min(own, ends[copies - 2]) if len(ends) >= copies - 1 else PhysicalOffset(0)
+    def held(replicas: Any, ends: Any, copies: int) -> PhysicalOffset:
+        twice = sorted([ends.get(each, PhysicalOffset(0)) for each in replicas] * 2, reverse=True)
+        return twice[copies - 1] if copies <= len(twice) else PhysicalOffset(0)
 
-        return held_by
-
-    patches.put(Confirm, "_held_by", make)
+    patches.put(confirmed_offset, "held_end", lambda _: held)
 
 
 def what_the_master_holds_taken_for_a_copy(patches: Patches, _: Cluster) -> None:
-    """Acknowledged before any slave has it: each slave that is there is taken to hold what its master does."""
-
-    def make(_: Any) -> Any:
-        def held_by(confirm: Confirm, copies: int, *, flushed: bool) -> PhysicalOffset:
-            own = confirm._flushed if flushed else confirm._written
-            there = sum(slave.member in HEARD for slave in confirm._slaves.values())
-            return own if there >= copies - 1 else PhysicalOffset(0)
-
-        return held_by
-
-    patches.put(Confirm, "_held_by", make)
+    """Acknowledged before any slave has it: each member is taken to hold what its master does."""
+    patches.put(confirmed_offset, "held_end", lambda _: lambda *found: max(found[1].values(), default=PhysicalOffset(0)))
 
 
 def confirmed_goes_back(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
-        def advance(confirm: Confirm) -> None:
+        def advance(confirm: ConfirmedOffset) -> None:
             confirm._confirmed = PhysicalOffset(0)
             honest(confirm)
 
         return advance
 
-    patches.put(Confirm, "_advance", make)
+    patches.put(ConfirmedOffset, "_advance", make)
 
 
 def dispatch_past_confirmed(patches: Patches, _: Cluster) -> None:
@@ -65,7 +49,7 @@ def dispatch_past_confirmed(patches: Patches, _: Cluster) -> None:
 
         return moved
 
-    patches.put(Term, "_moved", make)
+    patches.put(Term, "moved", make)
     patches.put(node.MasterNode, "readable", lambda honest: lambda self: _readable_to_the_end(honest, self))
 
 
@@ -82,19 +66,11 @@ def ignore_the_floor(patches: Patches, _: Cluster) -> None:
 
 
 def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:
-    patches.put(Confirm, "copies", lambda honest: lambda confirm, *span: tuple((name, True) for name, _ in honest(confirm, *span)))
+    patches.put(ConfirmedOffset, "copies", lambda honest: lambda confirm, *span: tuple((name, True) for name, _ in honest(confirm, *span)))
 
 
 def timeout_reported_as_ok(patches: Patches, _: Cluster) -> None:
     patches.put(Acks, "_give_up", always(PutStatus.PUT_OK))
-
-
-def lead_without_hearing_the_slaves(patches: Patches, _: Cluster) -> None:
-    patches.put(Leadership, "_waits_for", always(""))
-
-
-def take_the_shortest_tail(patches: Patches, _: Cluster) -> None:
-    patches.put(Leadership, "_best", always(None))
 
 
 def epoch_not_raised(patches: Patches, _: Cluster) -> None:
