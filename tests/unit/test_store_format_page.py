@@ -43,7 +43,7 @@ EXAMPLES = {
     "unit": UNIT.pack(POSITION, len(RECORD), MESSAGE.tags_code),
     "blank unit": UNIT.pack(0, 0x7FFFFFFF, 0),
     "key index": key_index(),
-    "side file": side_file.seal(b"IDEN", b'{"format": 1, "generation": 0, "replica_uuid": "3fa8", "written_by": "0.1.0"}'),
+    "side file": side_file.seal(b"IDEN", b'{"format": 5, "generation": 0, "written_by": "0.2.0"}', FORMAT),
 }
 
 
