@@ -77,7 +77,8 @@ class Machines:
             root = group.cluster.data_dir(name)
             self._mounts.enter_context(after_power_loss(self._image(name, "lost"), root))
             self.left[name] = {f"commitlog/{path.name}": path.read_bytes() for path in (root / "commitlog").iterdir()}
-            boot.write_stamp(Rebooted(root), clean=False)  # another boot's than the one in which it is read
+            left = boot.read(Rebooted(root))
+            boot.stamp(Rebooted(root), clean=False, acks_unsynced=left.has_lost)  # another boot's than the one in which it is read
         group.cluster.start()
         group.cluster.wait_in_sync()
 
