@@ -81,9 +81,8 @@ def failover(
         if answer.silent and answer.data_loss:
             hint(f"nothing fences {', '.join(answer.silent)}: stop them before they take writes again")
         if dry_run:
-            say_json({"node": node, "data_loss": answer.data_loss or None}) if json else say(
-                f"{node} would stand for election; data loss: {lost}"
-            )
+            document = {"node": node, "data_loss": answer.data_loss or None, "silent": list(answer.silent)}
+            say_json(document) if json else say(f"{node} would stand for election; data loss: {lost}")
             return Exit.DONE
         return _promoted(mq, node, answer.epoch, began, json=json, data_loss=answer.data_loss)
 
@@ -168,10 +167,17 @@ def _promoted(mq: "Client", node: str, epoch: int, began: float, *, json: bool, 
             else:
                 say(f"{node} promoted in epoch {found.epoch} · after {took_s:.1f} s{lost}")
             return Exit.DONE
-        problem = found.waiting_for or found.why_not_writable if isinstance(found, HaStatus) else found
+        problem = _why_not_yet(found) if isinstance(found, HaStatus) else found
         time.sleep(_LOOK_EVERY_S)
     hint(f"{node} is not the master after {_ELECTED_S:g} s: {problem}; see dittomq ha status")
     return Exit.UNKNOWN
+
+
+def _why_not_yet(found: HaStatus) -> str:
+    """Why a node that answers is not the master of a new epoch, as a clause."""
+    if found.role == "SLAVE":
+        return f"it is a slave and waits for {found.waiting_for}" if found.waiting_for else "it is a slave"
+    return found.why_not_writable or f"it leads in epoch {found.epoch} still"
 
 
 def _look(mq: "Client", node: str) -> HaStatus | str:

@@ -14,7 +14,7 @@ Answers = Mapping[str, HaStatus | DittoError]
 
 _WORKING = {"leading", "in sync"}
 _FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
-_FILLING = {"catching up", COPYING_ANEW}
+_CATCHING_UP = {"catching up", COPYING_ANEW}
 _LEAST_LAG_WIDTH = 8
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
@@ -131,7 +131,6 @@ def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
         return ["no broker is registered with this nameserver"]
     ailing = sum(group.needs_attention for group in report.groups)
     verdict = f"{ailing} {'needs' if ailing == 1 else 'need'} attention" if ailing else "all in order"
-    count = len(report.groups)
     audit = report.last_audit
     audited = [f"last audit: {audit.verdict.lower()}, {human_age(max(0, now_ms - audit.ended_ms) / 1000)} ago"] if audit else []
     count = len(report.groups)
@@ -196,10 +195,9 @@ def _warnings(leader: HaStatus | None) -> list[str]:
         return []
     warnings = []
     if leader.uncounted:
-        names = ", ".join(leader.uncounted)
-        warnings.append(
-            f"   {names} follow and do not count as copies: set replication.replicas_expected to {len(leader.uncounted)} on every node"
-        )
+        names, count = ", ".join(leader.uncounted), len(leader.uncounted)
+        follow = "follows and does not count as a copy" if count == 1 else "follow and do not count as copies"
+        warnings.append(f"   {names} {follow}: set replication.replicas_expected to {count} on every node")
     if leader.coordination_problem:
         warnings.append(printable(f"   no failover while {leader.coordination_store} cannot be used: {leader.coordination_problem}"))
     if leader.data_loss:
@@ -328,7 +326,7 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view is None:
         return []
     notes = [node.problem] if node.problem and not _is_silent(node) else []
-    if view.phase in _FILLING and view.received_bytes_per_s > 0:
+    if view.phase in _CATCHING_UP and view.received_bytes_per_s > 0:
         left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.received_bytes_per_s)} to go"
         notes.append(f"{human_bytes(view.received_bytes_per_s)}/s{left}")
     if view.phase == HANDING_OVER and view.since_ms is not None:

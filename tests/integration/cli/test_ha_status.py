@@ -1,4 +1,4 @@
-"""`dittomq ha-status` beside a real cluster that loses a slave."""
+"""`dittomq ha status` beside a real cluster that loses a slave."""
 
 import json
 import os

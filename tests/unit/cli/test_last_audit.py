@@ -1,4 +1,4 @@
-"""What `ha-status` knows of audits: what the auditor wrote down here."""
+"""What `ha status` knows of audits: what the auditor wrote down here."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
