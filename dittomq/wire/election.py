@@ -4,11 +4,12 @@ from typing import Final
 
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq.errors import InvalidField
+from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.election import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.promise import PromiseRequest
-from dittomq.wire.epochs import epoch_from_pb, node_from_pb, offset_from_pb, replica_from_pb, text_from_pb
+from dittomq.wire.epochs import epoch_from_pb, node_from_pb, offset_from_pb, text_from_pb
 from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
@@ -57,7 +58,7 @@ def promise_asked(request: pb.PromiseRequest) -> PromiseRequest:
         raise InvalidField("epoch", f"{request.epoch:,} is none that can be promised; they count from 1")
     return PromiseRequest(
         node_from_pb("candidate", request.candidate),
-        replica_from_pb("candidate_replica", request.candidate_replica),
+        _replica("candidate_replica", request.candidate_replica),
         epoch_from_pb("epoch", request.epoch),
         text_from_pb("birth", request.birth),
         _sent_by(request.sent_by),
@@ -126,7 +127,7 @@ def _position(told: pb.ReplicaPosition) -> Position:
         raise InvalidField("position.log_start_offset", f"{start:,} lies behind the log's end at {end:,}")
     return Position(
         node=node_from_pb("position.node", told.node),
-        replica=replica_from_pb("position.replica", told.replica),
+        replica=_replica("position.replica", told.replica),
         birth=text_from_pb("position.birth", told.birth),
         adopted=epoch_from_pb("position.adopted_epoch", told.adopted_epoch),
         log_end=end,
@@ -144,6 +145,14 @@ def _position(told: pb.ReplicaPosition) -> Position:
         slots=_slots(told.slots),
         lineage=lineage_from_pb(list(told.lineage)),
     )
+
+
+def _replica(field: str, text: str) -> ReplicaId:
+    """Checked: "uuid.incarnation", both in visible ASCII characters."""
+    replica = ReplicaId.parse(text_from_pb(field, text))
+    if not replica.uuid or not replica.incarnation or not (text.isascii() and text.isprintable() and " " not in text):
+        raise InvalidField(field, f'{text[:64]!a} is no replica; its id is "uuid.incarnation"')
+    return replica
 
 
 def _count(field: str, number: int) -> int:

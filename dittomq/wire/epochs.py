@@ -1,13 +1,12 @@
-"""Epochs on the wire, and the nodes and replicas that speak of them.
+"""Epochs on the wire, and the nodes that speak of them.
 
 An epoch that nothing can come after would be remembered by every replica that promises it: nobody could ever be elected again. So it is
-refused, and so is a name that no node or replica can have.
+refused, and so is a name that no node can have.
 """
 
 from typing import Final
 
 from dittomq.errors import InvalidField
-from dittomq.group_record import ReplicaId
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 
 MAX_NODE_ID: Final = 2**31 - 1
@@ -49,11 +48,3 @@ def node_from_pb(field: str, text: str) -> str:
     if not broker or not (number.isascii() and number.isdigit()) or len(number) > len(str(MAX_NODE_ID)) or int(number) > MAX_NODE_ID:
         raise InvalidField(field, f'{text[:64]!a} is no node; nodes are called "broker/id"')
     return text
-
-
-def replica_from_pb(field: str, text: str) -> ReplicaId:
-    """Checked: "uuid.incarnation", both in visible ASCII characters."""
-    replica = ReplicaId.parse(text_from_pb(field, text))
-    if not replica.uuid or not replica.incarnation or not (text.isascii() and text.isprintable() and " " not in text):
-        raise InvalidField(field, f'{text[:64]!a} is no replica; its id is "uuid.incarnation"')
-    return replica
