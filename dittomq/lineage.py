@@ -31,11 +31,6 @@ Lineage = tuple[LineageEntry, ...]
 """Oldest first; starts grow, and so do epochs, except that a foreign stretch has its predecessor's."""
 
 
-Rank = tuple[Epoch, Epoch, PhysicalOffset]
-"""Of two logs of one group, the one with the higher rank is the better heir. See `rank`."""
-NO_RANK: Rank = (Epoch(0), Epoch(0), PhysicalOffset(0))
-
-
 def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
     """The last entry's epoch, 0 for an empty lineage."""
     return lineage[-1].epoch if lineage else Epoch(0)
@@ -44,11 +39,6 @@ def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
 def newest_incarnation(lineage: Sequence[LineageEntry]) -> int | None:
     """The last entry's incarnation; None for an empty lineage."""
     return lineage[-1].incarnation if lineage else None
-
-
-def newest_opener(lineage: Sequence[LineageEntry]) -> int | None:
-    """Configured id of the master that opened the newest epoch; None when no master of ours ever wrote."""
-    return next((entry.opener_id for entry in reversed(lineage) if entry.opener_id != FOREIGN), None)
 
 
 def grows(lineage: Lineage) -> bool:
@@ -67,14 +57,6 @@ def own_end(lineage: Lineage, end: PhysicalOffset) -> PhysicalOffset:
             return stop
         stop = entry.start
     return end
-
-
-def rank(lineage: Lineage, end: PhysicalOffset) -> Rank:
-    """The newest epoch opened in a log that ends at `end`, the newest that has a byte in it, and where what our masters wrote ends.
-
-    Two masters may open epochs of one number: who wrote nothing in its own says nothing of what the other confirmed.
-    """
-    return newest_epoch(lineage), newest_epoch(cut_lineage(lineage, end)), own_end(lineage, end)
 
 
 def common_end(*, ours: Lineage, our_end: PhysicalOffset, theirs: Lineage, their_end: PhysicalOffset) -> PhysicalOffset:

@@ -356,7 +356,7 @@ class Election:
         """Enough have promised: the best log of all that did wins, unless a replica knows more to be confirmed."""
         winner = self._winner()
         knows_most = max(self._seen(), key=lambda each: each.confirmed)
-        if knows_most.confirmed > winner.log_end and not self._order.allow_data_loss:
+        if knows_most.confirmed > winner.masters_end and not self._order.allow_data_loss:
             ends, known = f"{winner.log_end:,}", f"{knows_most.confirmed:,}"
             return self._end(ElectionReasonKind.CONFIRMED_MISSING, (knows_most.node,), ours=ends, theirs=known)
         if winner is self._own:

@@ -6,7 +6,7 @@ from typing import Final
 
 from dittomq.doors.coordination import Versioned, WriteOutcome
 from dittomq.group_record import GroupRecord, ReplicaId
-from dittomq.lineage import Lineage
+from dittomq.lineage import Lineage, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 
@@ -51,14 +51,19 @@ class Position:
     master: str = ""
 
     @property
+    def masters_end(self) -> PhysicalOffset:
+        """One past the last byte that a master wrote: what RocketMQ appended to one disk makes no log win."""
+        return own_end(self.lineage, self.log_end)
+
+    @property
     def log_rank(self) -> tuple[Epoch, PhysicalOffset]:
         """Of all that promise, the one whose rank is the greatest has the log that wins."""
-        return self.adopted, self.log_end
+        return self.adopted, self.masters_end
 
     @property
     def preference(self) -> tuple[int, int, bool, int, str]:
         """Of several candidates, the one with the least of these is the best: by its log, then undamaged, then priority, then name."""
-        return -self.adopted, -self.log_end, self.damaged_bytes > 0, -self.priority, self.node
+        return -self.adopted, -self.masters_end, self.damaged_bytes > 0, -self.priority, self.node
 
 
 @dataclass(frozen=True, slots=True)

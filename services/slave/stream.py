@@ -145,11 +145,6 @@ class MasterStream:
         """Whether the master lets this copy follow; one that is only told to wait, or to cut, does not."""
         return self._session.state is State.FOLLOWING
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the master has yet to say what becomes of this copy: one that recovers may never."""
-        return self._session.state is State.GREETING
-
     def promised(self, epoch: Epoch) -> None:
         """This replica promises this epoch: from here on no ack of a lower one begins to be written, and the session ends."""
         self._promised = self._newest_promised = epoch

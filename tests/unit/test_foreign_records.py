@@ -8,10 +8,12 @@ from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.foreign import NotRead, scan, whole_end
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.seals import FOREVER, Seals, Stretch
+from dittomq.group_record import ReplicaId
 from dittomq.lineage import FOREIGN, LineageEntry, common_end, grows, own_end
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.properties import tags_code
+from dittomq.replication.election import Position
 from tests.support.foreign_records import HOST, foreign_record
 from tests.support.stores import draft
 
@@ -161,6 +163,23 @@ def test_what_others_appended_is_not_counted_to_our_end() -> None:
     assert own_end((ours,), PhysicalOffset(90)) == 90
     assert own_end((ours, foreign), PhysicalOffset(90)) == 50
     assert own_end((), PhysicalOffset(90)) == 90
+
+
+def test_what_rocketmq_appended_to_one_replica_wins_no_election() -> None:
+    def stands(end: int, *lineage: LineageEntry) -> Position:
+        return Position(
+            node="a/1",
+            replica=ReplicaId("u1", "i1"),
+            birth="b1",
+            adopted=Epoch(1),
+            log_end=PhysicalOffset(end),
+            promised=Epoch(1),
+            confirmed=PhysicalOffset(0),
+            lineage=lineage,
+        )
+
+    ours, foreign = entry(1, 0, 7, 0), entry(1, FOREIGN, 8, 50)
+    assert stands(90, ours, foreign).log_rank < stands(60, ours).log_rank < stands(90, ours).log_rank
 
 
 def test_what_lies_before_both_first_epochs_is_left_to_the_content() -> None:

@@ -33,7 +33,7 @@ BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) 
 HELLO = replace(hello(1, 100, lineage=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))
 
 
-class Stream:
+class ServedStream:
     """One stream that is to be served: its term, the verdicts, and what it has its master do. The slave reads so many frames."""
 
     def __init__(
@@ -90,7 +90,7 @@ async def nothing() -> AsyncIterator[SlaveSaid]:
 
 async def greeted(greeting: Hello) -> tuple[VerdictAction, bool]:
     """What the slave is told, and whether its acks count."""
-    stream = Stream(greeting, nothing())
+    stream = ServedStream(greeting, nothing())
     serving = asyncio.create_task(stream.served)
     verdict = await stream.verdicts.get()
     await asyncio.sleep(0.1)
@@ -112,7 +112,7 @@ def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_says_hello_aga
 
 def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
     async def story() -> list[tuple[Epoch, str]]:
-        stream = Stream(replace(HELLO, promised=Epoch(4)), nothing())
+        stream = ServedStream(replace(HELLO, promised=Epoch(4)), nothing())
         with pytest.raises(StreamDropped, match="promised epoch 4"):
             await stream.served
         return stream.promised
@@ -122,7 +122,7 @@ def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
 
 def test_a_stream_ends_with_the_term() -> None:
     async def story() -> None:
-        stream = Stream(HELLO, nothing())
+        stream = ServedStream(HELLO, nothing())
         serving = asyncio.create_task(stream.served)
         await stream.verdicts.get()
         stream.term.end("it promised epoch 4 to a/2")
@@ -134,7 +134,7 @@ def test_a_stream_ends_with_the_term() -> None:
 
 def test_a_master_whose_disk_does_not_answer_is_silent() -> None:
     async def beats(*, answers: bool) -> int:
-        stream = Stream(HELLO, nothing())
+        stream = ServedStream(HELLO, nothing())
         stream.disk_answers = answers
         serving = asyncio.create_task(stream.served)
         await asyncio.sleep(2.5)
@@ -147,7 +147,7 @@ def test_a_master_whose_disk_does_not_answer_is_silent() -> None:
 
 def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> None:
     async def copies(greeting: Hello) -> int:
-        stream = Stream(greeting, nothing())
+        stream = ServedStream(greeting, nothing())
         serving = asyncio.create_task(stream.served)
         await stream.verdicts.get()
         await asyncio.sleep(0.1)
@@ -160,7 +160,7 @@ def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> N
 @pytest.mark.parametrize("lacked", [(0, 101), (50, 50), (-1, 10), (60, 50)])
 def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: tuple[int, int]) -> None:
     async def refused() -> None:
-        stream = Stream(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
+        stream = ServedStream(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
         with pytest.raises(NeedsOperator, match="does not lie in its log"):
             await stream.served
 
@@ -169,7 +169,7 @@ def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: t
 
 def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:
     async def copies(greeting: Hello) -> int:
-        stream = Stream(greeting, nothing())
+        stream = ServedStream(greeting, nothing())
         stream.term.holed("a/1", at(40), at(60))
         serving = asyncio.create_task(stream.served)
         await stream.verdicts.get()
@@ -188,7 +188,7 @@ def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_on
                 yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=each)
             await asyncio.Event().wait()
 
-        stream = Stream(HELLO, acks())
+        stream = ServedStream(HELLO, acks())
         serving = asyncio.create_task(stream.served)
         await stream.verdicts.get()
         await asyncio.sleep(0.2)
@@ -206,7 +206,7 @@ def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped()
         await asyncio.Event().wait()
 
     async def served() -> None:
-        await Stream(HELLO, impossible()).served
+        await ServedStream(HELLO, impossible()).served
 
     with pytest.raises(StreamDropped, match="lacks"):
         run(served())
@@ -218,7 +218,7 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
         await asyncio.Event().wait()
 
     async def ended(greeting: Hello, said: AsyncIterator[SlaveSaid]) -> None:
-        await Stream(greeting, said).served
+        await ServedStream(greeting, said).served
 
     with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
         run(ended(replace(HELLO, cluster="other"), nothing()))
@@ -228,7 +228,7 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
 
 def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_silent_for_long_enough() -> None:
     async def ended() -> None:
-        stream = Stream(HELLO, nothing(), reads=1)
+        stream = ServedStream(HELLO, nothing(), reads=1)
         async with asyncio.timeout(60):
             await stream.served
 
@@ -242,7 +242,7 @@ def test_only_a_slave_that_says_goodbye_stops_in_order() -> None:
             for each in said:
                 yield each
 
-        stream = Stream(HELLO, saying())
+        stream = ServedStream(HELLO, saying())
         await stream.served
         return stream.driver.said_goodbye
 
