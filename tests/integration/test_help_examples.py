@@ -14,9 +14,10 @@ from tests.support.command_line import CommandLine
 LAST = ("local down", "log new-identity .dittomq/a-1", "local down --delete")
 JUST_BEFORE = {
     "audit compare master.dmd slave.dmd": "log digest .dittomq/a-1 -o slave.dmd",
-    "role follow a/0": "role lead a/1",
+    "ha failover a/1 --dry-run": "ha switchover a/0",  # that of a switchover has made a/1 the master
+    "ha failover a/1 --allow-data-loss": "ha switchover a/2",
 }
-SETTLED = ("role", "audit", "repair")
+SETTLED = ("ha", "audit", "repair")
 LONG = ("demo",)  # run by test_demo.py
 
 
@@ -76,7 +77,7 @@ def test_help_shows_what_a_command_does_and_its_example(name: str, tmp_path: Pat
 
 
 def settle(command: CommandLine, example: str) -> None:
-    """A node whose role was changed starts anew, and who asked for that did not wait for it."""
+    """A promotion is over when the new master takes writes; its slaves join a moment later."""
     if example.startswith(SETTLED):
         assert command.run("ha", "status", "--wait", "in-sync").code == 0
 

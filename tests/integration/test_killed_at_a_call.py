@@ -128,15 +128,15 @@ def topics_in(path: Path) -> set[str]:
 
 
 @contextmanager
-def unanswered(group: RealGroup, frame: pb.PublishStreamRequest) -> Iterator[None]:
-    """The frame is sent, and during the block nobody reads an answer."""
+def unanswered(group: RealGroup, name: str, frame: pb.PublishStreamRequest) -> Iterator[None]:
+    """The frame is sent to that node, and during the block nobody reads an answer."""
     over = threading.Event()
 
     def requests() -> Iterator[pb.PublishStreamRequest]:
         yield frame
         over.wait()
 
-    with grpc.insecure_channel(f"127.0.0.1:{group.cluster.node(MASTER).ports.clients}") as channel:
+    with grpc.insecure_channel(group.address(name)) as channel:
         calling = channel.stream_stream(
             f"/{PUBLISH_STREAM}", pb.PublishStreamRequest.SerializeToString, pb.PublishStreamResponse.FromString
         )
@@ -148,25 +148,33 @@ def unanswered(group: RealGroup, frame: pb.PublishStreamRequest) -> Iterator[Non
             answers.cancel()
 
 
+@pytest.fixture
+def electing(tmp_path: Path) -> Iterator[RealGroup]:
+    """It fails over by itself, and a slave that was killed stays a member for long."""
+    settings = {"replication.ack_timeout_ms": ACK_TIMEOUT_MS, "replication.leave_ms": 20_000, "failover.silence_ms": 21_000}
+    with real_group(tmp_path, shape(master=settings, slave=settings, automatic=True)) as running:
+        yield running
+
+
 @pytest.mark.parametrize("disk", ["its disk", "an empty disk"])
 def test_a_frame_that_a_slave_has_acknowledged_keeps_its_place_when_the_master_dies_with_the_answer_and_is_back_with(
-    group: RealGroup, disk: str
+    electing: RealGroup, disk: str
 ) -> None:
-    cluster = group.cluster
+    group, cluster, old = electing, electing.cluster, electing.master()
+    slaves = [name for name in group.copies if name != old]
     frame = pb.PublishStreamRequest(frame_id=1, producer_id="retrying", first_sequence=0)
     frame.messages.extend(pb.Message(topic=TOPIC, body=b"%d" % number, queue=1) for number in range(3))
-    with unanswered(group, frame):
-        end = group.wait_flushed(3)
-        eventually(lambda: {group.status(name).flushed for name in group.slaves} == {end}, "both slaves have flushed the frame")
-        cluster.kill(MASTER)
-    before = [(record.queue, record.queue_offset, record.physical_offset) for record in group.parsed_log("a/1").records]
+    with unanswered(group, old, frame):
+        end = group.wait_flushed(3, old)
+        eventually(lambda: {group.status(name).flushed for name in slaves} == {end}, "both slaves have flushed the frame")
+        cluster.kill(old)
+    before = [(record.queue, record.queue_offset, record.physical_offset) for record in group.parsed_log(slaves[0]).records]
 
     if disk == "an empty disk":
-        shutil.rmtree(cluster.data_dir(MASTER))
-        cluster.kill("nameserver")
+        shutil.rmtree(cluster.data_dir(old))
     cluster.start()
-    cluster.wait_in_sync()
-    [again] = group.stream(MASTER, PUBLISH_STREAM, [frame], pb.PublishStreamResponse)
+    leads = group.wait_led_by_all()
+    [again] = group.stream(leads, PUBLISH_STREAM, [frame], pb.PublishStreamResponse)
 
     assert again.stored.duplicate
     [run] = again.stored.runs
@@ -177,39 +185,34 @@ def test_a_frame_that_a_slave_has_acknowledged_keeps_its_place_when_the_master_d
         assert [(record.queue, record.queue_offset, record.physical_offset) for record in records] == before
 
 
-def test_what_only_a_dead_masters_disk_had_is_not_stored_after_a_failover_and_is_cut_when_that_disk_is_back(
-    group: RealGroup, tmp_path: Path
-) -> None:
-    cluster, old_disk = group.cluster, tmp_path / "old-disk"
+def test_what_only_a_dead_masters_disk_had_is_not_stored_after_a_failover_and_is_cut_when_that_disk_is_back(electing: RealGroup) -> None:
+    group, cluster, old = electing, electing.cluster, electing.master()
+    slaves = [name for name in group.copies if name != old]
     with group.mq.producer(timeout_s=UNANSWERED_S, retry_s=0.5) as producer, ThreadPoolExecutor(1) as thread:
         publishing = Publishing(producer)
         assert len(publishing.publish(messages(0, SOME))) == SOME
         confirmed = group.wait_equal()
-        for name in group.slaves:
+        for name in slaves:
             cluster.kill(name)
         sent = thread.submit(publishing.publish, messages(SOME, SOME))
-        unsent = group.wait_flushed(SOME * 2) - confirmed
-        cluster.kill(MASTER)
+        unsent = group.wait_flushed(SOME * 2, old) - confirmed
+        cluster.kill(old)
         assert sent.result() == []
         assert len(publishing.told.bodies(Fate.UNKNOWN)) == SOME
 
-        # The slaves have all that was confirmed, and a new disk takes it from them.
-        shutil.move(cluster.data_dir(MASTER), old_disk)
-        cluster.kill("nameserver")  # one that comes back empty knows no replica that held the id, so nobody waits for its expiry
-        cluster.start()
-        cluster.wait_in_sync()
+        # The slaves have all that was confirmed, and one of them leads.
+        for name in slaves:
+            cluster.start_node(name)
+        assert group.master() in slaves
         publishing.settle()
         assert len(publishing.told.bodies(Fate.NOT_STORED)) == SOME
         publishing.publish(messages(2 * SOME, SOME))
 
-    # The old disk comes back under a slave.
-    cluster.stop_node("a/1")
-    shutil.rmtree(cluster.data_dir("a/1"))
-    shutil.move(old_disk, cluster.data_dir("a/1"))
-    cluster.start_node("a/1")
-    cluster.wait_in_sync()
-    [cut] = group.events("a/1", "log_cut")
-    [tail] = (cluster.data_dir("a/1") / "dittomq").glob("tail-*")
+    # The old disk comes back.
+    cluster.start_node(old)
+    group.wait_led_by_all()
+    [cut] = group.events(old, "log_cut")
+    [tail] = (cluster.data_dir(old) / "dittomq").glob("tail-*")
     assert (cut["to"], cut["end"], tail.stat().st_size) == (confirmed, confirmed + unsent, unsent)
     end = group.wait_equal()
     for name in group.copies:

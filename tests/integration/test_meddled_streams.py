@@ -332,13 +332,15 @@ def test_a_second_stream_of_a_replica_ends_the_first_and_never_counts_as_another
     """Somebody who has recorded a slave's hello says it again beside it; then the first stream acknowledges what it has not got."""
     group, history, meddler = meddled.group, meddled.history, meddled.meddler
     meddler.meddling = swallowing = Swallowing(beyond=0)
+    with group.mq.producer(timeout_s=3.0, on_weak="return") as producer:
+        history.publish(producer, SOME)
+    group.wait_equal()
     group.cluster.kill(SLAVE)
     group.cluster.start_node(SLAVE)
     group.cluster.wait_in_sync()
     hello, streams = swallowing.hello, meddler.streams
     assert hello is not None
     with group.mq.producer(timeout_s=3.0, on_weak="return") as producer, ThreadPoolExecutor(1) as thread:
-        history.publish(producer, SOME)
         swallowing.swallows.set()
         publishing = thread.submit(history.publish, producer, 1)
         assert swallowing.waits.wait(PATIENCE_S), "the first stream has nothing to say"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import PutStatus
+from tests.support.command_line import CommandLine
 from tests.support.history import History
 from tests.support.linked_group import LinkedGroup, linked_group, port_of
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
@@ -16,6 +17,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 SLAVE = "a/1"
 SOME = 40
 REFUSED = 1
+COPIED = "its disk is a copy; give it another identity: dittomq log new-identity STORE"
 
 
 @pytest.fixture
@@ -35,16 +37,17 @@ def copied_disk(group: RealGroup, name: str, to: Path) -> Path:
 @pytest.mark.parametrize("seen", [False, True], ids=["unseen by nameservers", "seen by nameservers"])
 def test_two_processes_on_copies_of_one_slaves_disk_count_as_one_copy(linked: LinkedGroup, tmp_path: Path, seen: bool) -> None:
     group, history = linked.group, linked.history
-    flags = ["--set", "advertise.default=127.0.0.2:10911"] if seen else ["--set", "node.nameservers=[]"]
+    record = f'coordination.endpoints=["{group.cluster.nameserver}"]'
+    flags = ["--set", "advertise.default=127.0.0.2:10911"] if seen else ["--set", "node.nameservers=[]", "--set", record]
     clone = second_command(group, SLAVE, copied_disk(group, SLAVE, tmp_path / "clone"))
     group.cluster.wait_in_sync()
     group.cluster.stop_node("a/2")
     with group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
-        with history.publishing(producer) as stream, beside([*clone, *flags], tmp_path / "clone.log"):
-            dialled = len(linked.link.dialled)
-            eventually(lambda: len(linked.link.dialled) > dialled, "the copy dials")
+        with history.publishing(producer) as stream, beside([*clone, *flags], tmp_path / "clone.log") as process:
+            eventually(lambda: COPIED in (tmp_path / "clone.log").read_text(), "the copy is refused by name")
             if seen:
-                eventually(lambda: SLAVE not in [node.name for node in group.mq.admin.list_brokers()], "no route leads to either")
+                assert process.wait(PATIENCE_S) == REFUSED
+                assert f"of {SLAVE} is held by the replica at {group.address(SLAVE)}" in (tmp_path / "clone.log").read_text()
             history.wait_for_more(SOME)
             assert {view.node for view in group.status().nodes} <= {MASTER, SLAVE, "a/2"}
         assert stream.receipts
@@ -55,6 +58,34 @@ def test_two_processes_on_copies_of_one_slaves_disk_count_as_one_copy(linked: Li
     with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         assert {receipt.status for receipt in history.publish(producer, SOME)} == {PutStatus.PUT_OK}
     history.check()
+
+
+def test_a_restored_disk_is_refused_by_name_until_it_has_a_new_identity(tmp_path: Path) -> None:
+    with real_group(tmp_path, shape(2, automatic=True)) as group, group.mq.producer(retry_s=PATIENCE_S) as producer:
+        history, disk = History(group), group.cluster.data_dir(SLAVE)
+        history.publish(producer, SOME)
+        group.wait_equal()
+        older = copied_disk(group, SLAVE, tmp_path / "older")
+        group.wait_led_by_all()
+        history.publish(producer, SOME)
+        group.wait_equal()
+        group.cluster.kill(SLAVE)
+        shutil.rmtree(disk)
+        shutil.move(older, disk)
+
+        group.cluster.start_node(SLAVE)
+        with history.publishing(producer):
+            eventually(lambda: COPIED in group.status(SLAVE).nodes[0].last_drop_reason, "the master refuses it by name")
+            history.wait_for_more(SOME)
+            assert group.slave_state(SLAVE, group.master()) != "in sync"
+        group.cluster.stop_node(SLAVE)
+        given = CommandLine(tmp_path).run("log", "new-identity", str(disk))
+        assert given.code == 0, given
+
+        group.cluster.start_node(SLAVE)
+        group.wait_led_by_all()
+        history.publish(producer, SOME)
+        history.check()
 
 
 def test_an_address_that_leads_to_the_master_of_another_cluster_is_not_followed(linked: LinkedGroup, tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ class Meddling:
 
 @dataclass(slots=True)
 class Meddler:
-    """A replication port of its own. `meddling` is asked about every frame; `streams` counts how often a slave has dialled."""
+    """A replication port of its own. `meddling` is asked about every frame of a replication stream, other calls pass as they are.
+
+    `streams` counts how often a slave has dialled.
+    """
 
     master: Callable[[], tuple[str, int]]
     meddling: Meddling = field(default_factory=Meddling)
@@ -47,7 +50,8 @@ class Meddler:
         with ThreadPoolExecutor(_STREAMS) as threads:
             server = grpc.server(threads, options=_OPTIONS)
             handler = grpc.stream_stream_rpc_method_handler(self._replicate, Said.FromString, Heard.SerializeToString)
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Replicate": handler}),))
+            streams = grpc.method_handlers_generic_handler(_SERVICE, {"Replicate": handler})
+            server.add_generic_rpc_handlers((streams, _Others(self.master)))
             self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
             server.start()
             try:
@@ -80,3 +84,30 @@ class Meddler:
                 with self._lock:
                     passed = self.meddling.up(frame)
                 yield from passed
+
+
+@dataclass(frozen=True, slots=True)
+class _Others(grpc.GenericRpcHandler):
+    """Passes every other call on, as bytes."""
+
+    master: Callable[[], tuple[str, int]]
+
+    def service(self, details: Any) -> Any:
+        """How a call of that method is answered."""
+
+        def passed(frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
+            host, port = self.master()
+            headers = tuple(header for header in context.invocation_metadata() if header.key != "user-agent")
+            with grpc.insecure_channel(f"{host}:{port}", _OPTIONS) as channel:
+                calling: Any = channel.stream_stream(details.method)
+                answers = calling(frames, metadata=headers)
+                context.add_callback(answers.cancel)
+                try:
+                    context.send_initial_metadata(answers.initial_metadata())
+                    yield from answers
+                    context.set_trailing_metadata(answers.trailing_metadata())
+                except grpc.RpcError:
+                    context.set_trailing_metadata(answers.trailing_metadata())
+                    context.abort(answers.code(), answers.details())
+
+        return grpc.stream_stream_rpc_method_handler(passed)

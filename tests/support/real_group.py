@@ -203,13 +203,13 @@ class RealGroup:
     def _log_files(self, name: str) -> list[Path]:
         return sorted((self.cluster.data_dir(name) / "commitlog").iterdir())
 
-    def wait_flushed(self, count: int) -> int:
+    def wait_flushed(self, count: int, master: str = MASTER) -> int:
         """Wait until the master's log holds so many messages, all of them flushed; returns its end."""
 
         def end_of_all() -> int:
             with contextlib.suppress(Malformed):  # it is just being written
-                if len(self.parsed_log(MASTER).records) == count:
-                    status = self.status()
+                if len(self.parsed_log(master).records) == count:
+                    status = self.status(master)
                     return status.end if status.flushed == status.end else 0
             return 0
 
