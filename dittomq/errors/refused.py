@@ -224,15 +224,22 @@ class WrongCluster(Refused):
 
 @dataclass(eq=False)
 class NodeIdTaken(Refused):
-    """A living replica holds the id; it was last heard `silent_ms` ago. `holder_node` is its configured name, "" where that is unknown."""
+    """A living replica holds the id; it was last heard `silent_ms` ago.
+
+    `holder_node` is its configured name, "" where that is unknown. `copied` is the replica's uuid where both have it, else "".
+    """
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
     node: str
     holder: str
     silent_ms: int = 0
     holder_node: str = ""
+    copied: str = ""
 
     def __str__(self) -> str:
+        if self.copied:
+            held = f"the replica id {self.copied} of {self.node} is held by the replica at {self.holder}, which is alive"
+            return f"{held}: its disk is a copy; give it another identity: dittomq log new-identity STORE"
         if self.is_displaced:
             return f"the id of {self.node} is held by {self.holder_node} at {self.holder} since a change of roles, until that moves"
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
@@ -240,7 +247,7 @@ class NodeIdTaken(Refused):
     @property
     def is_displaced(self) -> bool:
         """Whether the id went to another node of the group, by a change of roles."""
-        return self.holder_node not in {"", self.node}
+        return not self.copied and self.holder_node not in {"", self.node}
 
 
 @dataclass(eq=False)

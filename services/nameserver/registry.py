@@ -192,8 +192,7 @@ class Registry:
             raise NodeIdTaken(registration.node, holder.address, holder.seen.silent_ms(now), held.node)
         heartbeat_ms = min(held.registration_period_ms, self._expiry_ms // PERIODS_IN_EXPIRY) + LATE_MS
         if holder.address != registration.addresses[DEFAULT_NETWORK] and holder.seen.counted_ms(now) <= heartbeat_ms:
-            replica = f"replica {held.replica_uuid} of {registration.node}"
-            raise NodeIdTaken(replica, holder.address, holder.seen.silent_ms(now), replica)
+            raise NodeIdTaken(registration.node, holder.address, holder.seen.silent_ms(now), held.node, held.replica_uuid)
 
     def _enter(self, member: _Member) -> None:
         registration = member.registration

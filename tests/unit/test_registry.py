@@ -153,8 +153,10 @@ class TestAStoreThatWasCopied:
     def test_a_copy_under_another_id_is_refused_too(self, registry: Registry) -> None:
         registry.register(master(UUID_A, host="one"), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken):
+        with pytest.raises(NodeIdTaken, match="its disk is a copy; give it another identity") as refused:
             registry.register(slave(UUID_A, host="two"), "s2", at(1))
+
+        assert not refused.value.is_displaced
 
         assert listed(registry) == {"a/0": UUID_A}
 
