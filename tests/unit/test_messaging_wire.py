@@ -224,10 +224,14 @@ STATUSES = st.builds(
     writable=st.booleans(),
     degraded=st.booleans(),
     degraded_since_ms=st.none() | st.integers(0, 10**13),
-    degraded_bytes=OFFSETS,
-    degraded_messages=NUMBERS,
     waiting_for=WORDS,
     nodes=st.lists(VIEWS, max_size=3).map(tuple),
+    members=st.lists(WORDS, max_size=3).map(tuple),
+    failover=WORDS,
+    coordination_store=WORDS,
+    coordination_problem=WORDS,
+    uncounted=st.lists(WORDS, max_size=3).map(tuple),
+    data_loss=WORDS,
 )
 
 
