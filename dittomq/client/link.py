@@ -158,7 +158,7 @@ class GroupLink:
         if master.state is NodeState.RECOVERING:
             raise NotReady(master.name, "it recovers and takes no writes yet")
         if master.epoch <= self._not_masters.get(master.address, -1):
-            raise NotReady(master.name, "it is no master any more, and nameservers have not heard of another one yet")
+            raise NotReady(master.name, "it is no master now, and nameservers do not know another one yet")
         return master
 
     def _node_at(self, address: str) -> Node | None:

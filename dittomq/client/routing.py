@@ -12,7 +12,7 @@ from dittomq.routes import Node, Route
 from dittomq.rpc.channel import Channels
 
 _SILENCE_S = 10.0
-"""After a question that no nameserver answered nobody waits for another one for so long who can do with an old answer."""
+"""For so long after a question that no nameserver answered, a caller who can do with an old answer waits for no new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Routing:
         self._silent_until = float("-inf")
 
     async def route(self, topic: str, *, fresh: bool = False, of_all: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
-        """The topic's route; asked for anew when `fresh`, of each nameserver if `of_all`, or older than `max_age_s`.
+        """The topic's route; asked for again when `fresh`, of each nameserver if `of_all`, or older than `max_age_s`.
 
         For a topic never seen raises TopicNotFound, OutOfReach, or NotReady where nameservers were just started and cannot know yet;
         InvalidField for what cannot be one.
@@ -62,7 +62,7 @@ class Routing:
         return route
 
     def outdated(self, topic: str) -> None:
-        """A broker of the topic has other settings than its route says: it is asked for anew at its next use."""
+        """A broker of the topic has other settings than its route says: it is asked for again at its next use."""
         self._outdated.add(topic)
 
     def last_route(self, topic: str) -> Route | None:

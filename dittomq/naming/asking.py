@@ -10,7 +10,7 @@ from dittomq.errors import DittoError
 T = TypeVar("T")
 
 CALL_DEADLINE_S: Final = 3.0
-SECOND_OPINION_S: Final = 1.0  # so long whoever is asked besides one that has answered is waited for
+SECOND_OPINION_S: Final = 1.0  # so long the others are waited for once one has answered
 _PATIENCE_S: Final = 0.3  # so long an answer is waited for before the next one is asked too
 
 Question: TypeAlias = Callable[[str, float], Coroutine[Any, Any, T]]
@@ -21,7 +21,7 @@ async def ask_in_turn(nameservers: Iterable[str], question: Question[T], is_enou
     """Put the question until what came of it at one of them is enough, or all are asked; `is_enough` hears what comes, as it comes.
 
     The next one is asked when the last one's answer was not enough, or is not there soon. Once one has answered, and all are asked, the
-    others are waited for no longer than a second opinion is worth. Nobody is asked any more when this returns.
+    others are waited for no longer than a second opinion is worth. No question is under way when this returns.
     """
     waiting = deque(nameservers)
     outcomes: asyncio.Queue[tuple[str, T | DittoError]] = asyncio.Queue()

@@ -128,7 +128,7 @@ class RouteCache:
         return _merged(routes)
 
     async def _all_pages(self, nameserver: str, deadline_s: float) -> list[Node]:
-        """A nameserver that was away is waited for: unlike a route, the list has no older answer to live with meanwhile."""
+        """A nameserver that was away is waited for: unlike a route, the list has no older answer to live with."""
         nodes: list[Node] = []
         token = ""
         while True:
@@ -173,12 +173,12 @@ class RouteCache:
 
         await ask_in_turn(sorted(self._nameservers, key=self._channels.backs_off), put, is_the_last)
         if not answers:
-            nobody = OutOfReach("any nameserver", "none is configured")
+            none = OutOfReach("any nameserver", "none is configured")
             silent = [problem for problem in problems if isinstance(problem, OutOfReach)]
             if len(silent) == len(problems) > 1:
                 each = "; ".join(f"{problem.who}: {problem.problem}" for problem in silent)
                 raise OutOfReach(f"each of the {len(silent)} nameservers", each)
-            raise max(reversed(problems), key=_weight, default=nobody)
+            raise max(reversed(problems), key=_weight, default=none)
         self._prefer(max(answers, key=lambda nameserver: is_enough(answers[nameserver])))
         return list(answers.values())
 
