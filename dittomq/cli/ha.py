@@ -33,7 +33,7 @@ def ha() -> None:
     """Replication and failover of broker groups."""
 
 
-@app.command(epilog=example("ha switchover a/1", "ha switchover a/1 --dry-run"))
+@app.command(epilog=example("ha switchover a/1 --dry-run", "ha switchover a/1"))
 def switchover(
     node: Annotated[str, typer.Argument(help="The slave that is to be the master, for instance a/1.")],
     dry_run: _ValidateOnly = False,
@@ -55,7 +55,7 @@ def switchover(
         return _promoted(mq, node, answer.epoch, began, json=json)
 
 
-@app.command(epilog=example("ha failover a/1", "ha failover a/1 --dry-run", "ha failover a/1 --allow-data-loss"))
+@app.command(epilog=example("ha failover a/1 --dry-run", "ha failover a/1", "ha failover a/1 --allow-data-loss"))
 def failover(
     node: Annotated[str, typer.Argument(help="The node that is to be the master, for instance a/1.")],
     allow_data_loss: Annotated[
