@@ -123,6 +123,8 @@ class Endpoints:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise status.decode(error, address) from error
+        except grpc.aio.UsageError as closed:  # as above
+            raise OutOfReach(address, "its connection was closed") from closed
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
