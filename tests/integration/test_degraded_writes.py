@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from dittomq.client import NotStored, PutStatus
-from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.state import watermark
 from dittomq.errors import TooFewCopies
 from tests.support.command_line import CommandLine
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
@@ -27,12 +25,6 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
 def strict_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
     with real_group(tmp_path_factory.mktemp("strict"), shape(1, master={"replication.min_in_sync_replicas": 2})) as running:
         yield running
-
-
-def nobody_is_kept_in_sync(group: RealGroup) -> bool:
-    """As the master has it on its disk."""
-    kept = watermark.load(OsStorage(group.cluster.data_dir(MASTER)))
-    return kept is not None and kept.in_sync == ()
 
 
 def test_dead_slaves_cost_two_missed_deadlines_then_writes_go_on_with_one_copy_and_say_so(
@@ -58,21 +50,16 @@ def test_dead_slaves_cost_two_missed_deadlines_then_writes_go_on_with_one_copy_a
     )
     said = CommandLine(tmp_path_factory.mktemp("cli")).run("ha", "status", "--nameserver", group.cluster.nameserver)
     assert (said.code, "DEGRADED since" in said.out) == (3, True)
-    assert f"{count} messages confirmed on one copy only" in said.out
+    assert status.members == (MASTER,)
 
-    # It is kept over a crash of the master, and ends when a slave is back.
-    eventually(lambda: nobody_is_kept_in_sync(group), "the master has written down that no slave is in sync; a crash forgets a second")
+    # The group record keeps it over a crash of the master, and it ends when a slave is back.
     group.cluster.kill(MASTER)
     group.cluster.start_node(MASTER)
     eventually(group.writable, "the master takes writes")
-    eventually(lambda: group.status().degraded_messages == count, "the range goes on")
-    again = group.status()
-    assert again.degraded_bytes >= receipts[-1].record_bytes
-    assert (again.degraded, again.degraded_since_ms) == (True, status.degraded_since_ms)
+    assert (group.status().degraded, group.status().members) == (True, (MASTER,))
     group.cluster.start_node("a/2")
     eventually(lambda: group.slave_state("a/2") == "in sync", "a/2 is in sync")
     assert not group.status().degraded
-    eventually(lambda: group.status().degraded_messages is None, "the range has ended")
     with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         assert producer.publish(TOPIC, "more", queue=0).status is PutStatus.PUT_OK
     group.cluster.start_node("a/1")
@@ -101,4 +88,4 @@ def test_below_min_in_sync_replicas_a_write_is_refused_and_nothing_is_written(st
     group.wait_equal()
     bodies = [message.body for message in group.mq.reader(TOPIC, 0, node="a/1").messages(until_end=True)]
     assert bodies == [*(b"%d" % at for at in range(len(weak))), b"more"]
-    assert group.status().degraded_bytes == 0
+    assert not group.status().degraded

@@ -5,12 +5,14 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import cast
 
 import grpc
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.errors import DittoError, NotStored, OutcomeHandle, OutcomeUnknown, OutOfReach
+from dittomq.errors import DittoError, NotStored, OutcomeHandle, OutcomeUnknown, Refused
 from dittomq.message import Receipt
+from dittomq.rpc import status
 from dittomq.wire import messaging as wire
 from tests.support.told import Told
 from tests.support.traffic import note
@@ -20,7 +22,6 @@ _PUBLISH = "/ditto.messaging.v1.MessagingService/Publish"
 _WAIT_S = 0.5
 _ANSWER_S = 10.0
 _REST_S = 0.005
-_NOT_SENT = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 _numbers = itertools.count()
 
@@ -70,8 +71,8 @@ class DirectWriter:
         note(self._told, body, outcome, stream=self._stream, sent=sent, at_once=True)
 
     def _failure(self, error: grpc.RpcError) -> DittoError:
-        problem = OutOfReach(self._address, str(error))
-        if error.code() in _NOT_SENT:
+        problem = status.decode(cast("grpc.aio.AioRpcError", error), self._address)
+        if isinstance(problem, Refused):
             self.refused += 1
             return NotStored(self._topic, problem)
         return OutcomeUnknown(OutcomeHandle("", "", 0, self._topic, 0), str(problem))

@@ -7,6 +7,7 @@ this process ── hub ──┬── nameserver
 
 import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 import subprocess
@@ -48,12 +49,11 @@ class PartedNetwork:
         at, to = self.names.index(sender), self.addresses[self.names.index(receiver)]
         _ip(f"-n {self.prefix}hub rule add iif port{at} to {to}/32 blackhole")
 
-    def part(self, nodes: Sequence[str], others: Sequence[str]) -> None:
-        """Cut every node of the one side from every node of the other, both ways."""
-        for node in nodes:
-            for other in others:
-                self.cut(node, other)
-                self.cut(other, node)
+    def part(self, nodes: Sequence[str], others: Sequence[str], *, there: bool = True, back: bool = True) -> None:
+        """Drop all that `nodes` send to `others`, and what those send back."""
+        pairs = list(itertools.product(nodes, others))
+        for sender, receiver in [*pairs[: len(pairs) * there], *[pair[::-1] for pair in pairs[: len(pairs) * back]]]:
+            self.cut(sender, receiver)
 
     def heal(self) -> None:
         """Let everything through again."""
