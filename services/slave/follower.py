@@ -77,6 +77,7 @@ class Follower:
         self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.failover.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
+        self._pauses = Pauses()
         self.dials = ""
         self._named = ""  # where the master is, as last looked up
         self._refused_at = ""  # the address where nothing listened when it was dialled last
@@ -226,6 +227,7 @@ class Follower:
         address = self._callers.master_address()
         if address and address != self._named:
             self._named = address
+            self._pauses = Pauses()  # those of the dead master before say nothing of this one
             self.master.named()
             if self._dialled is not None and self.dials != address:
                 self._dialled.cancel()
@@ -245,7 +247,6 @@ class Follower:
             tasks.create_task(self._dial_forever(tasks), name="dial")
 
     async def _dial_forever(self, tasks: asyncio.TaskGroup) -> None:
-        pauses = Pauses()
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
@@ -256,7 +257,7 @@ class Follower:
                 await asyncio.wait([self._dialled])
                 self._between_streams.set()
                 await self._clear_away(address)
-            await self._pause(pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
+            await self._pause(self._pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
 
     async def _follow(self, address: str) -> None:
         """One stream, from hello to its end."""
