@@ -1,0 +1,53 @@
+"""When a replica promises, and when it refuses."""
+
+from dataclasses import replace
+
+import pytest
+
+from dittomq.offsets import Epoch
+from dittomq.replication.election import Position, SentBy
+from dittomq.replication.promise import Grant, PromiseRequest, RefusalKind, Refuse, decide_ask, decide_promise
+from tests.support.confirming import replica_of
+from tests.support.electing import position
+
+OWN = position("a/1", adopted=3, promised=4)
+REQUEST = PromiseRequest("a/2", replica_of("a/2"), Epoch(5), "birth", SentBy.NOBODY)
+HEARS = replace(OWN, hears_master=True, master="a/0")
+
+
+def test_a_replica_promises_what_is_above_its_promise() -> None:
+    assert decide_promise(OWN, REQUEST) == Grant()
+
+
+@pytest.mark.parametrize("epoch", [1, 3, 4])
+def test_a_replica_refuses_an_epoch_that_it_has_promised_or_passed(epoch: int) -> None:
+    assert decide_promise(OWN, replace(REQUEST, epoch=Epoch(epoch))) == Refuse(RefusalKind.PROMISED)
+
+
+def test_a_replica_refuses_an_epoch_that_it_has_adopted() -> None:
+    own = replace(OWN, adopted=Epoch(6))
+
+    assert decide_promise(own, replace(REQUEST, epoch=Epoch(6))) == Refuse(RefusalKind.PROMISED)
+
+
+@pytest.mark.parametrize(
+    ("own", "request_", "answer"),
+    [
+        (OWN, replace(REQUEST, birth="another"), Refuse(RefusalKind.OTHER_BIRTH)),
+        (OWN, replace(REQUEST, birth=""), Grant()),
+        (replace(OWN, birth=""), REQUEST, Grant()),
+        (replace(OWN, birth=""), replace(REQUEST, birth=""), Grant()),
+    ],
+)
+def test_a_replica_promises_within_its_birth_or_leaves_it(own: Position, request_: PromiseRequest, answer: Grant | Refuse) -> None:
+    assert decide_promise(own, request_) == answer
+
+
+@pytest.mark.parametrize("own", [HEARS, replace(OWN, leads=True)])
+def test_a_replica_that_hears_its_master_or_leads_promises_nobody_by_itself(own: Position) -> None:
+    assert decide_promise(own, REQUEST) == Refuse(RefusalKind.HEARS_MASTER)
+    assert [decide_ask(own, "a/2", sent_by) for sent_by in SentBy] == [False, True, True]
+
+
+def test_a_replica_promises_the_master_that_it_hears() -> None:
+    assert decide_promise(HEARS, replace(REQUEST, candidate="a/0")) == Grant()
