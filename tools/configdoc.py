@@ -31,8 +31,7 @@ service, printed at its start.
 - `--print-config` prints what is in force as TOML that loads again, with the origin of each value. `--check-config`
   does the same and is the command for a deployment: it exits with 0 or 64. `GetBroker` answers with the running one.
 - Nothing is reloaded: a change needs a restart.
-- **Exit codes of a service**: 0 after a clean stop; 1 it could not start; 6 another replica has taken this node's place
-  by a higher epoch: leave it down (`RestartPreventExitStatus=6` for systemd); 64 flags or configuration; 128 something
+- **Exit codes of a service**: 0 after a clean stop; 1 it could not start; 64 flags or configuration; 128 something
   broke, and its log says what.
 
 ```console
@@ -47,11 +46,14 @@ dittomq serve nameserver: --set registry.expiry_ms=60000: unknown key "registry.
 ```
 """
 
-_BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read the same file, for a role change makes one of the other;
+_BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read the same file, because an election makes a master of a slave;
 every node of a group has the same `[replication]`. A slave needs `node.nameservers` or `replication.master_address` to find its master."""
 
 _SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
-    "nameserver": (NameserverConfig, "`dittomq serve nameserver`. It keeps little on disk: the newest epoch of each group."),
+    "nameserver": (
+        NameserverConfig,
+        "`dittomq serve nameserver`. It keeps little on disk: the group records, if it is the coordination store.",
+    ),
     "broker": (BrokerConfig, _BROKER),
 }
 
