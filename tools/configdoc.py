@@ -46,7 +46,7 @@ dittomq serve nameserver: --set registry.expiry_ms=60000: unknown key "registry.
 ```
 """
 
-_BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read the same file, because an election makes a master of a slave;
+_BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read the same file, for an election makes a slave the master;
 every node of a group has the same `[replication]`. A slave needs `node.nameservers` or `replication.master_address` to find its master."""
 
 _SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
