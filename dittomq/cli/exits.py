@@ -4,7 +4,6 @@ from enum import IntEnum
 
 from dittomq.cli.output import OutputFailed
 from dittomq.errors import (
-    ChangeUnknown,
     ConfigError,
     DittoError,
     LevelNotReached,
@@ -33,7 +32,6 @@ _EXIT_OF: tuple[tuple[type[DittoError], Exit], ...] = (
     (Refused, Exit.REFUSED),
     (LevelNotReached, Exit.PARTLY),
     (OutcomeUnknown, Exit.UNKNOWN),
-    (ChangeUnknown, Exit.UNKNOWN),
     (StoreFailed, Exit.UNKNOWN),
     (OutOfReach, Exit.OUT_OF_REACH),
     (ConfigError, Exit.USAGE),

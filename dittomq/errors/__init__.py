@@ -4,11 +4,9 @@ DittoError
   Refused         nothing of it happened; crosses the wire (`dittomq.rpc.status` maps each to a gRPC code and back)
   StoreFailed     a write or sync failed: the node stops, what was in flight is unknown; crosses the wire too
   StartError      this process cannot start: configuration, store, port
-  Superseded      this process must not go on: another replica has its id
   OutOfReach      nobody answers at an address, or not in time
     ConnectionRefused  its machine says at once that nothing listens there
-    EpochOver     a newer epoch was opened meanwhile: what was in flight is unknown; crosses the wire
-  ChangeUnknown   a master was asked for its place, and may have given it up; crosses the wire
+    EpochOver     a newer epoch was opened: what was in flight is unknown; crosses the wire
   NotStored, LevelNotReached, OutcomeUnknown
                   what publishing raises; a caller has one question: may I send it again?
 """
@@ -40,12 +38,11 @@ from dittomq.errors.refused import (
     VersionChanged,
     WrongCluster,
 )
-from dittomq.errors.root import ChangeUnknown, ConnectionRefused, DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
-from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore, not_bound
+from dittomq.errors.root import ConnectionRefused, DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
+from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, UnreadableStore, not_bound
 
 __all__ = [
     "CannotListen",
-    "ChangeUnknown",
     "ConfigError",
     "ConnectionRefused",
     "CorruptRecord",
@@ -77,7 +74,6 @@ __all__ = [
     "StoreFailed",
     "StoreLocked",
     "StreamDropped",
-    "Superseded",
     "TooFewCopies",
     "TopicExists",
     "TopicNotFound",

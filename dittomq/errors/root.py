@@ -51,18 +51,6 @@ class EpochOver(OutOfReach):
         return f"{self.who} acknowledges nothing more: {self.problem}"
 
 
-@dataclass(eq=False)
-class ChangeUnknown(DittoError):
-    """A node that was to lead does not, and does not know whether the other node has given its place up for it. Crosses the wire."""
-
-    reason: ClassVar[str] = "CHANGE_UNKNOWN"
-    node: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.node} does not lead yet: {self.why}"
-
-
 def first_of(group: BaseExceptionGroup[DittoError]) -> DittoError:
     """Of a task group's failures the one to go on with: that the store failed, or the first.
 

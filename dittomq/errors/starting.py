@@ -82,14 +82,3 @@ def not_bound(setting: str, address: str, why: OSError | None) -> PortInUse | Ca
     else:
         problem = f"cannot be listened at: {why.strerror or why}; choose another address"
     return CannotListen(setting, address, problem)
-
-
-@dataclass(eq=False)
-class Superseded(DittoError):
-    """Another replica has taken this node's id by a higher epoch; this process has drained and ends."""
-
-    reason: ClassVar[str] = "SUPERSEDED"
-    node: str
-
-    def __str__(self) -> str:
-        return f"another replica has taken the place of {self.node} by a higher epoch; stop that one before you start this one again"

@@ -52,7 +52,6 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.UnreadableRecord: StatusCode.FAILED_PRECONDITION,
     errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown
     errors.EpochOver: StatusCode.UNAVAILABLE,  # the same; ask the new master
-    errors.ChangeUnknown: StatusCode.UNKNOWN,  # give the order again
 }
 
 RETRY_AFTER_MS: Mapping[type[DittoError], int] = {
@@ -181,7 +180,7 @@ def _details(error: DittoError) -> list[Message]:
 
 
 def _fields(kind: type[DittoError]) -> tuple[dataclasses.Field[Any], ...]:
-    if not issubclass(kind, Refused | errors.StoreFailed | errors.EpochOver | errors.ChangeUnknown):
+    if not issubclass(kind, Refused | errors.StoreFailed | errors.EpochOver):
         raise TypeError(f"{kind.__name__} does not cross the wire")
     return dataclasses.fields(kind)  # type: ignore[arg-type]  # every leaf is a dataclass; a test demands it
 

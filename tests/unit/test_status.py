@@ -20,7 +20,7 @@ def leaves(kind: type[DittoError]) -> Iterator[type[DittoError]]:
         yield from leaves(each)
 
 
-CROSSING: list[type[DittoError]] = [*leaves(errors.Refused), errors.StoreFailed, errors.EpochOver, errors.ChangeUnknown]
+CROSSING: list[type[DittoError]] = [*leaves(errors.Refused), errors.StoreFailed, errors.EpochOver]
 SAMPLES = {str: "a/1 …ü%\n", int: -7, bool: True, int | None: None}
 
 

@@ -36,7 +36,6 @@ SILENT = errors.OutOfReach("a/0", "connection refused")
         (errors.OutcomeUnknown(HANDLE, "no answer"), Exit.UNKNOWN),
         (errors.StoreFailed("fdatasync", "commitlog/0", "I/O error"), Exit.UNKNOWN),
         (SILENT, Exit.OUT_OF_REACH),
-        (errors.ChangeUnknown("a/1", "it asked a/0 to step down"), Exit.UNKNOWN),
         (errors.ConfigError("a.toml:3", "unknown key"), Exit.USAGE),
         (errors.StoreLocked("/data"), Exit.REFUSED),
         (errors.NotStored("t", REFUSED), Exit.REFUSED),
