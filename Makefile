@@ -34,7 +34,7 @@ transcripts: .venv/ready ## write down in tests/transcripts/*.txt what the decid
 sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds
 	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS))
 
-soak: .venv/ready ## run a group of real processes under random kills, pauses and changes of roles: MINUTES=30, SEED=7 chooses the faults
+soak: .venv/ready ## run a group of real processes that fails over by itself under random kills, pauses, partitions and lost disks: MINUTES=30, SEED=7 chooses the faults
 	@$(RUN) -m tests.soak.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 crash: .venv/ready ## stop or fail the disk at every call of the store, restart and check: SCRIPT=cut only that, SEEDS=5 more chances, POINT=... one run again

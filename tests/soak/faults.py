@@ -3,11 +3,11 @@
 import random
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from dittomq.errors import DittoError
+from tests.support.parted_network import PartedNetwork
 from tests.support.real_group import RealGroup
 
 NAMESERVER = "nameserver"
@@ -83,55 +83,54 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
-    """The master is killed and another one told to lead, as often as it takes; the old one comes back."""
+class Cut:
+    """What a process sends, receives, or both, is dropped on its way to or from some others."""
 
-    group: RealGroup
-    nodes: tuple[str, ...]
-    old: str
-    heirs: tuple[str, ...]
+    network: PartedNetwork
+    nodes: tuple[str]
+    others: tuple[str, ...]
+    there: bool
+    back: bool
 
     def begin(self) -> str:
-        self.group.cluster.kill(self.old)
-        told = [_ask(self.group, heir, stopped=True) for heir in self.heirs]
-        return f"killed: {self.old}; promoted: {'; '.join(told)}"
+        self.network.part(self.nodes, self.others, there=self.there, back=self.back)
+        ways = {(True, True): "both ways", (True, False): "what it sends", (False, True): "what it receives"}[self.there, self.back]
+        return f"parted from {', '.join(self.others)}, {ways}: {self.nodes[0]}"
 
     def end(self) -> None:
-        self.group.cluster.start_node(self.old)
+        self.network.heal()  # no other cut is open
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeOfPlaces:
-    """A slave is told to take its running master's place."""
+class Order:
+    """An operator lets a node lead: with the master's help, or without asking it."""
 
     group: RealGroup
     nodes: tuple[str]
+    planned: bool
 
     def begin(self) -> str:
-        return f"told to lead: {_ask(self.group, self.nodes[0], stopped=False)}"
+        admin = self.group.mq.admin
+        try:
+            (admin.switchover if self.planned else admin.failover)(self.nodes[0])
+        except DittoError as refused:
+            return f"{'switchover' if self.planned else 'failover'} to {self.nodes[0]} is refused: {refused}"
+        return f"{'switchover' if self.planned else 'failover'} to {self.nodes[0]}"
 
     def end(self) -> None:
         """It is over when it was answered."""
 
 
-def _ask(group: RealGroup, heir: str, *, stopped: bool) -> str:
-    try:
-        change = group.mq.admin.change_role(heir, old_master_is_stopped=stopped)
-    except DittoError as refused:
-        return f"{heir}, refused: {refused}"
-    return f"{heir}, epoch {change.epoch}"
-
-
 @dataclass(slots=True)
 class Faults:
-    """Draws faults for nodes that none meets now. `leader` tells who takes writes, of the nodes that answer.
+    """Draws faults for nodes that none meets now; cuts where there is a `network`.
 
     `spare_disks`: so many disks may be lost until it is set again, when every copy has all that was confirmed.
     """
 
     group: RealGroup
     chance: random.Random
-    leader: Callable[[], str]
+    network: PartedNetwork | None
     spare_disks: int = 1
     open: list[Fault] = field(default_factory=list)
 
@@ -143,8 +142,17 @@ class Faults:
 
     def draw(self) -> Fault | None:
         """Another fault, None when what was drawn has nobody to meet."""
-        one_at_a_time = (self._killed, self._restarted, self._frozen, self._nameserver, self._promoted, self._changed, self._disk_replaced)
-        [draw] = self.chance.choices((*one_at_a_time, self._all_killed), weights=(4, 2, 3, 1, 2, 3, 2, 1))
+        drawn = {
+            self._killed: 4,
+            self._restarted: 2,
+            self._frozen: 3,
+            self._cut: 3,
+            self._nameserver: 1,
+            self._ordered: 3,
+            self._disk_replaced: 2,
+            self._all_killed: 1,
+        }
+        [draw] = self.chance.choices(list(drawn), weights=list(drawn.values()))
         return draw()
 
     def _one(self) -> str:
@@ -169,17 +177,18 @@ class Faults:
     def _frozen(self) -> Fault | None:
         return Frozen(self.group, (name,)) if (name := self._one()) else None
 
+    def _cut(self) -> Fault | None:
+        name = self._one()
+        if self.network is None or not name or any(isinstance(fault, Cut) for fault in self.open):
+            return None
+        around = [NAMESERVER, *(other for other in self.group.copies if other != name)]
+        others = tuple(self.chance.sample(around, self.chance.randint(1, len(around))))
+        there, back = self.chance.choice(((True, True), (True, True), (True, False), (False, True)))
+        return Cut(self.network, (name,), others, there, back)
+
     def _nameserver(self) -> Fault | None:
         gone = any(NAMESERVER in fault.nodes for fault in self.open)
         return None if gone else Gone(self.group, (NAMESERVER,))
 
-    def _promoted(self) -> Fault | None:
-        old = self.leader()
-        heirs = [name for name in self.free if name != old]
-        if old not in self.free or not heirs:
-            return None
-        self.chance.shuffle(heirs)
-        return Promotion(self.group, (old,), old, tuple(heirs))
-
-    def _changed(self) -> Fault | None:
-        return ChangeOfPlaces(self.group, (name,)) if (name := self._one()) else None
+    def _ordered(self) -> Fault | None:
+        return Order(self.group, (name,), planned=self.chance.random() < 0.7) if (name := self._one()) else None

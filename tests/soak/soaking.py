@@ -6,22 +6,20 @@ The seed chooses the faults; when each meets what, the machine decides, so a run
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dittomq.errors import DittoError
-from tests.soak.faults import ChangeOfPlaces, Faults, Frozen
+from dittomq.testing import LocalCluster, Shape
+from tests.soak.faults import NAMESERVER, Faults, Order
 from tests.support.history import History
 from tests.support.linked_group import QUICK
-from tests.support.real_group import RealGroup, real_group, shape
-from tests.support.waiting import eventually
+from tests.support.parted_network import NoNamespacesError, PartedCluster, PartedNetwork, parted_network
+from tests.support.real_group import RealGroup, group_of, shape
 
 _SOME = 40
 _MOST_OPEN = 2
 _BURSTS = (1, 32)
 _PATIENCE_S = 120.0
-_SAYS_IT_AGAIN_S = 15.0
-_GIVES_UP_S = 30.0
 # Nothing may be confirmed by one copy alone: then no fault here may lose what was confirmed.
 _STRICT = {**QUICK, "replication.min_in_sync_replicas": 2}
 
@@ -33,8 +31,9 @@ def soak(folder: Path, seed: int, seconds: float, say: Callable[[str], object]) 
     """
     chance = random.Random(seed)
     began = time.monotonic()
-    with real_group(folder, shape(chance.choice((2, 2, 3)), master=_STRICT, slave=_STRICT)) as group:
-        run = _Soak(group, chance, lambda what: say(f"{time.monotonic() - began:7.1f} s  {what}"))
+    of = shape(chance.choice((2, 2, 3)), master=_STRICT, slave=_STRICT, automatic=True)
+    with _group(folder, of, say) as (group, network):
+        run = _Soak(group, chance, network, lambda what: say(f"{time.monotonic() - began:7.1f} s  {what}"))
         with run.traffic():
             while time.monotonic() - began < seconds:
                 run.some_faults()
@@ -43,13 +42,27 @@ def soak(folder: Path, seed: int, seconds: float, say: Callable[[str], object]) 
         return run.history.acknowledged()
 
 
+@contextlib.contextmanager
+def _group(folder: Path, of: Shape, say: Callable[[str], object]) -> Iterator[tuple[RealGroup, PartedNetwork | None]]:
+    """In a network that can be parted, where there can be one."""
+    names = (NAMESERVER, *(f"a/{number}" for number in range(of.slaves + 1)))
+    with contextlib.ExitStack() as entered:
+        cluster, network = LocalCluster(folder / "cluster", of), None
+        try:
+            network = entered.enter_context(parted_network(names))
+            cluster = PartedCluster(folder / "cluster", of, network)
+        except NoNamespacesError as why:
+            say(f"no node is parted from others: {why}")
+        yield entered.enter_context(group_of(cluster)), network
+
+
 class _Soak:
-    def __init__(self, group: RealGroup, chance: random.Random, say: Callable[[str], object]) -> None:
+    def __init__(self, group: RealGroup, chance: random.Random, network: PartedNetwork | None, say: Callable[[str], object]) -> None:
         self.history = History(group)
         self._group = group
         self._chance = chance
         self._say = say
-        self._faults = Faults(group, chance, self._leader)
+        self._faults = Faults(group, chance, network)
 
     @contextlib.contextmanager
     def traffic(self) -> Iterator[None]:
@@ -74,54 +87,23 @@ class _Soak:
             elif fault := self._faults.draw():
                 self._faults.open.append(fault)
                 self._say(fault.begin())
-                if isinstance(fault, ChangeOfPlaces):
+                if isinstance(fault, Order):
                     self._faults.open.remove(fault)
 
     def calm(self) -> None:
-        """Put everything right; then the group must settle by itself, or when an operator says once more who is to lead."""
+        """Put everything right; then the group must settle by itself."""
         time.sleep(self._chance.uniform(0.0, 1.5))
         while self._faults.open:
             self._end_one()
         if ended := self._group.cluster.start():  # as a supervisor does
             self._say(f"had ended, started again: {', '.join(ended)}")
-        self._await_leader()
-        eventually(lambda: self._group.leads_all(self._leader()), "all copies are in sync", within_s=_PATIENCE_S)
+        leads = self._group.wait_led_by_all(_PATIENCE_S)
         self.history.wait_for_more(_SOME, _PATIENCE_S)
         self.history.check_holders()
         self._faults.spare_disks = 1
-        self._say(f"{self._leader()} leads all copies, {self.history.acknowledged():,} messages acknowledged")
-
-    def _await_leader(self) -> None:
-        try:
-            eventually(self._leader, "somebody leads", within_s=_SAYS_IT_AGAIN_S)
-        except AssertionError:
-            self._say("nobody leads: an operator says who is to")
-            try:
-                eventually(lambda: self._led(self._group.copies), "somebody leads", within_s=_GIVES_UP_S)
-            except AssertionError:
-                if self._faults.spare_disks:
-                    raise
-                ends = {name: self._group.status(name) for name in self._group.copies}
-                longest = max(ends, key=lambda name: (ends[name].epoch, ends[name].end))
-                self._say(f"a disk was lost: an operator lets {longest} lead with what it has")
-                eventually(lambda: self._led([longest], accept_loss=True), "somebody leads", within_s=_PATIENCE_S)
-
-    def _led(self, names: Iterable[str], *, accept_loss: bool = False) -> str:
-        """Tell each to lead; who does then."""
-        for name in names:
-            with contextlib.suppress(DittoError):
-                self._group.mq.admin.change_role(name, accept_loss=accept_loss)
-        return self._leader()
+        self._say(f"{leads} leads all copies, {self.history.acknowledged():,} messages acknowledged")
 
     def _end_one(self) -> None:
         fault = self._faults.open.pop(self._chance.randrange(len(self._faults.open)))
         fault.end()
         self._say(f"put right: {', '.join(fault.nodes)}")
-
-    def _leader(self) -> str:
-        """The node that takes writes, "" while there is none."""
-        still = {name for fault in self._faults.open if isinstance(fault, Frozen) for name in fault.nodes}
-        for name in self._group.copies:
-            if name not in still and self._group.cluster.is_alive(name) and self._group.writable(name):
-                return name
-        return ""

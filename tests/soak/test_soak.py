@@ -8,7 +8,7 @@ from tests.soak.soaking import soak
 _SECONDS = 40.0
 
 
-def test_a_group_of_processes_that_are_killed_stopped_and_promoted_at_random_keeps_all_that_it_told(tmp_path: Path) -> None:
+def test_a_group_of_processes_under_random_faults_keeps_all_that_it_told(tmp_path: Path) -> None:
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}: make soak SEED={seed}")
     assert soak(tmp_path, seed, _SECONDS, print) > 0
