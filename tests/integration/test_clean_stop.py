@@ -58,7 +58,7 @@ def test_a_master_that_was_stopped_cleanly_waits_for_no_slave_before_it_leads(gr
     group.cluster.start_node(MASTER)
 
     eventually(group.writable, "the master takes writes")
-    assert group.events(MASTER, "store_opened")[-1]["stopped"] == "clean"
+    assert group.stopped(MASTER) == "clean"
     assert group.status().members == (MASTER,), "its slaves had said goodbye"
     for name in group.slaves:
         group.cluster.start_node(name)
@@ -87,7 +87,7 @@ def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup)
     group.cluster.wait_in_sync()
 
     assert [copy.node for copy in receipt.copies] == ["a/0", "a/2"]
-    assert group.events("a/1", "store_opened")[-1]["stopped"] == "clean"
+    assert group.stopped("a/1") == "clean"
     assert group.events("a/1", "log_cut") == []
     assert list(wrong_copies(group.logs(), group.wait_equal())) == []
 

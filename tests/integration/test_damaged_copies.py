@@ -235,7 +235,7 @@ def test_a_store_that_cannot_be_used_is_refused_and_left_alone_and_its_node_come
     shutil.rmtree(root)
     group.cluster.start_node(name)
     group.cluster.wait_in_sync()
-    assert group.events(name, "store_opened")[-1]["stopped"] == "empty"
+    assert group.stopped(name) == "empty"
     assert group.wait_equal() == end
     nothing_is_lost(group, told)
 
@@ -274,7 +274,7 @@ def test_a_master_whose_derived_and_temporary_knowledge_is_damaged_builds_it_aga
 
     noted = " ".join(event["note"] for event in group.events(MASTER, "store_note"))
     assert all(f"dittomq/{name} is damaged" in noted for name in ("checkpoint", "producers"))
-    assert group.events(MASTER, "store_opened")[-1]["stopped"] == "power loss", "a stamp that cannot be read says nothing"
+    assert group.stopped(MASTER) == "power loss", "a stamp that cannot be read says nothing"
     nothing_is_lost(group, told)
 
 

@@ -75,7 +75,7 @@ class Bench:
         self.group.cluster.start_node(MASTER)
         assert self.group.wait_led_by_all() != MASTER
         assert self.replica(MASTER) != replica
-        assert self.group.events(MASTER, "store_opened")[-1]["stopped"] == "failed fsync"
+        assert self.group.stopped(MASTER) == "failed fsync"
         publishing.settle()
         assert self.told.bodies(Fate.UNKNOWN) == []
 

@@ -50,7 +50,7 @@ class Bench:
         """The master starts, says how it was stopped, and every copy holds what was told."""
         self.group.cluster.start_node(MASTER)
         self.group.cluster.wait_in_sync()
-        assert self.group.events(MASTER, "store_opened")[-1]["stopped"] in stopped
+        assert self.group.stopped(MASTER) in stopped
         self.publishing.settle()
         assert self.publishing.told.bodies(Fate.UNKNOWN) == []
         end = self.group.wait_equal()

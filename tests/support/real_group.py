@@ -27,6 +27,7 @@ UNWRITTEN = "unwritten"  # a topic that only the tables know
 QUEUES = 4
 SEGMENT_BYTES = 1024 * 1024  # small: a test sees several segments, and reads whole files quickly
 MASTER_GONE_MS = 500
+_NOT_OPENED_YET = "the group record decides who leads"  # why a process that was started as a master becomes a slave
 
 Answer = TypeVar("Answer", bound=Message)
 Settings = Mapping[str, str | int | list[str]]
@@ -157,10 +158,19 @@ class RealGroup:
         assert found is not None
         return found.si_status
 
-    def events(self, name: str, event: str) -> list[dict[str, Any]]:
-        """Every log line of that event that the node wrote, over all of its lives."""
+    def events(self, name: str, *kinds: str) -> list[dict[str, Any]]:
+        """Every log line of those events that the node wrote, over all of its lives."""
         entries = (json.loads(line) for line in self.cluster.log_file(name).read_text().splitlines() if line.startswith("{"))
-        return [entry for entry in entries if entry["event"] == event]
+        return [entry for entry in entries if entry["event"] in kinds]
+
+    def stopped(self, name: str) -> str:
+        """How the node's newest process found that its store was stopped; one that changes its role opens it once more."""
+        found, opens_again = "", False
+        for entry in self.events(name, "store_opened", "goes_on"):
+            if entry["event"] == "store_opened":
+                found = found if opens_again else entry["stopped"]
+            opens_again = entry["event"] == "goes_on" and entry["why"] != _NOT_OPENED_YET
+        return found
 
     def metrics(self, name: str) -> dict[str, float]:
         """What the node's metrics say now, by the name of each sample with its labels."""
