@@ -317,6 +317,7 @@ class _Attempt:
         self._parts = parts
         self._decider = decider
         self._epoch = NO_EPOCH  # what it promised itself last
+        self._granted: list[Position] = []
         self._events: asyncio.Queue[election.Event] = asyncio.Queue(_MOST_EVENTS)
 
     async def run(self) -> election.BecomeMaster | election.EndElection:
@@ -397,10 +398,23 @@ class _Attempt:
         request = PromiseRequest(parts.rules.node, parts.store.replica, asked.epoch, asked.birth, asked.sent_by)
         event: election.Event
         try:
-            event = election.PromiseAnswered(*await parts.replicas.promise(target.address, request))
+            position, granted = await parts.replicas.promise(target.address, request)
+            event = election.PromiseAnswered(position, granted)
+            self._granted += [position] if granted else []
         except DittoError:
             event = election.PromiseUnanswered(target.node)
         await self._events.put(event)
+
+    async def _take_tables(self) -> None:
+        """Newer tables of whoever promised, for a table of this node may have rotted. Raises StoreFailed."""
+        for source in self._granted:
+            try:
+                await self._parts.tail.take_tables(source.address)
+            except StoreFailed:
+                raise
+            except DittoError as error:
+                log.warning("tables_not_taken", node=self._parts.rules.node, source=source.node, problem=str(error))
+        self._granted.clear()
 
     async def _take_tail(self, source: Position) -> None:
         parts = self._parts
@@ -422,6 +436,7 @@ class _Attempt:
 
     async def _write(self, command: election.WriteRecord) -> None:
         parts = self._parts
+        await self._take_tables()
         try:
             outcome = await parts.coordination.write(parts.key, command.record, command.expected)
         except StoreFailed:

@@ -64,9 +64,12 @@ class GroupWatch:
             while True:
                 self._wake.clear()
                 await self.read()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_BACKOFF_S if self.problem else READ_EVERY_S):
-                        await self._wake.wait()
+                await self._rest(_BACKOFF_S if self.problem else READ_EVERY_S)
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     async def read(self) -> None:
         """Read the record now; what is wrong is in `problem`. Raises StoreFailed."""

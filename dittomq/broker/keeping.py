@@ -49,7 +49,5 @@ class Keeper:
         """Persist now what has changed."""
         known, generation = self._known(), self._store.generation
         if (known, generation) != self._kept:
-            is_whole = await self._lane.call(
-                lambda: self._store.persist_watermark(known.flushed, known.confirmed, generation=generation)
-            )
+            is_whole = await self._lane.call(lambda: self._store.persist_watermark(known.flushed, known.confirmed, generation=generation))
             self._kept = (known, generation) if is_whole else None

@@ -321,7 +321,10 @@ class Follower:
             )
 
         async def adopt(epoch: Epoch) -> None:
-            await replica.parts.files.call(lambda: replica.store.adopt_epoch(epoch))
+            if (
+                replica is self._own
+            ):  # elections ask the own store: what a copy acknowledges must not count before it is in that one's place
+                await replica.parts.files.call(lambda: replica.store.adopt_epoch(epoch))
 
         hello = await describe()
         incarnation = newest_incarnation(hello.lineage)

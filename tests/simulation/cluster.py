@@ -353,7 +353,7 @@ class Cluster:
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)
             first = services[BrokerService.SLAVE if number else BrokerService.MASTER]
-            node = self.world.node(name, partial(_serve_first, first))
+            node = self.world.node(name, partial(serve_first, first))
             node.services = services
             node.leads_at_once = not self.shape.slaves
             self._watch(node)
@@ -397,26 +397,28 @@ class Cluster:
         leading, following = self.shape.leading(name, number), self.shape.following(name, number)
 
         async def lead(doors: BrokerDoors, stop: asyncio.Event, start: RoleStart) -> None:
-            await master.serve(leading, doors, stop, start=start, coordination=self.coordination(leading, doors))
+            await master.serve(leading, doors, stop, start=start, coordination=coordination(leading, doors))
 
         async def follow(doors: BrokerDoors, stop: asyncio.Event, start: RoleStart) -> None:
-            await slave.serve(following, doors, stop, start=start, coordination=self.coordination(following, doors))
+            await slave.serve(following, doors, stop, start=start, coordination=coordination(following, doors))
 
         return {BrokerService.MASTER: lead, BrokerService.SLAVE: follow}
 
-    def coordination(self, config: BrokerConfig, doors: BrokerDoors) -> CoordinationStore | None:
-        """The coordination store as one process reaches it."""
-        return make_coordination(
-            config.coordination,
-            config.coordination_endpoints,
-            transport=doors.transport,
-            clock=doors.clock,
-            workers=doors.workers,
-            environment={},
-        )
+
+def coordination(config: BrokerConfig, doors: BrokerDoors) -> CoordinationStore | None:
+    """The coordination store as one process reaches it."""
+    return make_coordination(
+        config.coordination,
+        config.coordination_endpoints,
+        transport=doors.transport,
+        clock=doors.clock,
+        workers=doors.workers,
+        environment={},
+    )
 
 
-async def _serve_first(serve: ServeAs, doors: BrokerDoors, stop: asyncio.Event) -> None:
+async def serve_first(serve: ServeAs, doors: BrokerDoors, stop: asyncio.Event) -> None:
+    """Serve as a process that has just started."""
     await serve(doors, stop, FIRST_START)
 
 

@@ -1,16 +1,19 @@
 """A group whose master keeps 20 s of its log, in a simulated world without faults but those of the story."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from dittomq.broker.config import RetentionTable, StoreTable
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.role import BrokerService
+from dittomq.broker.role import BrokerService, RoleStart
 from dittomq.client import Ack, AsyncClient
 from dittomq.client.copies import CopyReader
-from dittomq.errors import OutOfReach
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
+from dittomq.routes import Role
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.replicas import RemoteReplicas
 from services.master import wiring as master
@@ -19,8 +22,9 @@ from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
 from services.slave import wiring as slave
 from services.slave.config import SlaveConfig
+from tests.simulation.cluster import coordination, serve_first
 from tests.simulation.shapes import NAMESERVER
-from tests.simulation.world import Serve, World
+from tests.simulation.world import ServeAs, World
 
 SEGMENT = 65_536
 RETENTION = RetentionTable(max_age_ms=20_000, check_period_ms=1_000)
@@ -46,6 +50,22 @@ class Group:
 
     async def status(self, name: str) -> HaStatus:
         return await self.mq.admin.ha_status(f"{name}:10911")
+
+    async def switch_over(self, node: str) -> None:
+        await self.mq.admin.switchover(node)
+        await self._leads(node)
+
+    async def fail_over(self, node: str, *, allow_data_loss: bool = False) -> None:
+        await self.mq.admin.failover(node, allow_data_loss=allow_data_loss)
+        await self._leads(node)
+
+    async def _leads(self, node: str) -> None:
+        while True:
+            with contextlib.suppress(DittoError):
+                status = await self.status(node.replace("/", ""))
+                if status.role != Role.SLAVE and status.writable:
+                    return
+            await asyncio.sleep(0.1)
 
     async def equal(self, within_s: float = 60.0) -> None:
         async with asyncio.timeout(within_s):
@@ -85,7 +105,7 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
             node.start()
         await done.wait()
 
-    def services(number: int, retention: RetentionTable) -> Mapping[BrokerService, Serve]:
+    def services(number: int, retention: RetentionTable) -> Mapping[BrokerService, ServeAs]:
         """Of the machine with that broker id, whichever role it has."""
         tables: dict[str, Any] = {
             "node": NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
@@ -96,15 +116,20 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
             "replication": ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, hold_max_bytes=HOLD_BYTES),
         }
         leading, following = MasterConfig(**tables), SlaveConfig(**tables)
-        return {
-            BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop),
-            BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop),
-        }
+
+        async def lead(doors: BrokerDoors, stop: asyncio.Event, start: RoleStart) -> None:
+            await master.serve(leading, doors, stop, start=start, coordination=coordination(leading, doors))
+
+        async def follow(doors: BrokerDoors, stop: asyncio.Event, start: RoleStart) -> None:
+            await slave.serve(following, doors, stop, start=start, coordination=coordination(following, doors))
+
+        return {BrokerService.MASTER: lead, BrokerService.SLAVE: follow}
 
     done = asyncio.Event()
     world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
     for number, retention in enumerate((RETENTION, on_slave)):
         offered = services(number, retention)
-        world.node(f"a{number}", offered[BrokerService.SLAVE if number else BrokerService.MASTER]).services = offered
+        first = offered[BrokerService.SLAVE if number else BrokerService.MASTER]
+        world.node(f"a{number}", partial(serve_first, first)).services = offered
     world.node("client", serve)
     world.run(whole())

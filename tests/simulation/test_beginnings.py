@@ -110,6 +110,8 @@ def test_one_that_has_copied_its_masters_log_anew_beside_its_old_store_does_so_t
         world.nodes["a1"].start()
         await group.equal()
         assert (await group.status("a1")).min_offset > 0
+        while (await group.status("a0")).in_sync_now < 2:  # noqa: ASYNC110  # nobody tells when it does
+            await asyncio.sleep(0.1)
         await leads_alone(group)
         world.nodes["a0"].start()
         await goes_on(group)

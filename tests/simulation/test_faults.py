@@ -47,7 +47,7 @@ def test_bits_flip_on_one_disk_of_a_run_only() -> None:
 
 
 def test_kinds_that_come_together_under_stress_leave_one_copy_whole() -> None:
-    excluded = {FaultKind.ROT, FaultKind.PROMOTION, FaultKind.PASSED_OVER, FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES}
+    excluded = {FaultKind.ROT, FaultKind.REMOVED}
     drawn = [any_kinds(random.Random(seed)) for seed in range(2_000)]
 
     assert {kind for kinds in drawn for kind in kinds} == set(FaultKind)

@@ -51,6 +51,7 @@ def test_a_first_message_whose_answer_was_lost_is_unknown_when_its_producer_was_
             if promoted:
                 await as_client(group, "operator", lambda others: in_the_place_of_its_master(group, others))
             network.heal("client", "a0")
+            await asyncio.sleep(5)
 
             with pytest.raises(OutcomeUnknown) as unknown:
                 await lost

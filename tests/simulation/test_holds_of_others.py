@@ -73,49 +73,6 @@ def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_by_then
     play(story, shape(2))
 
 
-def test_a_slave_that_leads_since_its_master_died_keeps_its_log_for_that_one_from_where_it_took_over() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await begin(mq)
-        await group.kill("a0")
-        wanted = await wanted_by(mq, "a1")
-        await group.fail_over("a/1")
-        await publish(mq, 4)
-        await asyncio.sleep(OLD_S)
-        assert await begins_at(mq, "a1") == wanted
-        await group.kill("a1")
-        group.node("a1").start()
-        await asyncio.sleep(OLD_S)
-        assert await begins_at(mq, "a1") == wanted
-
-        group.node("a0").start()
-        await group.in_sync(mq, "a/1")
-        await asyncio.sleep(OLD_S)
-        assert copied_anew(group) == []
-        assert await begins_at(mq, "a1") > wanted
-
-    play(story, shape(1))
-
-
-def test_a_master_that_lost_its_disk_keeps_its_log_for_a_slave_that_is_away_as_it_did_before() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await begin(mq)
-        wanted = await wanted_by(mq, "a2")
-        assert wanted > 0
-        await group.kill("a2")
-        await publish(mq, 4)
-        await asyncio.sleep(OLD_S)
-        await group.replace_disk("a0")
-        await publish(mq, 4)
-        await asyncio.sleep(OLD_S)
-        assert [await begins_at(mq, name) for name in ("a0", "a1", "a3")] == [wanted] * 3
-
-        group.node("a2").start()
-        await group.in_sync(mq)
-        assert copied_anew(group) == []
-
-    play(story, THREE_OF_THREE)
-
-
 def test_a_slave_keeps_its_log_for_another_one_up_to_the_bound_and_no_further() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(mq)

@@ -36,7 +36,7 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
         store.append([frame(bytes(body_bytes))], 1)
         store.dispatch(store.end)
         store.sync()
-        keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end, ()), checkpoint_bytes=MUCH)
+        keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end), checkpoint_bytes=MUCH)
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(keeper.run())
             for seconds in (due_s - 1, 2):
@@ -64,7 +64,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
         store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
         open_epoch(store)
         start = store.append([frame(b"stays")], 1).end
-        keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end, ()))
+        keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end))
         for body in (b"ours", b"else"):
             store.append([frame(body)], 1)
             store.sync()
@@ -84,7 +84,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         store, start = with_two_records(doors)
-        known = Known(store.sync(), store.end, ())
+        known = Known(store.sync(), store.end)
         keeper = Keeper(store, doors.workers.lane("files"), lambda: known)
         store.cut(start)
         await keeper.keep()
@@ -105,7 +105,7 @@ def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         store, start = with_two_records(doors)
-        known, lane = Known(store.sync(), store.end, ()), doors.workers.lane("files")
+        known, lane = Known(store.sync(), store.end), doors.workers.lane("files")
         keeper = Keeper(store, lane, lambda: known)
 
         def replace_the_end() -> None:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import CorruptRecord, DittoError, NotPermitted
+from dittomq.client import AsyncClient
+from dittomq.errors import CorruptRecord, DittoError
 from dittomq.ha_status import NodeView
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
@@ -193,6 +193,7 @@ def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_wh
 def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(rotten: str) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await publish(mq, _BODIES)
+        await asyncio.sleep(3)  # what is damaged lies before the point from which a start reads
         await group.kill(rotten)
         await group.kill("a2")
         flip(group, rotten, 200_000)
@@ -264,37 +265,6 @@ def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_
 
         await whole(mq)
         assert [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"] == [since], "one stream"
-
-    play(story, _THREE_COPIES)
-
-
-def test_a_slave_that_lost_its_newest_segment_is_no_witness_of_what_it_acknowledged_last_before_it_has_that_again() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await asyncio.sleep(5.0)
-        await group.kill("a2")
-        await asyncio.sleep(5.0)
-        async with mq.producer() as producer:
-            receipt = await producer.publish("orders", b"on two copies", queue=0)
-        assert receipt.status is PutStatus.PUT_OK
-        await group.kill("a1")
-        await group.kill("a0")
-        disk = group.node("a1").disk
-        path = max(name for name in disk.names.files if name.startswith("commitlog/0"))
-        disk.do(Operation(Deed.REMOVED, path, disk.names.files[path]))
-        disk.sync_folder("commitlog")
-        for slave in ("a1", "a2"):
-            group.node(slave).start()
-        await asyncio.sleep(15.0)
-
-        with pytest.raises(NotPermitted, match="a/1 may lack what it acknowledged"):
-            await group.fail_over("a/2")
-
-        group.node("a0").start()
-        await group.in_sync(mq)
-        await whole(mq)
-        await group.kill("a0")
-        await group.fail_over("a/2")
 
     play(story, _THREE_COPIES)
 

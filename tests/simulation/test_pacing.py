@@ -132,19 +132,3 @@ def test_under_a_limit_for_all_slaves_the_one_that_keeps_up_gets_its_turn() -> N
         assert slowest < 2 * CHUNK / (2 * LIMIT) + 0.2
 
     play(story, shape(2, max_bytes_per_s=2 * LIMIT))
-
-
-def test_a_master_that_lost_its_disk_fetches_the_log_within_its_slaves_limit() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 120)
-        await equal(mq)
-        size = (await mq.admin.ha_status("a/0")).end
-        await group.replace_disk("a0")
-        began = group.now
-        await group.in_sync(mq)
-
-        assert (await mq.admin.ha_status("a/0")).end == size
-        assert size / LIMIT - 1 <= group.now - began <= size / LIMIT + 15
-
-    play(story, shape(1, max_bytes_per_s_per_slave=LIMIT))

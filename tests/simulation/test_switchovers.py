@@ -73,7 +73,7 @@ class Town:
         victim = self.group.node(self.chance.choice(self.group.cluster.brokers))
         victim.crash_within(self.chance.randint(1, 80), self.chance.choice((Power.KILL, Power.LOSS)))
         with contextlib.suppress(DittoError):
-            await self.mq.admin.change_role(self.chance.choice(slaves))
+            await self.mq.admin.switchover(self.chance.choice(slaves))
 
     async def somebody_leads(self) -> str:
         """Give the command again to one or the other until somebody leads; never say that a master is stopped, nor accept a loss."""
@@ -84,7 +84,7 @@ class Town:
                     return leader
                 await asyncio.sleep(0.2)
             with contextlib.suppress(DittoError):
-                await self.mq.admin.change_role(self.chance.choice(("a/0", "a/1", "a/2")))
+                await self.mq.admin.failover(self.chance.choice(("a/0", "a/1", "a/2")))
 
 
 async def _all_messages(mq: AsyncClient, node: str) -> list[tuple[int, bytes]]:

@@ -195,7 +195,7 @@ def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_i
             assert of_a.leader is None
             assert "has this address now" in of_a.nodes[0].problem
             assert of_b.in_sync
-            assert report.missing == "no master of a answers"
+            assert report.missing.startswith("no master of a answers")
         watching.cancel()
 
     play(story)
@@ -252,9 +252,9 @@ def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_that_it
         views = [(group.now - silent_at, view) async for view in own_views(mq, group, "a/1", until=silent_at + 15)]
 
         late = [view for at, view in views if at > 8]
-        assert {view.state for view in late} == {"following"}
+        assert {view.state for view in late} == {"waiting"}
         assert {(view.received_lag_bytes, view.flushed_lag_s, view.applied_lag_bytes, view.applied_lag_s) for view in late} == {(None,) * 4}
-        early = [view for at, view in views if at < 2]
+        early = [view for at, view in views if at < 0.4]
         assert {view.received_lag_bytes for view in early} == {0}
 
     play(story)
