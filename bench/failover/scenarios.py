@@ -13,6 +13,7 @@ from dittomq.testing.state import NAMESERVER
 from tests.support.direct_writer import DirectWriter
 from tests.support.etcd import Etcd
 from tests.support.parted_network import PartedNetwork
+from tests.support.traffic import is_confirmed
 
 _WARM_S = 1.0
 _REST_S = 0.5
@@ -177,4 +178,4 @@ async def _fenced(group: Group, load: Load, seen: _Seen, away: Callable[[str], A
         back = time.monotonic()
         await group.follows(old)
         seen.follows_s = time.monotonic() - back
-    seen.late = sum(receipt.epoch == epoch for receipt in writer.receipts[before:])
+    seen.late = sum(receipt.epoch == epoch and is_confirmed(receipt) for receipt in writer.receipts[before:])
