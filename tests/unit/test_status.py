@@ -89,7 +89,7 @@ def test_the_longest_field_is_cut_first_and_by_what_it_costs_in_a_header() -> No
 
 
 LACKS = "a/1 knows 41,943,040,112 bytes to be confirmed and this log agrees with it only up to 41,900,000,000"
-REMEDY = "empty the data_dir of a/0 to copy its slaves, or give these up: dittomq role lead a/0 --accept-loss"
+REMEDY = "empty the data_dir of a/0 to copy its master, or let the slave take its place: dittomq ha failover a/1 --allow-data-loss"
 
 
 @pytest.mark.parametrize(
