@@ -321,9 +321,7 @@ class Follower:
             )
 
         async def adopt(epoch: Epoch) -> None:
-            if (
-                replica is self._own
-            ):  # elections ask the own store: what a copy acknowledges must not count
+            if replica is self._own:  # elections ask the own store: what a copy acknowledges must not count
                 await replica.parts.files.call(lambda: replica.store.adopt_epoch(epoch))
 
         hello = await describe()

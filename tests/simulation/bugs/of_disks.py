@@ -93,9 +93,10 @@ def cut_too_short(patches: Patches, _: Cluster) -> None:
 
 def watermark_above_flushed(patches: Patches, _: Cluster) -> None:
     def make(_: Any) -> Any:
-        def persist(store: Store, _flushed: int, confirmed: int, in_sync: tuple[str, ...], **_: object) -> None:
+        def persist(store: Store, _flushed: int, confirmed: int, **_: object) -> bool:
             with store._gate.filing, store._gate.guard("persist_watermark"):
-                store._save_mark(store.end, min(confirmed, store.end), in_sync)
+                store._save_mark(store.end, min(confirmed, store.end))
+            return True
 
         return persist
 
@@ -108,8 +109,8 @@ def boot_id_not_compared(patches: Patches, _: Cluster) -> None:
 
 def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
-        def recover(store: Store, chance: Any) -> None:
-            honest(store, chance)
+        def recover(store: Store) -> None:
+            honest(store)
             if store.stopped is boot.StopKind.POWER_LOSS:
                 storage = store._storage
                 assert isinstance(storage, SimulatedStorage)

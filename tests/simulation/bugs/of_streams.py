@@ -98,7 +98,7 @@ def trust_equal_length(patches: Patches, _: Cluster) -> None:
 def count_ack_of_unverified_hello(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
         def handle(session: MasterSession, event: Any, now: float) -> Any:
-            counted = [CountAck(event.end, event.flushed, None)] if isinstance(event, Hello) else []
+            counted = [CountAck(event.end, event.flushed, None, adopted=True)] if isinstance(event, Hello) else []
             return [*counted, *honest(session, event, now)]
 
         return handle
