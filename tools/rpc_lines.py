@@ -42,7 +42,7 @@ $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1
   A node that does not name it takes none: it ends a stream of them with the reason.
 - **Headers** of a call that say who it is for: `dittomq-for-node`, "a/0", or "a" for any node of that group, and
   `dittomq-for-cluster`. Another node that has come up at the address refuses it with `WRONG_CLUSTER` before it does
-  anything. The client library sends them with what it publishes, pulls or changes; without them whoever has the address obeys.
+  anything. The client library sends them with what it publishes, pulls or changes; without them the node that has the address obeys.
 - **Deadlines.** Without one of the caller's, a unary call has 30 s.
 """
 
@@ -83,10 +83,10 @@ LINES: Final = {
     f"{_NAMING}/Heartbeat": Line(
         _NAMESERVER,
         '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}',
-        "Refused with `SESSION_ENDED`: nobody has this session.",
+        "Refused with `SESSION_ENDED`: no node has this session.",
         refused="SESSION_ENDED",
     ),
-    f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes nobody."),
+    f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes no node."),
     f"{_COORDINATION}/Get": Line(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
     f"{_COORDINATION}/CompareAndSet": Line(
         _NAMESERVER,

@@ -218,7 +218,7 @@ def _reader(mq: "AsyncClient", queue: _Queue, wanted: Wanted) -> "Reader":
 
 
 async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> bool:
-    """Print a queue to its present end; False when it was read less far, and why was said: nobody who answers has the next one whole."""
+    """Print a queue to its present end; False when it was read less far, and why was said: no node that answers has the next one whole."""
     offset = wanted.first
     try:
         offset, end = await _bounds(reader, queue, wanted)

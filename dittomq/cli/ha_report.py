@@ -22,10 +22,10 @@ _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. `view` is its master's where that hears it, otherwise its own, None when nobody knows; pins and damage are always its own.
+    """One node. `view` is its master's where that hears it, otherwise its own, None for neither; pins and damage are always its own.
 
-    `role` is the registered one while nobody knows better. `problem` says why the node did not answer, `seen_ms` when the
-    nameserver heard of it last. `complaint`: why it follows nobody now, in its own words where the view is its master's; empty for none.
+    `role` is the registered one while no node says another. `problem` says why the node did not answer, `seen_ms` when the
+    nameserver heard it last. `complaint`: why it follows no master now, in its own words where the view is its master's; empty for none.
     """
 
     node: str
@@ -94,7 +94,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """All groups that nameservers know, by name. `last_audit` is None when nobody knows of one."""
+    """All groups that nameservers know, by name. `last_audit` is None when none is known."""
 
     cluster: str
     groups: tuple[GroupReport, ...]
@@ -264,7 +264,7 @@ def _headline(group: GroupReport, now_ms: int) -> str:
 
 
 def _rows(group: GroupReport, now_ms: int) -> list[str]:
-    """One line a node, below a heading. What is said of a node that nobody hears stands where its figures would."""
+    """One line a node, below a heading. What is said of a node that no node hears stands where its figures would."""
     names = table([_HEADING[:3], *((node.node, node.role, _state(node, now_ms)) for node in group.nodes)])
     width = _lag_width(group.nodes)
     figures = [_figures(node, width) for node in group.nodes]
@@ -273,7 +273,7 @@ def _rows(group: GroupReport, now_ms: int) -> list[str]:
     rows = [heading]
     for node, known in zip(group.nodes, figures, strict=True):
         notes = _notes(node, now_ms)
-        rows.append(" · ".join([next(told), *notes]) if known else " · ".join([node.problem or "nobody knows", *notes]))
+        rows.append(" · ".join([next(told), *notes]) if known else " · ".join([node.problem or "unknown", *notes]))
     return [f"   {name.ljust(named)}  {row}" for name, row in zip(names, rows, strict=True)]
 
 

@@ -124,5 +124,5 @@ def _tail(path: Path, lines: int, *, follow: bool) -> Iterator[str]:
             if line:
                 yield line.rstrip("\n")
             else:
-                flush()  # whoever reads a pipe sees what there is
+                flush()  # the reader of a pipe sees what there is
                 time.sleep(0.2)

@@ -36,7 +36,7 @@ def say(line: str = "") -> None:
 def flush() -> None:
     """What was said is printed when this returns."""
     try:
-        if sys.stdout is not None:  # closed by whoever started this
+        if sys.stdout is not None:  # closed by the program that started this
             sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -117,7 +117,7 @@ def clock_date(moment_ms: int) -> str:
 def progress(what: str, total: int | None, *, beside_lines: bool = False) -> Iterator[Callable[[int], None]]:
     """A bar on stderr where that is a terminal, nothing elsewhere; the function given takes how much more was done.
 
-    `beside_lines`: results are printed meanwhile, and show by themselves how far it is where they go to a terminal too.
+    `beside_lines`: results are printed at the same time, and show by themselves how far it is where they go to a terminal too.
     """
     if not sys.stderr.isatty() or (beside_lines and sys.stdout.isatty()):
         yield lambda _more: None

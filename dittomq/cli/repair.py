@@ -37,7 +37,7 @@ class NodeRepair:
 
     @property
     def left(self) -> list[RangeOutcome]:
-        """Ranges that nobody could mend."""
+        """Ranges that could not be repaired."""
         return [each for each in self.ranges if not each.source]
 
     @property
@@ -110,7 +110,7 @@ def _repair(mq: "Client", done: NodeRepair, *, may_be_gone: bool) -> NodeRepair:
             if not (may_be_gone and isinstance(error, OffsetOutOfRange)):
                 done.error = error
                 break
-            hint(f"{done.node}: bytes {start:,} to {end:,} are not in its log any more")
+            hint(f"{done.node}: bytes {start:,} to {end:,} have left its log")
     return done
 
 
@@ -136,7 +136,7 @@ def report_lines(done: NodeRepair) -> list[str]:
     """What is printed of a node: its damaged ranges, its error, and how much of it is known to be whole now."""
     lines = []
     for found in done.ranges:
-        became = f"mended from {found.source}" if found.source else f"NOT MENDED: {found.problem}"
+        became = f"repaired from {found.source}" if found.source else f"NOT REPAIRED: {found.problem}"
         lines.append(f"bytes {found.start:,} to {found.end:,}  {became}")
         lines += _messages_of(found)
     if done.error is not None:
@@ -150,12 +150,12 @@ def report_lines(done: NodeRepair) -> list[str]:
     else:
         lines.append(f"{verified}, nothing is damaged" if done.verified_bytes else verified)
     if done.is_more_than_asked:
-        lines.append("that is more than was asked for: records are verified whole, and a damaged range is mended whole when it touches one")
+        lines.append("more than was asked for: records are verified whole, and a damaged range is repaired whole when it touches one")
     return [printable(f"{done.node}  {line}") for line in lines]
 
 
 def _messages_of(found: RangeOutcome) -> list[str]:
-    """What is in a range that is not mended."""
+    """What is in a range that is not repaired."""
     named = [
         f"  in it: {run.topic} {run.queue}@{run.first}" + (f" to {run.end - 1}" if run.end > run.first + 1 else "")
         for run in found.messages

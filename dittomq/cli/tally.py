@@ -61,7 +61,7 @@ class Tally:
             self.add(outcome)
 
     def break_off(self) -> None:
-        """Nobody will hear any more what became of the others that were handed over: they are unknown."""
+        """What became of the others that were handed over is unknown, and stays so."""
         self.unknown = self.handed - self.stored - self.not_stored
 
     def summary(self, seconds: float) -> str:

@@ -75,7 +75,7 @@ def update(  # noqa: PLR0917  # flags
 
 @app.command(epilog=example("topic delete orders"))
 def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserver: Nameserver = None) -> int:
-    """Delete a topic in every broker group. Its queues cannot be read any more; made again, it goes on after its last offset."""
+    """Delete a topic in every broker group. Its queues can no longer be read; made again, it goes on after its last offset."""
     from dittomq.client import Client
 
     with Client(nameserver_address(nameserver)) as mq:

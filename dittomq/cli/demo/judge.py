@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 class Told(Enum):
-    """What the producer was told of a message without a receipt."""
+    """What the producer knows of a message without a receipt."""
 
     UNKNOWN = auto()
     NOT_STORED = auto()

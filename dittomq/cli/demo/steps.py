@@ -22,7 +22,7 @@ class Step:
 
 
 class Steps:
-    """Counts steps and prints each when it is done; on a terminal it shows what is being done meanwhile."""
+    """Counts steps and prints each when it is done; on a terminal it shows what is being done."""
 
     def __init__(self, total: int) -> None:
         self._total = total

@@ -209,7 +209,7 @@ async def _slave_with_all(mq: "AsyncClient") -> str:
     """A slave that lets everything be read that is confirmed."""
     confirmed = (await _master(mq)).confirmed
     async with asyncio.timeout(_SLAVE_HAS_ALL_S):
-        while (found := await _slave_that_reads(mq, confirmed)) is None:  # noqa: ASYNC110  # a node tells nobody
+        while (found := await _slave_that_reads(mq, confirmed)) is None:  # noqa: ASYNC110  # no node tells it
             await asyncio.sleep(_LOOK_EVERY_S)
     return found
 

@@ -29,7 +29,7 @@ _PULSE_RETRY_S = 30.0
 
 @dataclass(slots=True)
 class Sent:
-    """One publish of the whole data set: what was told of each line, how to ask again where nothing was, why lines were refused."""
+    """One publish of the whole data set: the answer to each line, how to ask again where there was none, why lines were refused."""
 
     run: int
     told: list[Place | Told] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Sent:
     tally: Tally = field(default_factory=Tally)
 
     def note(self, line: int, outcome: Outcome) -> None:
-        """Keep what was told of a line, for the first time or instead of what was told before."""
+        """Keep the answer to a line, the first one or in place of an earlier one."""
         while len(self.told) <= line:
             self.told.append(Told.NOT_STORED)
         receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome

@@ -33,11 +33,11 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
     done = NodeRepair("a/0", EVERYTHING)
     done.verified_bytes = 5_000
     done.ranges = [RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "a/1")]
-    done.ranges.append(RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "nobody has it"))
+    done.ranges.append(RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "no copy has it"))
 
     assert report_lines(done) == [
-        "a/0  bytes 1,000 to 2,000  mended from a/1",
-        "a/0  bytes 3,000 to 4,000  NOT MENDED: nobody has it",
+        "a/0  bytes 1,000 to 2,000  repaired from a/1",
+        "a/0  bytes 3,000 to 4,000  NOT REPAIRED: no copy has it",
         "a/0  5,000 bytes verified, 2 ranges were damaged, 1 still is",
     ]
 
@@ -46,8 +46,8 @@ def test_messages_in_what_is_not_mended_are_named_and_so_it_is_said_where_there_
     done = NodeRepair("a/0", EVERYTHING)
     runs = [MessageRun("orders", queue, QueueOffset(7), QueueOffset(8 + queue)) for queue in range(22)]
     done.ranges = [
-        RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "", "nobody has it", tuple(runs[:2])),
-        RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "nobody has it", tuple(runs), more_messages=True),
+        RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "", "no copy has it", tuple(runs[:2])),
+        RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "no copy has it", tuple(runs), more_messages=True),
     ]
 
     lines = report_lines(done)
@@ -75,7 +75,7 @@ def test_what_was_mended_beyond_the_bytes_that_were_asked_for_is_explained() -> 
         done.ranges = [RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "a/1")]
 
     assert report_lines(asked)[-1] == (
-        "a/0  that is more than was asked for: records are verified whole, and a damaged range is mended whole when it touches one"
+        "a/0  more than was asked for: records are verified whole, and a damaged range is repaired whole when it touches one"
     )
     assert "more than was asked" not in "".join(report_lines(inside))
     assert not NodeRepair("a/0", EVERYTHING).is_more_than_asked
