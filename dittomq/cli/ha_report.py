@@ -43,28 +43,28 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One broker group. `leader` is the answer of the master with the highest epoch, None when no master answers.
+    """One broker group. `master` is the answer of the master with the highest epoch, None when no master answers.
 
     `waits`: what the nodes that answer wait for where there is no master, in words; empty elsewhere.
     """
 
     broker: str
-    leader: HaStatus | None
+    master: HaStatus | None
     nodes: tuple[NodeReport, ...]
     waits: str = ""
 
     @property
     def needs_attention(self) -> bool:
         """Whether anything is not as configured."""
-        leader = self.leader
+        master = self.master
         return (
-            leader is None
-            or not leader.writable
-            or leader.degraded
-            or bool(leader.uncounted)
-            or bool(leader.coordination_problem)
-            or bool(leader.data_loss)
-            or self.slaves_in_sync < leader.replicas_expected
+            master is None
+            or not master.writable
+            or master.degraded
+            or bool(master.uncounted)
+            or bool(master.coordination_problem)
+            or bool(master.data_loss)
+            or self.slaves_in_sync < master.replicas_expected
             or any(node.needs_attention for node in self.nodes)
         )
 
@@ -81,15 +81,15 @@ class GroupReport:
     @property
     def missing(self) -> str:
         """What keeps the group from being in sync, as a clause; empty when nothing does."""
-        leader = self.leader
-        if leader is None:
+        master = self.master
+        if master is None:
             return f"no master of {self.broker} answers{f': {self.waits}' if self.waits else ''}"
-        if not leader.writable:
-            return f"{leader.node} takes no writes: {leader.why_not_writable}"
-        if self.slaves_in_sync >= leader.replicas_expected:
+        if not master.writable:
+            return f"{master.node} takes no writes: {master.why_not_writable}"
+        if self.slaves_in_sync >= master.replicas_expected:
             return ""
         late = [_lateness(node) for node in self.nodes if node.role != "master" and node.needs_attention]
-        return ", ".join([not_in_sync(self.broker, self.slaves_in_sync, leader.replicas_expected), *late])
+        return ", ".join([not_in_sync(self.broker, self.slaves_in_sync, master.replicas_expected), *late])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
     count = len(report.groups)
     lines = [" · ".join([report.cluster, f"{count} broker {'group' if count == 1 else 'groups'}", verdict, *audited])]
     for group in report.groups:
-        lines += [_headline(group, now_ms), *_rows(group, now_ms), *_warnings(group.leader)]
+        lines += [_headline(group, now_ms), *_rows(group, now_ms), *_warnings(group.master)]
         if group.missing and not any(node.needs_attention for node in group.nodes):  # who is missing may be in no list
             lines.append(f"   {group.missing}")
     return lines
@@ -154,7 +154,7 @@ def report_document(report: ClusterReport) -> dict[str, object]:
             {
                 "broker": group.broker,
                 "needs_attention": group.needs_attention,
-                "leader": _leader_document(group.leader),
+                "master": _master_document(group.master),
                 "nodes": [
                     {"node": node.node, "problem": node.problem or None, "complaint": node.complaint or None, "seen_ms": node.seen_ms}
                     | (asdict(node.view) if node.view else {"role": node.role, "state": "unknown"})
@@ -166,21 +166,21 @@ def report_document(report: ClusterReport) -> dict[str, object]:
     }
 
 
-def _leader_document(leader: HaStatus | None) -> dict[str, object] | None:
-    if leader is None:
+def _master_document(master: HaStatus | None) -> dict[str, object] | None:
+    if master is None:
         return None
-    unknown: dict[str, object] = {name: None for name in ("epoch", "in_sync_now") if not getattr(leader, name)}
-    return {name: value for name, value in (asdict(leader) | unknown).items() if name != "nodes"}
+    unknown: dict[str, object] = {name: None for name in ("epoch", "in_sync_now") if not getattr(master, name)}
+    return {name: value for name, value in (asdict(master) | unknown).items() if name != "nodes"}
 
 
 def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
     masters = [answer for node in nodes if isinstance(answer := answers.get(node.name), HaStatus) and answer.role != "SLAVE"]
-    leader = max(masters, key=lambda status: status.epoch, default=None)
-    seen = [view.node for view in leader.nodes] if leader else []
+    master = max(masters, key=lambda status: status.epoch, default=None)
+    seen = [view.node for view in master.nodes] if master else []
     registered = {node.name: node for node in nodes}
     names = sorted({*registered, *seen}, key=lambda name: int(name.rpartition("/")[2]))
-    reports = tuple(_node(name, registered.get(name), leader, answers.get(name)) for name in names)
-    return GroupReport(broker, leader, reports, "" if leader else _waits([answers.get(node.name) for node in nodes]))
+    reports = tuple(_node(name, registered.get(name), master, answers.get(name)) for name in names)
+    return GroupReport(broker, master, reports, "" if master else _waits([answers.get(node.name) for node in nodes]))
 
 
 def _waits(answers: Sequence[HaStatus | DittoError | None]) -> str:
@@ -189,24 +189,24 @@ def _waits(answers: Sequence[HaStatus | DittoError | None]) -> str:
     return "; ".join(f"{answer.node} waits for {answer.waiting_for}" for answer in waiting)
 
 
-def _warnings(leader: HaStatus | None) -> list[str]:
+def _warnings(master: HaStatus | None) -> list[str]:
     """What is not as it should be of the group as a whole."""
-    if leader is None:
+    if master is None:
         return []
     warnings = []
-    if leader.uncounted:
-        names, count = ", ".join(leader.uncounted), len(leader.uncounted)
+    if master.uncounted:
+        names, count = ", ".join(master.uncounted), len(master.uncounted)
         follow = "follows and does not count as a copy" if count == 1 else "follow and do not count as copies"
         warnings.append(f"   {names} {follow}: set replication.replicas_expected to {count} on every node")
-    if leader.coordination_problem:
-        warnings.append(printable(f"   no failover while {leader.coordination_store} cannot be used: {leader.coordination_problem}"))
-    if leader.data_loss:
-        warnings.append(printable(f"   data loss in epoch {leader.epoch}: {leader.data_loss}"))
+    if master.coordination_problem:
+        warnings.append(printable(f"   no failover while {master.coordination_store} cannot be used: {master.coordination_problem}"))
+    if master.data_loss:
+        warnings.append(printable(f"   data loss in epoch {master.epoch}: {master.data_loss}"))
     return warnings
 
 
-def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: HaStatus | DittoError | None) -> NodeReport:
-    seen = _view_of(name, leader)
+def _node(name: str, registered: Node | None, master: HaStatus | None, answer: HaStatus | DittoError | None) -> NodeReport:
+    seen = _view_of(name, master)
     own = _view_of(name, answer) if isinstance(answer, HaStatus) else None
     seen_ms = registered.seen_ms if registered else None
     match answer:
@@ -221,7 +221,7 @@ def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: H
     if seen is not None and own is not None and own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
         complaint = "" if isinstance(answer, HaStatus) and answer.waiting_for.startswith(MASTER_WAITS) else own.last_drop_reason
     if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
-        view = without_lags(own) if leader is None else joined(seen, own, Ends(leader, answer.epoch))
+        view = without_lags(own) if master is None else joined(seen, own, Ends(master, answer.epoch))
     elif own is not None and seen is not None:
         view = with_what_it_alone_tells(seen, own)
     return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms, complaint)
@@ -246,19 +246,19 @@ def _lateness(node: NodeReport) -> str:
 
 
 def _headline(group: GroupReport, now_ms: int) -> str:
-    leader = group.leader
-    if leader is None:
+    master = group.master
+    if master is None:
         serves = any(node.view is not None and node.view.role == "slave" and not node.problem for node in group.nodes)
         waits = f"; {group.waits}" if group.waits else ""
         return printable(f"{group.broker}  NO MASTER ANSWERS  no writes; {'slaves serve reads' if serves else 'no slave answers'}{waits}")
-    members = f"in sync {leader.in_sync_now or 'unknown'} of {leader.replicas_expected + 1}, in_sync_replicas {leader.in_sync_replicas}"
-    line = f"{group.broker}  epoch {leader.epoch or 'unknown'}  {leader.role}  {members}  confirmed {leader.confirmed:,}"
-    if leader.failover and leader.failover != "none":
-        line = f"{line}  failover {leader.failover}"
-    if not leader.writable:
-        return f"{line}  NO WRITES: {leader.why_not_writable}"
-    if leader.degraded:
-        since = f" since {_moment(leader.degraded_since_ms, now_ms)}" if leader.degraded_since_ms else ""
+    members = f"in sync {master.in_sync_now or 'unknown'} of {master.replicas_expected + 1}, in_sync_replicas {master.in_sync_replicas}"
+    line = f"{group.broker}  epoch {master.epoch or 'unknown'}  {master.role}  {members}  confirmed {master.confirmed:,}"
+    if master.failover and master.failover != "none":
+        line = f"{line}  failover {master.failover}"
+    if not master.writable:
+        return f"{line}  NO WRITES: {master.why_not_writable}"
+    if master.degraded:
+        since = f" since {_moment(master.degraded_since_ms, now_ms)}" if master.degraded_since_ms else ""
         return f"{line}  DEGRADED{since}"
     return f"{line}  writes accepted"
 

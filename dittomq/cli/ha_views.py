@@ -12,15 +12,15 @@ ABSENT: Final = {"gone", "waiting", "unknown"}  # its master does not hear it
 class Ends:
     """The ends of the master's log, for a slave whose log has come up to `epoch`."""
 
-    leader: HaStatus
+    master: HaStatus
     epoch: int
 
     def behind(self, end: int, position: int | None) -> int | None:
         """None while the master has opened no epoch, and where the slave, of an older one, has as much: they may be other bytes."""
-        if position is None or not self.leader.epoch:
+        if position is None or not self.master.epoch:
             return None
         behind = end - position
-        return max(0, behind) if behind > 0 or self.epoch == self.leader.epoch else None
+        return max(0, behind) if behind > 0 or self.epoch == self.master.epoch else None
 
 
 def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
@@ -30,7 +30,7 @@ def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
     else:
         view = with_what_it_alone_tells(seen, own)
         if seen.applied is None and own.applied is not None:  # its master has not heard that
-            view = _applied_as_told_by_itself(view, own, max(0, ends.leader.confirmed - own.applied))
+            view = _applied_as_told_by_itself(view, own, max(0, ends.master.confirmed - own.applied))
     if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
         view = replace(view, state=own.state, since_ms=own.since_ms)
     return view
@@ -43,19 +43,19 @@ def with_what_it_alone_tells(seen: NodeView, own: NodeView) -> NodeView:
 
 def _told_by_itself(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
     """What the slave holds, behind the master's ends: its own may be from before it lost its master, or a disk."""
-    leader = ends.leader
+    master = ends.master
     view = replace(
         own,
         state=own.state if known.state == "unknown" else known.state,
         since_ms=known.since_ms,
-        received_lag_bytes=ends.behind(leader.end, own.received),
-        flushed_lag_bytes=ends.behind(leader.end, own.flushed),
+        received_lag_bytes=ends.behind(master.end, own.received),
+        flushed_lag_bytes=ends.behind(master.end, own.flushed),
         received_lag_s=None,
         flushed_lag_s=None,
         last_drop_reason=known.last_drop_reason,
         last_drop_ms=known.last_drop_ms,
     )
-    return _applied_as_told_by_itself(view, own, ends.behind(leader.confirmed, own.applied))
+    return _applied_as_told_by_itself(view, own, ends.behind(master.confirmed, own.applied))
 
 
 def _applied_as_told_by_itself(view: NodeView, own: NodeView, behind: int | None) -> NodeView:

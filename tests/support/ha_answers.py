@@ -11,7 +11,7 @@ MASTER_VIEW = NodeView("a/0", "master", "leading", received=1000, flushed=1000, 
 SLAVE_VIEW = NodeView(
     "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
 )
-LEADER = HaStatus(
+MASTER = HaStatus(
     node="a/0",
     cluster="prod",
     broker="a",
@@ -35,7 +35,7 @@ LEADER = HaStatus(
     failover="automatic",
     coordination_store="nameserver 127.0.0.1:9876",
 )
-FOLLOWER = replace(LEADER, node="a/1", role="SLAVE", nodes=(replace(SLAVE_VIEW, state="following"),))
+SLAVE = replace(MASTER, node="a/1", role="SLAVE", nodes=(replace(SLAVE_VIEW, state="following"),))
 
 
 def registered(broker_id: int, broker: str = "a") -> Node:

@@ -16,10 +16,10 @@ from dittomq.client.sync_client import SyncAdmin
 from dittomq.errors import DittoError, NotPermitted, OutOfReach
 from dittomq.ha_status import HaStatus
 from dittomq.wire.admin import FailoverAnswer, HaChange, SwitchoverAnswer
-from tests.support.ha_answers import LEADER, NOW_MS
+from tests.support.ha_answers import MASTER, NOW_MS
 
 Answer = Callable[..., object]
-PROMOTED = replace(LEADER, node="a/1", epoch=8)
+PROMOTED = replace(MASTER, node="a/1", epoch=8)
 
 
 @pytest.fixture

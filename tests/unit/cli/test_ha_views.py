@@ -9,13 +9,13 @@ from dittomq.cli.output import clock_time
 from dittomq.errors import OutOfReach
 from dittomq.ha_status import NodeView
 from dittomq.offsets import Epoch
-from tests.support.ha_answers import BOTH, FOLLOWER, LEADER, MASTER_VIEW, NOW_MS, SLAVE_VIEW
+from tests.support.ha_answers import BOTH, MASTER, MASTER_VIEW, NOW_MS, SLAVE, SLAVE_VIEW
 
 
 def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
     applied_unknown = replace(SLAVE_VIEW, applied=None, applied_lag_bytes=None, applied_lag_s=None)
 
-    lines = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, applied_unknown)), "a/1": FOLLOWER}), NOW_MS)
+    lines = report_lines(build_report(BOTH, {"a/0": replace(MASTER, nodes=(MASTER_VIEW, applied_unknown)), "a/1": SLAVE}), NOW_MS)
 
     assert lines[-1].split()[-3:] == ["0", "B", "1,000"]
 
@@ -24,7 +24,7 @@ def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_
     waiting = replace(SLAVE_VIEW, state="waiting", applied=None, applied_lag_bytes=None, applied_lag_s=None)
     own = replace(SLAVE_VIEW, state="waiting", applied=400, applied_lag_bytes=0, applied_lag_s=0.0)
 
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, waiting)), "a/1": replace(FOLLOWER, nodes=(own,))}
+    answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW, waiting)), "a/1": replace(SLAVE, nodes=(own,))}
     [_, slave] = build_report(BOTH, answers).groups[0].nodes
 
     assert slave.view is not None
@@ -36,7 +36,7 @@ def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itsel
     gone = replace(SLAVE_VIEW, state="gone", received_lag_bytes=0, last_drop_reason="it left", last_drop_ms=NOW_MS)
     own = NodeView("a/1", "slave", "waiting", received=0, flushed=0, applied=0, applied_lag_bytes=0, applied_lag_s=0.0)
 
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, gone)), "a/1": replace(FOLLOWER, epoch=Epoch(0), nodes=(own,))}
+    answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW, gone)), "a/1": replace(SLAVE, epoch=Epoch(0), nodes=(own,))}
     line = report_lines(build_report(BOTH, answers), NOW_MS)[-1]
 
     assert line.split()[2:] == [
@@ -56,7 +56,7 @@ def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itsel
 def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -> None:
     own = replace(SLAVE_VIEW, state="waiting", received=400, flushed=300, applied=200, received_lag_bytes=None, applied_lag_bytes=0)
 
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW,)), "a/1": replace(FOLLOWER, nodes=(own,))}
+    answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW,)), "a/1": replace(SLAVE, nodes=(own,))}
     [_, slave] = build_report(BOTH, answers).groups[0].nodes
 
     assert slave.view is not None
@@ -67,7 +67,7 @@ def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -
 def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other_bytes() -> None:
     own = replace(SLAVE_VIEW, state="waiting", received=1000, flushed=1000, applied=900)
 
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW,)), "a/1": replace(FOLLOWER, epoch=Epoch(6), nodes=(own,))}
+    answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW,)), "a/1": replace(SLAVE, epoch=Epoch(6), nodes=(own,))}
     [_, slave] = build_report(BOTH, answers).groups[0].nodes
 
     assert slave.view is not None
@@ -75,7 +75,7 @@ def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other
 
 
 def test_nobody_knows_how_far_a_slave_is_behind_a_master_that_does_not_answer() -> None:
-    line = report_lines(build_report(BOTH, {"a/0": OutOfReach("a/0", "x"), "a/1": FOLLOWER}), NOW_MS)[-1]
+    line = report_lines(build_report(BOTH, {"a/0": OutOfReach("a/0", "x"), "a/1": SLAVE}), NOW_MS)[-1]
 
     assert line.split() == ["a/1", "slave", "following", "unknown", "unknown", "unknown", "1,000"]
 
@@ -85,7 +85,7 @@ def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master
     view = replace(SLAVE_VIEW, state=state, received_lag_bytes=150 * 2**20, received_bytes_per_s=10 * 2**20)
     own = replace(SLAVE_VIEW, state="copying anew, 3.1 of 9.0 GiB")
 
-    report = build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": replace(FOLLOWER, nodes=(own,))})
+    report = build_report(BOTH, {"a/0": replace(MASTER, nodes=(MASTER_VIEW, view)), "a/1": replace(SLAVE, nodes=(own,))})
 
     line = report_lines(report, NOW_MS)[-1]
     assert "  copying anew, 3.1 of 9.0 GiB  " in line
