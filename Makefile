@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop coordination sim soak mutants transcripts crash bench bench-store bench-replication bench-failover lint proto docs lock clean
+.PHONY: help demo test interop coordination sim explore soak mutants transcripts crash bench bench-store bench-replication bench-failover lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -33,6 +33,9 @@ transcripts: .venv/ready ## write down in tests/transcripts/*.txt what the decid
 
 sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds
 	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS))
+
+explore: .venv/ready ## take the deciders of elections, members and the confirmed offset through every order of events in small worlds: MINUTES=15, BUG=no-holders
+	@$(RUN) -m tests.explore.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUG),--bug $(BUG))
 
 soak: .venv/ready ## run a group of real processes that fails over by itself under random kills, pauses, partitions and lost disks: MINUTES=30, SEED=7 chooses the faults
 	@$(RUN) -m tests.soak.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))

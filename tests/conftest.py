@@ -30,6 +30,7 @@ FOLDERS = {
     "containers": Folder(timeout_s=900, alone=True),
     "coordination": Folder(timeout_s=600, alone=True),
     "crash": Folder(timeout_s=300),
+    "explore": Folder(timeout_s=300),
     "integration": Folder(timeout_s=300, alone=True),
     "interop": Folder(timeout_s=900, alone=True),
     "simulation": Folder(timeout_s=600),

@@ -83,6 +83,7 @@ class ConfirmedOffset:
         self.record = record if record is not None else _alone(node, own)
         self._sent: GroupRecord | None = None  # its outcome is not known; None: nothing is under way
         self._rules = rules
+        self._begin = end
         self._confirmed = confirmed
         self._lacking = Lacking()
         self.progress = Progress(rules, own=own, end=end, members=self.record.members, now=now)
@@ -200,13 +201,14 @@ class ConfirmedOffset:
         """The replica acknowledged on its stream. `adopted`: the ack says that it has adopted this master's epoch.
 
         An ack of a replica that another one has replaced under its node name is ignored. A member's id under another node name counts for
-        nothing: its disk was copied or moved.
+        nothing: its disk was copied or moved. Nor does a replica that holds less than the log that the epoch began with: it had adopted the
+        epoch, lost bytes, and came back as a new incarnation.
         """
         found = self.progress.of_node(node)
         if found is None or found.replica != replica or not found.streams:
             return
         members = [member for record in self._records if (member := record.member(replica)) is not None]
-        counts = adopted and all(member.node == node for member in members)
+        counts = adopted and flushed >= self._begin and all(member.node == node for member in members)
         self.progress.acked(node, received=received, flushed=flushed, adopted=counts, now=now)
         self._advance()
 

@@ -146,7 +146,7 @@ def test_promises_that_do_not_come_end_an_election() -> None:
     assert candidacy.reason == "too_few"
 
 
-def test_a_candidate_that_promised_another_one_meanwhile_ends_its_election() -> None:
+def test_a_candidate_that_then_promised_another_one_ends_its_election() -> None:
     candidacy = Candidacy()
     candidacy.asked(C, silent=("a/0",))
     candidacy.own = replace(candidacy.own, promised=Epoch(9))
@@ -230,7 +230,7 @@ def test_a_conflict_with_another_candidate_ends_an_election_for_a_random_moment(
     assert (candidacy.reason, ended.retry_after_s, ended.retry_spread_s) == ("conflict", 0.1, 0.4)
 
 
-def test_an_own_write_that_an_operator_paused_meanwhile_still_elects() -> None:
+def test_an_own_write_that_an_operator_then_paused_still_elects() -> None:
     candidacy = writing()
     paused = candidacy.must(WriteRecord).record.next("operator", paused=True)
 

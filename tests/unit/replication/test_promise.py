@@ -44,7 +44,7 @@ def test_a_replica_promises_within_its_birth_or_leaves_it(own: Position, request
 
 
 @pytest.mark.parametrize("own", [HEARS, replace(OWN, leads=True)])
-def test_a_replica_that_hears_its_master_or_leads_promises_nobody_by_itself(own: Position) -> None:
+def test_a_replica_that_hears_its_master_or_leads_promises_no_candidate(own: Position) -> None:
     assert decide_promise(own, REQUEST) == Refuse(RefusalKind.HEARS_MASTER)
     assert [decide_ask(own, "a/2", sent_by) for sent_by in SentBy] == [False, True, True]
 

@@ -191,6 +191,17 @@ def test_schedule_09_a_replica_that_is_no_member_counts_for_no_level() -> None:
     assert group.confirmed.copies(end(0), end(100)) == (("a/2", True),)
 
 
+def test_schedule_10_a_stranger_that_had_adopted_the_epoch_holds_nothing_yet() -> None:
+    # Rule: only what holds the log up to where the epoch begins counts, whatever an incarnation before it had adopted.
+    group = ConfirmingGroup(record=record_of(), end=100)
+
+    group.slave("a/1", 40, incarnation=2)
+    before = group.confirmed.holders
+    group.slave("a/1", 100, incarnation=2)
+
+    assert (before, group.confirmed.holders) == ({replica_of("a/0")}, {replica_of("a/0"), replica_of("a/1", 2)})
+
+
 def test_schedule_13_the_recorded_master_goes_above_a_promise_of_a_failed_election_alone() -> None:
     # Rule: the record's master is an election quorum by itself, and stands without being silent.
     master = replace(A, promised=Epoch(6))
@@ -214,7 +225,7 @@ def test_schedule_14_a_master_starts_again_while_every_slave_is_dead() -> None:
 
 
 def test_schedule_15_a_pause_does_not_bar_the_recorded_master() -> None:
-    # Rule: under a pause, or in manual mode, the record's master stands, and whoever is sent.
+    # Rule: under a pause, or in manual mode, the record's master stands, and so does one that is sent.
     paused = replace(THREE, paused=True)
     stand = [(node, order) for node in ("a/0", "a/1") for order in (BY_ITSELF, SENT, StandOrder(SentBy.MASTER))]
 
@@ -305,7 +316,7 @@ def test_schedule_20_if_every_uuid_answers_the_best_log_leads_after_a_while() ->
     assert elected.data_loss
 
 
-def test_schedule_20_if_a_uuid_is_missing_nobody_leads() -> None:
+def test_schedule_20_if_a_uuid_is_missing_no_replica_leads() -> None:
     # Rule: something better may come.
     here = [position(node, incarnation=2) for node in ("a/0", "a/1", "a/2")]
     candidacy = Candidacy(own=here[1])
@@ -333,7 +344,7 @@ def test_schedule_22_an_election_needs_no_nameserver() -> None:
 
 
 def test_schedule_24_a_pause_that_comes_first_deposes_no_master() -> None:
-    # Rule: a conflict alone deposes nobody; the master reads, and goes on if epoch and master are its own.
+    # Rule: a conflict alone deposes no master: the master reads, and goes on if epoch and master are its own.
     group = caught_up("a/1", record=())
     must(group, 1.0)
 

@@ -1,0 +1,36 @@
+"""A sample of `make explore`: the smallest worlds, and bugs that show early in them."""
+
+import time
+
+import pytest
+
+from tests.explore.bugs import BUGS, Bug
+from tests.explore.explorer import explore
+from tests.explore.values import Bounds
+from tests.explore.world import World
+from tests.explore.worlds import SMALLEST
+
+_NEVER = float("inf")
+EARLY = [bug for bug in BUGS if bug.name in {"old-version-proves", "new-record-alone", "no-holders", "quorum-too-small"}]
+
+
+@pytest.mark.parametrize("bounds", SMALLEST, ids=str)
+def test_no_order_of_events_in_a_small_world_breaks_a_promise(bounds: Bounds) -> None:
+    found = explore(World(bounds), until=_NEVER, recover_each=200)
+
+    assert (found.problem, found.trace, found.is_exhausted) == ("", (), True)
+
+
+@pytest.mark.parametrize("bug", EARLY, ids=lambda bug: bug.name)
+def test_the_explorer_finds_a_rule_that_is_left_out(bug: Bug) -> None:
+    with bug.planted() as world:
+        found = explore(world, until=_NEVER)
+
+    assert found.problem
+    assert found.trace
+
+
+def test_a_world_that_is_not_exhausted_says_so() -> None:
+    found = explore(World(Bounds(copies=2, epochs=3, appends=2, changes=2)), until=time.monotonic())
+
+    assert (found.is_exhausted, found.problem) == (False, "")
