@@ -15,8 +15,7 @@ from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.store import Store
 from dittomq.errors import NotStored
 from dittomq.metadata.formats import TOPICS
-from services.master import opening
-from services.master.parts import NodeParts
+from services.master.opening import Opening
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -76,14 +75,14 @@ def a_queue_offset_skipped_at_restart(patches: Patches, _: Cluster) -> None:
     """Whoever opens an epoch leaves one offset out in each queue; to all that only copy, what it stores is in its place."""
 
     def make(honest: Any) -> Any:
-        def make_term(parts: NodeParts, opened: Any) -> Any:
-            for queue in parts.store._derived.index.queues.values():
+        def make_term(opening: Opening, opened: Any) -> Any:
+            for queue in opening._parts.store._derived.index.queues.values():
                 queue.next += 1
-            return honest(parts, opened)
+            return honest(opening, opened)
 
         return make_term
 
-    patches.put(opening, "_make_term", make)
+    patches.put(Opening, "_make_term", make)
 
 
 def table_written_in_two_steps(patches: Patches, _: Cluster) -> None:
