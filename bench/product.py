@@ -235,4 +235,9 @@ async def product_of(cluster: LocalCluster) -> AsyncIterator[Product]:
     async with AsyncClient(cluster.nameserver) as mq:
         await mq.admin.create_topic(TOPIC, 8)
         async with mq.producer() as producer:
-            yield Product(cluster, mq, producer)
+            product = Product(cluster, mq, producer)
+            if not (
+                await mq.admin.ha_status(cluster.node(MASTER).address)
+            ).writable:  # a new group is created by the node that is ready first
+                await product.lead(MASTER)
+            yield product

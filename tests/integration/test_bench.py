@@ -47,6 +47,21 @@ def test_a_quick_benchmark_of_replication_measures_beside_what_is_installed_and_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_benchmark_of_failover_finds_nothing_lost_and_leaves_no_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.failover", "--json", "--dir", str(tmp_path), "--runs", "1"]
+    wanted = ["--scenario", "kill", "--scenario", "switchover", "--backend", "nameserver"]
+    ran = subprocess.run([*command, *wanted], cwd=checkout_root(), capture_output=True, text=True, timeout=240, check=False)
+
+    assert ran.returncode == 0, ran
+    found = json.loads(ran.stdout)["scenarios"]
+    assert [(each["scenario"], each["lost"], each["twice"], each["problems"]) for each in found] == [
+        ("kill", 0, 0, []),
+        ("switchover", 0, 0, []),
+    ]
+    assert all(each["acknowledged"] > 0 and each["pause_s"]["max"] > 0 for each in found)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def with_rocketmq(bench: Bench) -> list[Figure]:
         (bench.folder / "rocketmq").mkdir()
