@@ -9,7 +9,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication import confirmed_offset
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from services.master import node, opening
+from services.master import node
 from services.master.appends import Appends
 from services.master.term import Term
 from services.slave.follower import Follower
@@ -30,17 +30,6 @@ def what_the_master_holds_taken_for_a_copy(patches: Patches, _: Cluster) -> None
     patches.put(confirmed_offset, "held_end", lambda _: lambda *found: max(found[1].values(), default=PhysicalOffset(0)))
 
 
-def confirmed_goes_back(patches: Patches, _: Cluster) -> None:
-    def make(honest: Any) -> Any:
-        def advance(confirm: ConfirmedOffset) -> None:
-            confirm._confirmed = PhysicalOffset(0)
-            honest(confirm)
-
-        return advance
-
-    patches.put(ConfirmedOffset, "_advance", make)
-
-
 def dispatch_past_confirmed(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
         def moved(term: Term) -> None:
@@ -59,10 +48,6 @@ def _readable_to_the_end(honest: Any, master: node.MasterNode) -> Any:
 
 def slave_serves_past_confirmed(patches: Patches, _: Cluster) -> None:
     patches.put(Follower, "readable", lambda _: lambda follower: Readable(follower.copy.received, follower.copy.received))
-
-
-def ignore_the_floor(patches: Patches, _: Cluster) -> None:
-    patches.put(opening, "confirm_rules", lambda honest: lambda table: replace(honest(table), min_in_sync_replicas=1))
 
 
 def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:
