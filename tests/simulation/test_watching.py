@@ -192,7 +192,7 @@ def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_i
 
         for report in (asked, watched):
             of_a, of_b = report.groups
-            assert of_a.leader is None
+            assert of_a.master is None
             assert "has this address now" in of_a.nodes[0].problem
             assert of_b.in_sync
             assert report.missing.startswith("no master of a answers")
