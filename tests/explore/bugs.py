@@ -14,8 +14,8 @@ from dittomq.replication.election import Command, Election, Position, PromiseSel
 from dittomq.replication.election_states import Attempt
 from dittomq.replication.membership import Membership
 from dittomq.replication.membership_states import RecordWrite, WriteStep
-from tests.explore.values import BIRTH, LEADS, Bounds, Effect, Replica
-from tests.explore.world import World
+from tests.explore.values import BIRTH, LEADS, Effect, SmallBounds, SmallReplica
+from tests.explore.world import SmallWorld
 
 Patch = tuple[Any, str, Any]
 
@@ -26,13 +26,13 @@ class Bug:
 
     name: str
     rule: str
-    bounds: Bounds
-    world: type[World] = World
+    bounds: SmallBounds
+    world: type[SmallWorld] = SmallWorld
     patches: tuple[Patch, ...] = ()
     recover_each: int = 2_000
 
     @contextmanager
-    def planted(self) -> Iterator[World]:
+    def planted(self) -> Iterator[SmallWorld]:
         """A world with the bug in it; outside the deciders are as they were."""
         with ExitStack() as undo:
             for owner, name, buggy in self.patches:
@@ -41,39 +41,39 @@ class Bug:
             yield self.world(self.bounds)
 
 
-class _AdoptsAtOnce(World):
-    def adopting(self, slave: Replica, epoch: int, start: int) -> Replica:
+class _AdoptsAtOnce(SmallWorld):
+    def adopting(self, slave: SmallReplica, epoch: int, start: int) -> SmallReplica:
         return slave._replace(adopted=epoch)
 
 
-class _ForgetsPromises(World):
-    def restarted(self, replica: Replica) -> Replica:
+class _ForgetsPromises(SmallWorld):
+    def restarted(self, replica: SmallReplica) -> SmallReplica:
         return replica._replace(promised=replica.adopted, stream=0) if replica.mode != LEADS else replica
 
 
-class _AcksBeforeItAdopts(World):
-    def acknowledges(self, slave: Replica, epoch: int, start: int) -> bool:
+class _AcksBeforeItAdopts(SmallWorld):
+    def acknowledges(self, slave: SmallReplica, epoch: int, start: int) -> bool:
         return True
 
 
-class _TakesTailsAsTheyCome(World):
+class _TakesTailsAsTheyCome(SmallWorld):
     """From each better answer that comes, without its adopted epoch."""
 
-    def _promised(self, at: int, own: Replica, by: int, other: Replica) -> Effect:
+    def _promised(self, at: int, own: SmallReplica, by: int, other: SmallReplica) -> Effect:
         effect = super()._promised(at, own, by, other)
         if self.position(by, other).log_rank > self.position(at, own).log_rank and effect.words.find(" promises ") > 0:
-            after: Replica = self.replicas[effect.own]
+            after: SmallReplica = self.replicas[effect.own]
             return effect._replace(own=self.number(after._replace(log=other.log)))
         return effect
 
 
-class _AdoptsWithAPart(World):
-    def took_part(self, candidate: Replica, source: Replica) -> Replica:
+class _AdoptsWithAPart(SmallWorld):
+    def took_part(self, candidate: SmallReplica, source: SmallReplica) -> SmallReplica:
         return candidate._replace(adopted=source.adopted)
 
 
-class _OpensWithoutItsPromise(World):
-    def may_open(self, candidate: Replica, epoch: int) -> bool:
+class _OpensWithoutItsPromise(SmallWorld):
+    def may_open(self, candidate: SmallReplica, epoch: int) -> bool:
         return True
 
 
@@ -185,8 +185,8 @@ _A_LEADS_TWICE: Final = (
     "the store has revision 2",
     "A hears that its record",
 )
-_SMALL: Final = Bounds(copies=2, epochs=3, appends=1, changes=0)
-_CHANGING: Final = Bounds(copies=2, epochs=2, appends=1, changes=1)
+_SMALL: Final = SmallBounds(copies=2, epochs=3, appends=1, changes=0)
+_CHANGING: Final = SmallBounds(copies=2, epochs=2, appends=1, changes=1)
 
 BUGS: Final = (
     Bug("adopts-at-once", "(M) A slave adopts an epoch only when it holds the log up to where the epoch begins.", _SMALL, _AdoptsAtOnce),
@@ -194,8 +194,9 @@ BUGS: Final = (
     Bug(
         "acks-before-adopting",
         "(M) Only members that have adopted the epoch confirm.",
-        Bounds(copies=2, epochs=4, appends=2, changes=0, begun=_B_LEADS_TWICE),
+        SmallBounds(copies=2, epochs=4, appends=2, changes=0, begun=_B_LEADS_TWICE),
         _AcksBeforeItAdopts,
+        ((ConfirmedOffset, "slave_at", _whatever_it_holds),),  # the master checks it too
     ),
     Bug(
         "old-record-alone",
@@ -230,7 +231,7 @@ BUGS: Final = (
     Bug(
         "counts-shortened-logs",
         "A new incarnation of a replica that had adopted the epoch counts only from where the epoch begins.",
-        Bounds(copies=2, epochs=2, appends=1, changes=1, losses=1, tails=True, begun=("A appends", "B takes a byte of A", *_B_LEADS)),
+        SmallBounds(copies=2, epochs=2, appends=1, changes=1, losses=1, tails=True, begun=("A appends", "B takes a byte of A", *_B_LEADS)),
         patches=((ConfirmedOffset, "slave_at", _whatever_it_holds),),
     ),
     Bug(
@@ -242,7 +243,7 @@ BUGS: Final = (
     Bug(
         "longest-log-wins",
         "(M) The adopted epoch goes before the log end.",
-        Bounds(copies=2, epochs=3, appends=2, changes=0, begun=("A appends", *_B_LEADS)),
+        SmallBounds(copies=2, epochs=3, appends=2, changes=0, begun=("A appends", *_B_LEADS)),
         patches=((election_events.Position, "log_rank", _property(_longest)),),
     ),
     Bug(
@@ -254,39 +255,39 @@ BUGS: Final = (
     Bug(
         "keeps-its-adopted-epoch",
         "(M) With a tail the candidate takes over its adopted epoch, and it takes the best of all answers.",
-        Bounds(copies=1, epochs=3, appends=1, changes=0),
+        SmallBounds(copies=1, epochs=3, appends=1, changes=0),
         _TakesTailsAsTheyCome,
         ((election, "winner_of", _its_own_log),),
     ),
     Bug(
         "adopts-with-a-part",
         "(M) A tail that is fetched in part changes no adopted epoch.",
-        Bounds(copies=2, epochs=4, appends=1, changes=0, partial=True, begun=_A_LEADS_TWICE),
+        SmallBounds(copies=2, epochs=4, appends=1, changes=0, partial=True, begun=_A_LEADS_TWICE),
         _AdoptsWithAPart,
     ),
     Bug(
         "members-that-promised",
         "(M) An election leaves the members as they are.",
-        Bounds(copies=2, epochs=3, appends=1, changes=0),
+        SmallBounds(copies=2, epochs=3, appends=1, changes=0),
         patches=((Election, "_write_record", _members_that_promised),),
     ),
     Bug(
         "opens-without-its-promise",
         "The candidate opens its epoch only while its promise holds.",
-        Bounds(copies=1, epochs=3, appends=1, changes=0),
+        SmallBounds(copies=1, epochs=3, appends=1, changes=0),
         _OpensWithoutItsPromise,
     ),
     Bug(
         "master-is-no-quorum",
         "The record's master is an election quorum by itself.",
-        Bounds(copies=1, epochs=2, appends=1, changes=0),
+        SmallBounds(copies=1, epochs=2, appends=1, changes=0),
         patches=((GroupRecord, "is_quorum", _counts_only),),
         recover_each=10,
     ),
     Bug(
         "promises-for-ever",
         "A candidate goes above every promise that it has seen.",
-        Bounds(copies=2, epochs=3, appends=0, changes=0),
+        SmallBounds(copies=2, epochs=3, appends=0, changes=0),
         patches=((Election, "_promise_self", _above_the_record),),
         recover_each=10,
     ),

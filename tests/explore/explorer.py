@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from tests.explore.recovery import Recovery
 from tests.explore.values import State
-from tests.explore.world import World
+from tests.explore.world import SmallWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Explored:
         return "\n    ".join(lines)
 
 
-def explore(world: World, *, until: float, recover_each: int = 2_000) -> Explored:
+def explore(world: SmallWorld, *, until: float, recover_each: int = 2_000) -> Explored:
     """Visit every state, or as many as can be before that monotonic second. From one in `recover_each` states the group recovers."""
     recovery = Recovery(world)
     began = time.process_time()
@@ -64,6 +64,6 @@ def _path(states: list[State], parents: list[int], at: int) -> list[State]:
     return path[::-1]
 
 
-def _trace(world: World, path: list[State]) -> tuple[str, ...]:
+def _trace(world: SmallWorld, path: list[State]) -> tuple[str, ...]:
     """The words of the steps along it."""
     return tuple([next(said for said, reached, _ in world.steps(before) if reached == after) for before, after in pairwise(path)])

@@ -17,7 +17,7 @@ _NOW: Final = 0.0
 _LONG_AGO: Final = -1_000.0
 
 
-class Leader:
+class MasterDeciders:
     """What a master's driver keeps: the confirmed offset, and the members."""
 
     def __init__(self, record: GroupRecord, version: str, *, end: int, copies: int, own: ReplicaId, node: str) -> None:

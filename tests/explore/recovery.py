@@ -6,8 +6,8 @@ from itertools import combinations
 from typing import Final
 
 from dittomq.group_record import GroupRecord
-from tests.explore.values import LEADS, LETTERS, LIFE_OF, NODES, Replica, State
-from tests.explore.world import World
+from tests.explore.values import LEADS, LETTERS, LIFE_OF, NODES, SmallReplica, State
+from tests.explore.world import SmallWorld
 
 _ENOUGH: Final = 12
 
@@ -15,7 +15,7 @@ _ENOUGH: Final = 12
 class Recovery:
     """Lets a group recover from states of another world: each node restarts, what was on its way is lost, and only some nodes come back."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SmallWorld) -> None:
         self._from = world
         bounds = world.bounds
         unlimited = replace(bounds, epochs=bounds.epochs + _ENOUGH, appends=1 << 20, changes=1 << 20, losses=0, partial=False, begun=())
@@ -48,7 +48,7 @@ class Recovery:
     def _restarted(self, state: State) -> State:
         world, nodes = self._world, []
         for each in state[:3]:
-            replica: Replica = self._from.replicas[each]
+            replica: SmallReplica = self._from.replicas[each]
             nodes.append(world.number(replica.follows(stream=0, ack=0)))
         record = world.records.number(self._from.records[state[3]])
         confirmed = world.logs.number(self._from.logs[state[5]])
@@ -56,7 +56,9 @@ class Recovery:
 
     def _leads_and_confirms(self, state: State, at: int, up: tuple[int, ...]) -> bool:
         name, others = LETTERS[at], [LETTERS[by] for by in up if by != at]
-        stands = f" and reaches {''.join(others) or 'none'}"
+        group: GroupRecord = self._world.records[state[3]]
+        reached = "".join(LETTERS[by] for by in up if by != at and group.member_of_node(NODES[by]) is not None)
+        stands = f" and reaches {reached or 'none'}"
         began = self._taken(state, lambda words: words.startswith(f"{name} stands") and words.endswith(stands))
         if began is None:
             return False
@@ -99,8 +101,8 @@ class Recovery:
     def _taken(self, state: State, is_wanted: Callable[[str], bool]) -> State | None:
         return next((reached for words, reached, _ in self._world.steps(state) if is_wanted(words) and "restarts" not in words), None)
 
-    def _replica(self, state: State, at: int) -> Replica:
-        found: Replica = self._world.replicas[state[at]]
+    def _replica(self, state: State, at: int) -> SmallReplica:
+        found: SmallReplica = self._world.replicas[state[at]]
         return found
 
 

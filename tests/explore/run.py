@@ -7,8 +7,8 @@ from concurrent.futures import Future, as_completed
 
 from tests.explore.bugs import BUGS
 from tests.explore.explorer import Explored, explore
-from tests.explore.values import Bounds
-from tests.explore.world import World
+from tests.explore.values import SmallBounds
+from tests.explore.world import SmallWorld
 from tests.explore.worlds import WORLDS
 from tests.support.cores import on_all_cores
 
@@ -39,9 +39,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def explored(bounds: Bounds, until: float) -> Explored:
+def explored(bounds: SmallBounds, until: float) -> Explored:
     """One world, as far as that monotonic second."""
-    return explore(World(bounds), until=until)
+    return explore(SmallWorld(bounds), until=until)
 
 
 def hunted(name: str, until: float) -> Explored:

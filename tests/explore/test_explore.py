@@ -6,8 +6,8 @@ import pytest
 
 from tests.explore.bugs import BUGS, Bug
 from tests.explore.explorer import explore
-from tests.explore.values import Bounds
-from tests.explore.world import World
+from tests.explore.values import SmallBounds
+from tests.explore.world import SmallWorld
 from tests.explore.worlds import SMALLEST
 
 _NEVER = float("inf")
@@ -15,8 +15,8 @@ EARLY = [bug for bug in BUGS if bug.name in {"old-version-proves", "new-record-a
 
 
 @pytest.mark.parametrize("bounds", SMALLEST, ids=str)
-def test_no_order_of_events_in_a_small_world_breaks_a_promise(bounds: Bounds) -> None:
-    found = explore(World(bounds), until=_NEVER, recover_each=200)
+def test_no_order_of_events_in_a_small_world_breaks_a_promise(bounds: SmallBounds) -> None:
+    found = explore(SmallWorld(bounds), until=_NEVER, recover_each=200)
 
     assert (found.problem, found.trace, found.is_exhausted) == ("", (), True)
 
@@ -31,6 +31,6 @@ def test_the_explorer_finds_a_rule_that_is_left_out(bug: Bug) -> None:
 
 
 def test_a_world_that_is_not_exhausted_says_so() -> None:
-    found = explore(World(Bounds(copies=2, epochs=3, appends=2, changes=2)), until=time.monotonic())
+    found = explore(SmallWorld(SmallBounds(copies=2, epochs=3, appends=2, changes=2)), until=time.monotonic())
 
     assert (found.is_exhausted, found.problem) == (False, "")

@@ -18,7 +18,7 @@ _IDS: Final = [[ReplicaId(f"{uuid}{at}", f"{incarnation}{at}") for uuid, incarna
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SmallBounds:
     """How far a world goes. Epochs count from 1. `losses`: so many replicas lose their disk; with `tails` it may be the log's end alone.
 
     `partial`: a candidate may stop while it fetches a tail. `parts`: streams may end, and begin again. `members`: so many of the three
@@ -42,7 +42,7 @@ class Bounds:
         return " ".join(words + ["tails"] * self.tails + ["parts"] * self.parts + ["partial"] * self.partial)
 
 
-class Replica(NamedTuple):
+class SmallReplica(NamedTuple):
     """One replica. `log` has one byte for each appended message: the epoch of the master that wrote it.
 
     `machine` is its election or its leader, by number, in epoch `epoch`; a master's log ended at `start` when its epoch began. `stream` is
@@ -61,7 +61,7 @@ class Replica(NamedTuple):
     ack: int = 0
     answer: int = 0
 
-    def follows(self, **changes: Any) -> "Replica":
+    def follows(self, **changes: Any) -> "SmallReplica":
         """It stands no more, and leads no more."""
         return self._replace(**{"mode": FOLLOWS, "epoch": 0, "start": 0, "machine": NONE, "answer": 0, **changes})
 
@@ -86,7 +86,7 @@ that was opened, and how many messages were appended, member changes sent, and r
 RECORD: Final = 3
 
 
-class Facts(NamedTuple):
+class ReplicaFacts(NamedTuple):
     """What is asked of a replica all the time. `leads` and `streams` have a bit for each epoch. `standing`: what a candidate sees of it."""
 
     mode: int

@@ -1,7 +1,7 @@
 """A small world of three replicas and one store that obeys the real deciders, as tuples of small numbers.
 
 A step is one thing that a node, a message or the store does: what is on its way may arrive at any later time, or never. Everything that two
-states may share is kept once, by number, and each local step is computed once: `Replica`s, records, sets of writes, and states of deciders.
+states may share is kept once, by number, and each local step is computed once: replicas, records, sets of writes, and states of deciders.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from dittomq.replication.election import (
 )
 from dittomq.replication.election_states import Attempt
 from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
-from tests.explore.leader import Leader
+from tests.explore.leader import MasterDeciders
 from tests.explore.machines import Numbered, Renaming, copied, frozen
 from tests.explore.values import (
     BIRTH,
@@ -51,10 +51,10 @@ from tests.explore.values import (
     RECORD,
     STANDS,
     WHOLE,
-    Bounds,
     Effect,
-    Facts,
-    Replica,
+    ReplicaFacts,
+    SmallBounds,
+    SmallReplica,
     State,
     common_length,
     letters_of,
@@ -67,10 +67,10 @@ _LATER: Final = 1_000.0
 _TURNS: Final = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 
 
-class World:
+class SmallWorld:
     """All steps of one world. The drivers' duties are methods, so that a deliberate bug can leave one out."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: SmallBounds) -> None:
         self.bounds = bounds
         self.replicas = Numbered()
         self.records = Numbered()
@@ -78,7 +78,7 @@ class World:
         self.logs = Numbered()
         self.machines = Numbered(frozen)
         self._rules = [ElectionRules(node, 2, bounds.copies, automatic=True, allow_data_loss=False) for node in NODES]
-        self._facts: list[Facts] = []
+        self._facts: list[ReplicaFacts] = []
         self._signatures = Numbered()
         self._standing = Numbered()
         self._positions: dict[tuple[int, ...], Position] = {}
@@ -103,25 +103,25 @@ class World:
         """A leads in epoch 1, and the others follow it."""
         members = tuple(Member(NODES[at], replica_id(at, WHOLE), "") for at in range(self.bounds.members))
         record = GroupRecord(BIRTH, Epoch(1), 1, members[0].replica, members, self.bounds.copies, write="1")
-        leader = Leader(record, "1", end=0, copies=self.bounds.copies, own=replica_id(0, WHOLE), node=NODES[0])
+        leader = MasterDeciders(record, "1", end=0, copies=self.bounds.copies, own=replica_id(0, WHOLE), node=NODES[0])
         for at in (1, 2):
             leader.take(("stream", NODES[at], replica_id(at, WHOLE), 0))
             leader.take(("ack", NODES[at], replica_id(at, WHOLE), 0))
-        master = self.number(Replica(mode=LEADS, epoch=1, machine=self.machines.number(leader)))
-        slave = self.number(Replica(stream=1))
+        master = self.number(SmallReplica(mode=LEADS, epoch=1, machine=self.machines.number(leader)))
+        slave = self.number(SmallReplica(stream=1))
         state: State = (master, slave, slave, self.records.number(record), self.writes.number(()), self.logs.number(b""), 2, 0, 0, 0)
         for begun in self.bounds.begun:
             state = next(reached for words, reached, _ in self.steps(state) if words.startswith(begun))
         return state
 
-    def number(self, replica: Replica) -> int:
+    def number(self, replica: SmallReplica) -> int:
         """The number of a replica, and what is asked of it all the time."""
         found = self.replicas.number(replica)
         if found == len(self._facts):
             mode, ack = replica.mode, replica.ack >> 4
             streams = (1 << replica.stream | 1 << ack) & ~1
             self._facts.append(
-                Facts(
+                ReplicaFacts(
                     mode,
                     self._signatures.number(replica._replace(machine=NONE)),
                     self._standing.number((replica.adopted, replica.promised, replica.life, len(replica.log))),
@@ -222,7 +222,7 @@ class World:
             return confirmed, "two different bytes were confirmed at one offset"
         return (self.logs.number(log[:end]) if end > len(known) else confirmed), ""
 
-    def _wrongly_opened(self, before: int, opened: int, master: Replica, reached: State) -> str:
+    def _wrongly_opened(self, before: int, opened: int, master: SmallReplica, reached: State) -> str:
         if before & opened:
             return f"two masters have opened epoch {master.epoch}"
         if before < opened and not master.log.startswith(self.logs[reached[5]]):  # one that opens late is deposed already
@@ -234,14 +234,14 @@ class World:
         record: GroupRecord = self.records[write]
         at = NODES.index(record.master_node)
         nodes = list(state[:3])
-        writer: Replica = self.replicas[nodes[at]]
+        writer: SmallReplica = self.replicas[nodes[at]]
         if writer.machine != NONE and self._awaited(writer) == write:
             nodes[at] = self.number(writer._replace(answer=_WRITTEN))
         left = tuple(each for each in self.writes[state[4]] if self.records[each].revision > record.revision)
         words = f"the store has revision {record.revision}: epoch {record.epoch}, master {LETTERS[at]}, members {letters_of(record)}"
         return words, *self._settled(nodes, write, self.writes.number(left), *state[5:])
 
-    def _awaited(self, replica: Replica) -> int:
+    def _awaited(self, replica: SmallReplica) -> int:
         """The write whose answer a replica waits for, by number."""
         machine = self.machines[replica.machine]
         if isinstance(machine, Election):
@@ -251,7 +251,7 @@ class World:
 
     # What one replica does
 
-    def _steps_alone(self, at: int, own: Replica, record: int, budget: int) -> Iterator[Effect]:
+    def _steps_alone(self, at: int, own: SmallReplica, record: int, budget: int) -> Iterator[Effect]:
         name = LETTERS[at]
         if own.mode == LEADS:
             yield from self._steps_of_master(at, own, record, budget)
@@ -262,13 +262,13 @@ class World:
         elif (forgetful := self.restarted(own)) != own:
             yield Effect(f"{name} restarts", self.number(forgetful))
         if budget & 4 and own.life == WHOLE:
-            fresh = Replica(adopted=0, promised=0, life=LOST_DISK)
+            fresh = SmallReplica(adopted=0, promised=0, life=LOST_DISK)
             yield Effect(f"{name} loses its disk", self.number(fresh), losses=1)
             for end in range(len(own.log) * self.bounds.tails):
                 short = own.follows(log=own.log[:end], life=LOST_TAIL, stream=0, ack=0)
                 yield Effect(f"{name} loses its log behind {end}, and is a new incarnation", self.number(short), losses=1)
 
-    def _steps_of_master(self, at: int, own: Replica, record: int, budget: int) -> Iterator[Effect]:
+    def _steps_of_master(self, at: int, own: SmallReplica, record: int, budget: int) -> Iterator[Effect]:
         name, leader = LETTERS[at], self.machines[own.machine]
         if budget & 1:
             log = own.log + bytes((own.epoch,))
@@ -282,7 +282,7 @@ class World:
             yield Effect(f"{name} does not hear how its write went", self.number(own._replace(machine=machine, answer=0)))
         yield from self._master_reads(at, own, record)
 
-    def _steps_of_members(self, at: int, own: Replica, leader: Leader) -> Iterator[Effect]:
+    def _steps_of_members(self, at: int, own: SmallReplica, leader: MasterDeciders) -> Iterator[Effect]:
         """The master wants other members: all that may join do, and any of the others leave."""
         name = LETTERS[at]
         for leaving in leader.may_leave:
@@ -297,7 +297,7 @@ class World:
             machine, _ = self.step(own.machine, "give up")
             yield Effect(f"{name} gives its proposal up", self.number(own._replace(machine=machine)))
 
-    def _outcome(self, at: int, own: Replica, record: int) -> Iterator[Effect]:
+    def _outcome(self, at: int, own: SmallReplica, record: int) -> Iterator[Effect]:
         """The store's answer to a master's write, if there is one."""
         sent = self.machines[own.machine].sent
         if own.answer != _WRITTEN and self.records[record].revision < sent.revision:
@@ -306,7 +306,7 @@ class World:
         machine, _ = self.step(own.machine, "ended", outcome)
         yield Effect(f"{LETTERS[at]} hears how its write went", self.number(own._replace(machine=machine, answer=0)))
 
-    def _master_reads(self, at: int, own: Replica, record: int) -> Iterator[Effect]:
+    def _master_reads(self, at: int, own: SmallReplica, record: int) -> Iterator[Effect]:
         found: GroupRecord = self.records[record]
         machine, is_fenced = self.step(own.machine, "read", Versioned(found, str(found.revision)), key=record)
         if machine != own.machine:
@@ -314,7 +314,7 @@ class World:
             words = "and is deposed" if is_fenced else f"members {letters_of(found)}"
             yield Effect(f"{LETTERS[at]} reads revision {found.revision}, {words}", self.number(after))
 
-    def _steps_of_candidate(self, at: int, own: Replica, record: int) -> Iterator[Effect]:
+    def _steps_of_candidate(self, at: int, own: SmallReplica, record: int) -> Iterator[Effect]:
         election: Election = self.machines[own.machine]
         found: GroupRecord = self.records[record]
         match election.state:
@@ -334,7 +334,7 @@ class World:
         if election.state is Attempt.WRITING:
             yield self._handed(at, own._replace(answer=0), [WriteEnded(Unknown(""))], f"{LETTERS[at]} does not hear how its write went")
 
-    def _handed(self, at: int, own: Replica, events: list[Event], words: str) -> Effect:
+    def _handed(self, at: int, own: SmallReplica, events: list[Event], words: str) -> Effect:
         """A candidate takes these events, and its driver does what the election says."""
         machine, commands = own.machine, ()
         for event in events:
@@ -343,7 +343,7 @@ class World:
         after, write, opened = self._obeyed(at, own._replace(machine=machine), commands)
         return Effect(words, self.number(after), write=write, opened=opened)
 
-    def _obeyed(self, at: int, own: Replica, commands: tuple[Command, ...]) -> tuple[Replica, int, int]:
+    def _obeyed(self, at: int, own: SmallReplica, commands: tuple[Command, ...]) -> tuple[SmallReplica, int, int]:
         """The candidate after its driver has carried these out, its write, and the epoch that it opened."""
         for command in commands:
             match command:
@@ -357,9 +357,9 @@ class World:
                     return own, self.records.number(record), 0
         return own, NONE, 0
 
-    def _opened(self, at: int, own: Replica, command: BecomeMaster) -> Replica:
+    def _opened(self, at: int, own: SmallReplica, command: BecomeMaster) -> SmallReplica:
         elected, end = command.elected, len(own.log)
-        leader = Leader(
+        leader = MasterDeciders(
             elected.record,
             elected.version,
             end=end,
@@ -372,7 +372,7 @@ class World:
 
     # What two replicas do
 
-    def _steps_of_pair(self, at: int, own: Replica, by: int, other: Replica) -> Iterator[Effect]:
+    def _steps_of_pair(self, at: int, own: SmallReplica, by: int, other: SmallReplica) -> Iterator[Effect]:
         if other.mode == LEADS:
             yield from self._follow(at, own, by, other)
             if own.ack >> 4 == other.epoch:
@@ -386,7 +386,7 @@ class World:
             elif election.state is Attempt.TAKING_TAIL and election._winner().node == NODES[by]:
                 yield from self._tail(at, own, by, other)
 
-    def _follow(self, at: int, own: Replica, by: int, master: Replica) -> Iterator[Effect]:
+    def _follow(self, at: int, own: SmallReplica, by: int, master: SmallReplica) -> Iterator[Effect]:
         """Shake hands: truncate what differs. Then take one byte at a time."""
         epoch = master.epoch
         if max(own.promised, own.adopted) > epoch or (own.mode == LEADS and own.epoch >= epoch):
@@ -407,20 +407,20 @@ class World:
             after = after._replace(ack=(epoch << 4) + len(after.log) + 1)
         yield Effect(words, self.number(after), self.number(master._replace(machine=machine)))
 
-    def _acked(self, at: int, own: Replica, by: int, master: Replica) -> Effect:
+    def _acked(self, at: int, own: SmallReplica, by: int, master: SmallReplica) -> Effect:
         end = (own.ack & 15) - 1
         machine, _ = self.step(master.machine, "ack", NODES[at], replica_id(at, own.life), end)
         after, words = self.number(own._replace(ack=0)), f"{LETTERS[by]} gets the ack of {LETTERS[at]} at {end}"
         return Effect(words, after, self.number(master._replace(machine=machine)))
 
-    def _parted(self, at: int, own: Replica, by: int, master: Replica) -> Effect:
+    def _parted(self, at: int, own: SmallReplica, by: int, master: SmallReplica) -> Effect:
         machine, _ = self.step(master.machine, "end", NODES[at])
         stream = own.stream if own.stream != master.epoch else 0
         ack = own.ack if own.ack >> 4 != master.epoch else 0
         after, words = own._replace(stream=stream, ack=ack), f"the stream of {LETTERS[at]} from {LETTERS[by]} ends"
         return Effect(words, self.number(after), self.number(master._replace(machine=machine)))
 
-    def _promised(self, at: int, own: Replica, by: int, other: Replica) -> Effect:
+    def _promised(self, at: int, own: SmallReplica, by: int, other: SmallReplica) -> Effect:
         """A request arrives, and its answer."""
         request = PromiseRequest(NODES[at], replica_id(at, own.life), Epoch(own.epoch), BIRTH, SentBy.OPERATOR)
         is_granted = isinstance(decide_promise(self.position(by, other), request), Grant)
@@ -432,7 +432,7 @@ class World:
         effect = self._handed(at, own, events, f"{LETTERS[by]} {verb} {LETTERS[at]} epoch {own.epoch}")
         return effect._replace(other=self.number(other))
 
-    def _tail(self, at: int, own: Replica, by: int, source: Replica) -> Iterator[Effect]:
+    def _tail(self, at: int, own: SmallReplica, by: int, source: SmallReplica) -> Iterator[Effect]:
         """Fetch the log that won, whole or in part; in part it is stopped by a restart."""
         election: Election = self.machines[own.machine]
         unchanged, name = self.number(source), LETTERS[by]
@@ -452,7 +452,7 @@ class World:
 
     def _steps_of_standing(self, at: int, own: int, record: int, others: tuple[tuple[int, int], tuple[int, int]]) -> Iterator[Effect]:
         """How a replica stands, by whom it reaches of the others."""
-        replica: Replica = self.replicas[own]
+        replica: SmallReplica = self.replicas[own]
         if replica.promised >= self.bounds.epochs:
             return
         for reached in ((), others[:1], others[1:], others):
@@ -473,7 +473,7 @@ class World:
                 words = f"{LETTERS[at]} stands in epoch {epoch} at revision {revision} and reaches {whom}"
                 yield Effect(words, self.number(after), write=write, opened=opened)
 
-    def _stand(self, at: int, own: Replica, record: GroupRecord, nodes: dict[str, Position]) -> tuple[int, tuple[Command, ...]] | None:
+    def _stand(self, at: int, own: SmallReplica, record: GroupRecord, nodes: dict[str, Position]) -> tuple[int, tuple[Command, ...]] | None:
         """Read the record, ask those that are reached, and promise itself. None where that comes to nothing, or beyond the bounds."""
         election = Election(self._rules[at], self.position(at, own), _ORDER, (), birth="", write=f"e{record.revision}", now=0.0)
         election.begin()
@@ -493,33 +493,33 @@ class World:
 
     # What the drivers owe; a deliberate bug leaves one of these out
 
-    def adopting(self, slave: Replica, epoch: int, start: int) -> Replica:
+    def adopting(self, slave: SmallReplica, epoch: int, start: int) -> SmallReplica:
         """A slave adopts its master's epoch once it matches its log, and holds it up to where the epoch begins."""
         return slave._replace(adopted=epoch) if len(slave.log) >= start else slave
 
-    def acknowledges(self, slave: Replica, epoch: int, start: int) -> bool:
+    def acknowledges(self, slave: SmallReplica, epoch: int, start: int) -> bool:
         """Whether a slave's acks say that it has adopted the epoch."""
         return slave.adopted == epoch
 
-    def restarted(self, replica: Replica) -> Replica:
+    def restarted(self, replica: SmallReplica) -> SmallReplica:
         """What is durable stays: the log, what was adopted and what was promised."""
         return replica
 
-    def may_open(self, candidate: Replica, epoch: int) -> bool:
+    def may_open(self, candidate: SmallReplica, epoch: int) -> bool:
         """Whether the promise still holds when the record names this replica."""
         return candidate.promised == epoch
 
-    def took_over(self, candidate: Replica, source: Replica) -> Replica:
+    def took_over(self, candidate: SmallReplica, source: SmallReplica) -> SmallReplica:
         """With the whole tail the candidate takes over the adopted epoch."""
         return candidate._replace(adopted=source.adopted)
 
-    def took_part(self, candidate: Replica, source: Replica) -> Replica:
+    def took_part(self, candidate: SmallReplica, source: SmallReplica) -> SmallReplica:
         """A tail that was fetched in part changes no adopted epoch."""
         return candidate
 
     # The deciders
 
-    def position(self, at: int, replica: Replica) -> Position:
+    def position(self, at: int, replica: SmallReplica) -> Position:
         """Where a replica stands; what it knows to be confirmed is nothing, as after a restart."""
         key = (at, replica.adopted, replica.promised, replica.life, len(replica.log))
         found = self._positions.get(key)
@@ -573,7 +573,7 @@ class World:
         return (*nodes, record, writes, *state[5:])
 
     def _rename(self, number: int, at: int) -> int:
-        replica: Replica = self.replicas[number]
+        replica: SmallReplica = self.replicas[number]
         if replica.machine != NONE:
             machine = self._renamings[at].of(self.machines[replica.machine])
             replica = replica._replace(machine=self.machines.number(machine))
