@@ -36,8 +36,11 @@ def held_end(replicas: Collection[ReplicaId], ends: Ends, copies: int) -> Physic
 
 
 def confirmed_end(records: Collection[GroupRecord], ends: Ends) -> PhysicalOffset:
-    """What `needed` members hold by each of these records: the one that is known, and one that was sent."""
-    return min(held_end(record.ids, ends, record.needed) for record in records)
+    """What `needed` members hold by each of these records, the master among them: the one that is known, and one that was sent.
+
+    Without the master's own copy it would be lost where the master is elected anew by its own promise alone.
+    """
+    return min(min(held_end(record.ids, ends, record.needed), ends.get(record.master, _NOTHING)) for record in records)
 
 
 def holders_of(ends: Ends, confirmed: PhysicalOffset) -> frozenset[ReplicaId]:

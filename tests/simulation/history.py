@@ -207,7 +207,8 @@ class History:
         if self.copies > 1 and not self.syncs_matter and Ack.REPLICA_RECEIVED in receipt.levels_reached:
             return not self.any_harmed(holders, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED, Harm.DISK_LOST)
         acknowledged_by = receipt.copies[0]
-        if self.changed_since(publish.at):
+        led = [reign.node for reign in self.reigns if reign.at < publish.at][-1:]
+        if self.changed_since(publish.at) or led not in ([], [acknowledged_by.node]):  # a master that is deposed may not know yet
             return False
         if self.harmed(acknowledged_by.node, publish.at, Harm.DISK_LOST):
             return False

@@ -33,6 +33,16 @@ def test_the_faster_of_two_members_is_enough_for_two_copies() -> None:
     assert group.confirmed.level_end(Ack.REPLICA_FLUSHED) == 80
 
 
+def test_nothing_is_confirmed_that_the_master_itself_has_not_flushed() -> None:
+    group = ConfirmingGroup(record=THREE)
+    group.master(100, 60)
+
+    group.slave("a/1", 100)
+    group.slave("a/2", 100)
+
+    assert group.confirmed.confirmed == 60  # its promise alone is an election quorum
+
+
 def test_three_copies_wait_for_the_slowest_of_three_members() -> None:
     group = ConfirmingGroup(replace(SMALL_GAP, copies=3), record=record_of("a/1", "a/2", copies=3))
     group.master(100)
