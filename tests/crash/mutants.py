@@ -385,7 +385,7 @@ MUTANTS = {
     "promise not synced": Mutant(promise_not_synced, ("promise",)),
     "promise written into both slots at once": Mutant(promise_written_into_both_slots_at_once, ("promise",), step=1),
     "swap forgets what was promised": Mutant(swap_forgets_what_was_promised, ("swap",)),
-    "pages not written again": Mutant(pages_not_written_again, ("recover-failed", "append"), step=1),
+    "pages not written again": Mutant(pages_not_written_again, ("append", "recover-failed"), step=1),
     "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut")),
     "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut")),
     "names not made durable at the start": Mutant(names_not_made_durable_at_the_start, ("receive", "recover-cut")),
