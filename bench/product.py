@@ -236,8 +236,6 @@ async def product_of(cluster: LocalCluster) -> AsyncIterator[Product]:
         await mq.admin.create_topic(TOPIC, 8)
         async with mq.producer() as producer:
             product = Product(cluster, mq, producer)
-            if not (
-                await mq.admin.ha_status(cluster.node(MASTER).address)
-            ).writable:  # a new group is created by the node that is ready first
+            if not (await mq.admin.ha_status(cluster.node(MASTER).address)).writable:  # another node was ready first
                 await product.lead(MASTER)
             yield product
