@@ -149,9 +149,12 @@ class ConfirmedOffset:
         return ReplicaView(found.replica, found.state, member is not None and member.node == node, found.since)
 
     def acknowledged(self, node: str, replica: ReplicaId) -> PhysicalOffset:
-        """How far this replica acknowledged this master's log as flushed: one that comes back with less is a copied disk."""
+        """How far this replica acknowledged this master's log as flushed: one that comes back with less is a copied disk.
+
+        Acks without the adopted epoch do not bind: a copy that is made anew may be given up.
+        """
         found = self.progress.of_node(node)
-        return found.flushed if found is not None and found.replica == replica else _NOTHING
+        return found.flushed if found is not None and found.replica == replica and replica in self.progress.ends else _NOTHING
 
     def level_end(self, level: Ack) -> PhysicalOffset:
         """How far `level` reaches now."""

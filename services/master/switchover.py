@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, NotPermitted, NotReady
+from dittomq.errors import DittoError, NotPermitted, NotReady, OutOfReach
 from dittomq.group_record import Member
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election import SentBy, StandOrder
@@ -92,7 +92,7 @@ class Switchover:
         return SwitchoverAnswer(term.opened.epoch)
 
     async def _give(self, term: Term, member: Member) -> None:
-        """Let writes wait, confirm all on the member, send it, and wait for the promise that it asks for. Raises NotReady, OutOfReach."""
+        """Let writes wait, confirm all on the member, send it, and wait for the promise that it asks for. Raises NotReady."""
         node = self._parts.node
         log.info("switchover_began", node=node.name, target=member.node, epoch=term.opened.epoch)
         node.hands_over(member.node)
@@ -105,6 +105,8 @@ class Switchover:
                 await term.over.wait()
         except TimeoutError:
             raise NotReady(node.name, f"{member.node} was sent, and asked for no promise within {_PROMISE_S:g} s; writes go on") from None
+        except OutOfReach as silent:
+            raise NotReady(node.name, f"{silent}; writes go on") from silent
         finally:
             node.hands_over("")
             if not term.is_over:

@@ -90,11 +90,14 @@ class Operator:
             found = {name: view for name, view in views.items() if view is not None}
             if now - alone_since < _PATIENCE_S or not found:
                 continue
-            best = max(found, key=lambda name: (found[name].epoch, found[name].end))
-            loses = may_lose and now - alone_since > _GIVES_UP_S
-            if loses:
-                self._group.accept_loss(best)
-            await _obeyed(mq.admin.failover(name_of(best), allow_data_loss=loses))
+            best_first = sorted(found, key=lambda name: (found[name].epoch, found[name].end), reverse=True)
+            if may_lose and now - alone_since > _GIVES_UP_S:
+                self._group.accept_loss(best_first[0])
+                await _obeyed(mq.admin.failover(name_of(best_first[0]), allow_data_loss=True))
+                continue
+            for name in best_first:  # one that is no member is refused
+                if not await _obeyed(mq.admin.failover(name_of(name))):
+                    break
 
     def _wanted(self, machine: str) -> list[str]:
         """Which machine may lead instead of the master's: that one first, if it does not."""
