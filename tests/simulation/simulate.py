@@ -204,7 +204,8 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
 
 async def _operate(cluster: Cluster) -> None:
     async def tend(mq: AsyncClient) -> None:
-        needs_him = not cluster.shape.needs_no_operator or cluster.history.has_seen(Harm.DISK_LOST)
+        lost = (Harm.DISK_LOST, Harm.SYNC_FAILED) if cluster.shape.is_manual else (Harm.DISK_LOST,)
+        needs_him = not cluster.shape.needs_no_operator or cluster.history.has_seen(*lost)
         await cluster.operator.tend(mq, may_lose=needs_him)
 
     await as_client(cluster, "operator", tend)
