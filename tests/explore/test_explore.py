@@ -30,6 +30,19 @@ def test_the_explorer_finds_a_rule_that_is_left_out(bug: Bug) -> None:
     assert found.trace
 
 
+def test_states_that_differ_only_in_which_replica_is_which_count_as_one() -> None:
+    world = SmallWorld(SMALLEST[0])
+    every, waiting = {world.first()}, [world.first()]
+    while waiting:
+        new = {reached for _, reached, _ in world.steps(waiting.pop())} - every
+        every |= new
+        waiting += new
+
+    folded = explore(SmallWorld(SMALLEST[0]), until=_NEVER)
+
+    assert len({world.canonical(state) for state in every}) == folded.states < len(every)
+
+
 def test_a_world_that_is_not_exhausted_says_so() -> None:
     found = explore(SmallWorld(SmallBounds(copies=2, epochs=3, appends=2, changes=2)), until=time.monotonic())
 
