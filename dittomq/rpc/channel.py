@@ -83,7 +83,7 @@ class Channels:
         await self.close()
 
 
-async def call(  # noqa: PLR0913  # a call has these parts
+async def call(  # a call has these parts
     method: Callable[..., Awaitable[T]],
     request: object,
     *,
