@@ -167,7 +167,7 @@ async def _read_from_a_slave(story: Story, mq: "AsyncClient") -> None:
         judgement = await _judge(story, mq, node)
         step.title = f"read everything back from {node}: {judgement.read:,} records"
         verdict = "ok" if judgement.holds else "BROKEN"
-        step.note(f"{judgement.acknowledged:,} acknowledged: each there, once, in queue order; none that was not sent".ljust(76) + verdict)
+        step.note(f"{judgement.acknowledged:,} acknowledged: each there, once, in queue order; none that was not sent".ljust(80) + verdict)
         _demand_holds(judgement)
 
 
@@ -177,6 +177,7 @@ async def _recover(story: Story, mq: "AsyncClient") -> None:
         took = story.cluster.wait_in_sync()
         master = await _master(mq)
         step.title = f"a/0 starts, follows {master.node}; in sync after {took:.1f} s"
+        await mq.admin.ha_status("a/0")  # waits for a connection to it, which a reader does not
         judgement = await _judge(story, mq, "a/0")
         _demand_holds(judgement)
         demand(judgement.read == 2 * len(story.flights), f"{judgement.read:,} messages are there, {2 * len(story.flights):,} were sent")
