@@ -178,7 +178,7 @@ class Errand(Generic[Order, Answer]):
             self._orders.put_nowait(self._under_way)
         given, answer = self._under_way
         if order != given:
-            raise NotReady(self._node, "another change of roles is under way; wait for its end")
+            raise NotReady(self._node, "another election changes its role; wait for its end")
         return await asyncio.shield(answer)
 
     async def run(self) -> None:

@@ -241,12 +241,12 @@ class NodeIdTaken(Refused):
             held = f"the replica id {self.copied} of {self.node} is held by the replica at {self.holder}, which is alive"
             return f"{held}: its disk is a copy; give it another identity: dittomq log new-identity STORE"
         if self.is_displaced:
-            return f"the id of {self.node} is held by {self.holder_node} at {self.holder} since a change of roles, until that moves"
+            return f"the id of {self.node} is held by {self.holder_node} at {self.holder}, which was elected: the id moves with the group record"
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
 
     @property
     def is_displaced(self) -> bool:
-        """Whether the id went to another node of the group, by a change of roles."""
+        """Whether the id went to another node of the group, by an election."""
         return not self.copied and self.holder_node not in {"", self.node}
 
 
