@@ -241,7 +241,7 @@ class NodeIdTaken(Refused):
             held = f"the replica id {self.copied} of {self.node} is held by the replica at {self.holder}, which is alive"
             return f"{held}: its disk is a copy; give it another identity: dittomq log new-identity STORE"
         if self.is_displaced:
-            return f"the id of {self.node} is held by {self.holder_node} at {self.holder}, which was elected: the id moves with the group record"
+            return f"the id of {self.node} is held by {self.holder_node} at {self.holder}, which was elected: it moves with the record"
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
 
     @property

@@ -118,7 +118,7 @@ class TestChangesOfRoles:
             registry.register(master(UUID_A, epoch=7), "s2", at(1))
 
         assert refused.value.is_displaced
-        assert str(refused.value) == "the id of a/0 is held by a/1 at a-1:10911, which was elected: the id moves with the group record"
+        assert str(refused.value) == "the id of a/0 is held by a/1 at a-1:10911, which was elected: it moves with the record"
 
     def test_a_slave_takes_its_id_back_from_a_dead_node_by_the_newer_epoch_of_its_log(self, registry: Registry) -> None:
         registry.register(demoted(UUID_A, epoch=8), "s1", at(0))
