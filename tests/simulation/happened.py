@@ -131,7 +131,7 @@ class Witness:
                 self._cutting_to.pop(machine, None)
             case "stream_ended" if fields["reason"].startswith(f"the disk of {fields['node']} has "):
                 self._note(Happened.DISK_FULL_ON_SLAVE)
-            case "switched_over":
+            case "switchover_began":
                 self._stepped_down.add(machine)
             case "range_mended" if fields["source"] != fields["node"] and self._rotten:
                 self._note(Happened.ROT_MENDED)
