@@ -6,7 +6,6 @@ from typing import Any
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import (
     VERDICT_ACTION_STREAM,
-    VERDICT_ACTION_TRUNCATE,
     Hello,
     ReplicateRequest,
     ReplicateResponse,
@@ -27,7 +26,6 @@ _SEGMENT = "commitlog/"
 class Happened(Enum):
     """Something that the seeds of CI must bring about, in the words of the page that lists them."""
 
-    SLAVE_AHEAD = "slave ahead of its master"
     CUT_ACROSS_A_SEGMENT = "cut across a segment"
     KILLED_BEFORE_CONFIRMED_WAS_HEARD = "kill before the moved confirmed end was heard"
     UNSYNCED_HOLE = "unsynced hole"
@@ -82,9 +80,6 @@ class Witness:
         if said.WhichOneof("event") == "verdict" and said.verdict.action == VERDICT_ACTION_STREAM:
             self._following.add(slave)
         match said.WhichOneof("event"):
-            case "verdict" if said.verdict.action == VERDICT_ACTION_TRUNCATE and slave in self._hello:
-                if self._hello[slave].end_offset > self._end_of(master):
-                    self._note(Happened.SLAVE_AHEAD)
             case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._replaced:
                 self._replaced.remove(slave)
                 self._note(Happened.OLD_MASTER_CAME_BACK)
