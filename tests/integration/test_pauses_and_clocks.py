@@ -153,10 +153,11 @@ def paused(tmp_path: Path) -> Iterator[RealGroup]:
 
 def test_a_group_whose_machines_all_stand_still_goes_on_as_if_nothing_had_been(paused: RealGroup) -> None:
     group, history = paused, History(paused)
+    ended = group.events(MASTER, "slave_dropped") + group.events(SLAVE, "stream_ended")
     with (
         history.reading(group.mq, SLAVE),
         group.mq.producer(timeout_s=1.0, retry_s=0.2) as producer,
-        history.publishing(producer) as stream,
+        history.publishing(producer),
     ):
         history.wait_for_more(SOME)
         with group.frozen(SLAVE), group.frozen(MASTER), group.frozen(NAMESERVER):
@@ -164,7 +165,6 @@ def test_a_group_whose_machines_all_stand_still_goes_on_as_if_nothing_had_been(p
             eventually(lambda: time.monotonic() > began + 2 * SILENCE_S, "more time has passed than anybody is silent who lives")
             assert len(without_receipt(history.told)) >= 24, "three bursts had no answer in time"
         history.wait_for_more(SOME)
-    stream.settle()
-    group.cluster.wait_in_sync()
-    assert group.events(MASTER, "slave_dropped") + group.events(SLAVE, "stream_ended") == []
+    group.cluster.wait_in_sync()  # what came before the master had heard its slave again was refused, and may be unknown for ever
+    assert group.events(MASTER, "slave_dropped") + group.events(SLAVE, "stream_ended") == ended
     history.check()
