@@ -1,6 +1,6 @@
 """Deliberate bugs: each leaves one rule of leadership out, of a decider or of its driver. The explorer must find every one of them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -113,6 +113,10 @@ def _whatever_it_holds(offset: ConfirmedOffset, *facts: Any, **more: Any) -> Non
 
 
 _HONEST_ACK: Final = ConfirmedOffset.slave_at
+
+
+def _without_the_master(records: Collection[GroupRecord], ends: confirmed_offset.Ends) -> PhysicalOffset:
+    return min(confirmed_offset.held_end(record.ids, ends, record.needed) for record in records)
 
 
 def _its_own_log(positions: Iterable[Position], own: Position) -> Position:
@@ -233,6 +237,12 @@ BUGS: Final = (
         "A new incarnation of a replica that had adopted the epoch counts only from where the epoch begins.",
         SmallBounds(copies=2, epochs=2, appends=1, changes=1, losses=1, tails=True, begun=("A appends", "B takes a byte of A", *_B_LEADS)),
         patches=((ConfirmedOffset, "slave_at", _whatever_it_holds),),
+    ),
+    Bug(
+        "confirms-without-the-master",
+        "The master itself holds what it confirms: it is elected by its own promise alone.",
+        SmallBounds(copies=2, epochs=2, appends=1, changes=0, unsynced=True),
+        patches=((confirmed_offset, "confirmed_end", _without_the_master),),
     ),
     Bug(
         "own-log-wins",

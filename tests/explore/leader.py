@@ -84,8 +84,8 @@ class MasterDeciders:
     def _take(self, event: tuple[Any, ...]) -> Any:
         offset, members = self.offset, self.members
         match event:
-            case ("grew", end):
-                offset.master_at(written=end, flushed=end, now=_NOW)
+            case ("grew", end, flushed):
+                offset.master_at(written=end, flushed=flushed, now=_NOW)
             case ("stream", node, replica, at):
                 offset.stream_begins(node, replica, at, (), address="", now=_NOW)
             case ("ack", node, replica, end):

@@ -18,7 +18,9 @@ class Recovery:
     def __init__(self, world: SmallWorld) -> None:
         self._from = world
         bounds = world.bounds
-        unlimited = replace(bounds, epochs=bounds.epochs + _ENOUGH, appends=1 << 20, changes=1 << 20, losses=0, partial=False, begun=())
+        unlimited = replace(
+            bounds, epochs=bounds.epochs + _ENOUGH, appends=1 << 20, changes=1 << 20, losses=0, partial=False, unsynced=False, begun=()
+        )
         self._world = type(world)(unlimited)
 
     def problem(self, state: State) -> str:

@@ -26,9 +26,9 @@ def main() -> int:
     until = time.monotonic() + 60 * arguments.minutes
     wrong = states = 0
     with on_all_cores() as pool:
-        jobs: dict[Future[Explored], str] = {pool.submit(hunted, name, until): name for name in names}
-        if not arguments.bug:
-            jobs |= {pool.submit(explored, bounds, until): str(bounds) for bounds in WORLDS}
+        largest_first = () if arguments.bug else reversed(WORLDS)
+        jobs: dict[Future[Explored], str] = {pool.submit(explored, bounds, until): str(bounds) for bounds in largest_first}
+        jobs |= {pool.submit(hunted, name, until): name for name in names}
         for job in as_completed(jobs):
             name, found = jobs[job], job.result()
             wrong += bool(found.problem) != (name in _BY_NAME)

@@ -21,8 +21,9 @@ _IDS: Final = [[ReplicaId(f"{uuid}{at}", f"{incarnation}{at}") for uuid, incarna
 class SmallBounds:
     """How far a world goes. Epochs count from 1. `losses`: so many replicas lose their disk; with `tails` it may be the log's end alone.
 
-    `partial`: a candidate may stop while it fetches a tail. `parts`: streams may end, and begin again. `members`: so many of the three
-    replicas are members at first. `begun`: the steps that were taken already, by the words that they begin with.
+    `partial`: a candidate may stop while it fetches a tail. `parts`: streams may end, and begin again. `unsynced`: slaves may
+    hold a byte before their master has synced it, and a restart takes it from the master. `members`: so many of the three replicas are
+    members at first. `begun`: the steps that were taken already, by the words that they begin with.
     """
 
     copies: int
@@ -33,13 +34,14 @@ class SmallBounds:
     partial: bool = False
     tails: bool = False
     parts: bool = False
+    unsynced: bool = False
     members: int = 3
     begun: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         words = [f"copies={self.copies} epochs={self.epochs} appends={self.appends} changes={self.changes}"]
         words += [f"members={self.members}"] * (self.members < 3) + [f"losses={self.losses}"] * (self.losses > 0)
-        return " ".join(words + ["tails"] * self.tails + ["parts"] * self.parts + ["partial"] * self.partial)
+        return " ".join(words + ["tails"] * self.tails + ["parts"] * self.parts + ["unsynced"] * self.unsynced + ["partial"] * self.partial)
 
 
 class SmallReplica(NamedTuple):
@@ -47,6 +49,7 @@ class SmallReplica(NamedTuple):
 
     `machine` is its election or its leader, by number, in epoch `epoch`; a master's log ended at `start` when its epoch began. `stream` is
     the epoch of the master that it follows. `ack` is on its way: epoch * 16 + log end + 1. `answer`: the store has written what it sent.
+    `unsynced`: so many bytes at the end of its log would be lost with the process.
     """
 
     log: bytes = b""
@@ -60,10 +63,11 @@ class SmallReplica(NamedTuple):
     stream: int = 0
     ack: int = 0
     answer: int = 0
+    unsynced: int = 0
 
     def follows(self, **changes: Any) -> "SmallReplica":
         """It stands no more, and leads no more."""
-        return self._replace(**{"mode": FOLLOWS, "epoch": 0, "start": 0, "machine": NONE, "answer": 0, **changes})
+        return self._replace(**{"mode": FOLLOWS, "epoch": 0, "start": 0, "machine": NONE, "answer": 0, "unsynced": 0, **changes})
 
 
 class Effect(NamedTuple):

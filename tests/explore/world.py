@@ -258,7 +258,7 @@ class SmallWorld:
         elif own.mode == STANDS:
             yield from self._steps_of_candidate(at, own, record)
         if own.mode != FOLLOWS:
-            yield Effect(f"{name} restarts", self.number(self.restarted(own.follows())))
+            yield Effect(f"{name} restarts", self.number(self.restarted(own.follows(log=own.log[: len(own.log) - own.unsynced]))))
         elif (forgetful := self.restarted(own)) != own:
             yield Effect(f"{name} restarts", self.number(forgetful))
         if budget & 4 and own.life == WHOLE:
@@ -272,8 +272,12 @@ class SmallWorld:
         name, leader = LETTERS[at], self.machines[own.machine]
         if budget & 1:
             log = own.log + bytes((own.epoch,))
-            machine, _ = self.step(own.machine, "grew", len(log))
-            yield Effect(f"{name} appends", self.number(own._replace(log=log, machine=machine)), appends=1)
+            unsynced = own.unsynced + self.bounds.unsynced
+            machine, _ = self.step(own.machine, "grew", len(log), len(log) - unsynced)
+            yield Effect(f"{name} appends", self.number(own._replace(log=log, machine=machine, unsynced=unsynced)), appends=1)
+        if own.unsynced:
+            machine, _ = self.step(own.machine, "grew", len(own.log), len(own.log))
+            yield Effect(f"{name} syncs", self.number(own._replace(machine=machine, unsynced=0)))
         if budget & 2:
             yield from self._steps_of_members(at, own, leader)
         if leader.awaits_answer:

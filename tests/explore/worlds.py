@@ -18,6 +18,8 @@ WORLDS: Final = (
     SmallBounds(copies=3, epochs=2, appends=1, changes=1),
     SmallBounds(copies=2, epochs=2, appends=1, changes=1, members=2),
     SmallBounds(copies=2, epochs=2, appends=1, changes=1, parts=True),
+    SmallBounds(copies=2, epochs=3, appends=1, changes=0, unsynced=True),
+    SmallBounds(copies=2, epochs=2, appends=1, changes=1, unsynced=True),
     SmallBounds(copies=2, epochs=3, appends=1, changes=0, losses=1),
     SmallBounds(copies=2, epochs=2, appends=1, changes=1, losses=1, tails=True),
     SmallBounds(copies=1, epochs=3, appends=1, changes=0, partial=True),
