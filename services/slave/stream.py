@@ -136,6 +136,7 @@ class MasterStream:
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._lacks: Lacks | None = ()  # as told last
+        self._said: SlaveAck | None = None  # the newest ack since the last hello
         self._may_lack_else = False
         self._ended = False
         self.master_waits_for = ""  # as it says to whoever is to wait for that too
@@ -258,7 +259,7 @@ class MasterStream:
                 await self._say(self._with_lacks(command.ack))
             case slave_events.SayHello():
                 assert self._hello is not None, "it was described when the log had been cut"
-                self._lacks = self._hello.lacks
+                self._lacks, self._said = self._hello.lacks, None
                 await self._say(self._hello)
             case slave_events.ObeyMaster() | slave_events.AdoptEpoch():
                 return await self._bind(command)
@@ -336,5 +337,16 @@ class MasterStream:
 
     async def _say(self, message: SlaveSays) -> None:
         async with self._writing:
-            if not isinstance(message, SlaveAck) or message.epoch >= self._newest_promised:
-                await self._line.write(message)
+            if isinstance(message, SlaveAck):
+                if message.epoch < self._newest_promised:
+                    return
+                message = self._said = _not_behind(message, self._said)
+            await self._line.write(message)
+
+
+def _not_behind(ack: SlaveAck, said: SlaveAck | None) -> SlaveAck:
+    """An ack that waited, while this node wrote something down, names no less than one that left before it."""
+    if said is None:
+        return ack
+    received, flushed, applied = max(ack.received, said.received), max(ack.flushed, said.flushed), max(ack.applied, said.applied)
+    return replace(ack, received=received, flushed=flushed, applied=applied, adopted=max(ack.adopted, said.adopted))

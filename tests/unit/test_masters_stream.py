@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar
 
 from zlib_ng.zlib_ng import crc32
@@ -76,7 +76,11 @@ def masters_chunks(count: int) -> tuple[Store, list[Chunk]]:
     return store, [Chunk(newest_epoch(store.lineage), start, crc32(data), data, end, store.end) for start, data in pieces]
 
 
-def stream_of(store: Store, line: Line, first: Hello) -> MasterStream:
+async def keeps_at_once(holds: SlaveHolds) -> None:
+    """Nothing is to be written down."""
+
+
+def stream_of(store: Store, line: Line, first: Hello, keep: Callable[[SlaveHolds], Awaitable[None]] = keeps_at_once) -> MasterStream:
     async def describe() -> Hello:
         return first
 
@@ -90,14 +94,38 @@ def stream_of(store: Store, line: Line, first: Hello) -> MasterStream:
     async def adopt(epoch: Epoch) -> None:
         store.adopt_epoch(epoch)
 
-    async def keep(holds: SlaveHolds) -> None: ...
-
     lane, clock, nothing = InlineLane(), LoopClock(), PhysicalOffset(0)
     log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
     held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0), "")
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
     parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
     return MasterStream(parts, session, line)
+
+
+def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
+    async def story() -> list[PhysicalOffset]:
+        master, chunks = masters_chunks(1)
+        line, first, written = Line(), hello(1, 0, lineage=()), asyncio.Event()
+
+        async def keep(holds: SlaveHolds) -> None:
+            await written.wait()
+
+        stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
+        following = asyncio.create_task(stream.run(first))
+        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+        line.said.put_nowait(chunks[0])
+        line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
+        await asyncio.sleep(0.1)
+        before = len(line.written)
+        written.set()
+        await asyncio.sleep(0.1)
+        assert len(line.written) > before, "nothing waited"
+        following.cancel()
+        return [message.received for message in line.written if isinstance(message, SlaveAck)]
+
+    acked = run(story())
+    assert acked == sorted(acked)
+    assert acked[-1] > 0
 
 
 def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves() -> None:
