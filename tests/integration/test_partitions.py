@@ -45,7 +45,8 @@ def others(parted: Parted, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("ways", ["both ways", "what it sends", "what it receives"])
-def test_a_master_that_is_parted_from_all_is_replaced_and_fenced(whole: Parted, ways: str) -> None:
+def test_a_master_that_is_parted_from_all_is_fenced_and_replaced(whole: Parted, ways: str) -> None:
+    """One that is only deaf may have removed its slaves from the record before they miss it: then nobody leads until it hears again."""
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)
     with group.mq.producer(retry_s=PATIENCE_S) as producer, writer.writing():
@@ -53,9 +54,10 @@ def test_a_master_that_is_parted_from_all_is_replaced_and_fenced(whole: Parted, 
             eventually(lambda: writer.receipts, "the master acknowledges")
             there, back = ways != "what it receives", ways != "what it sends"
             network.part([old], [NAMESERVER, *others(whole, old)], there=there, back=back)
-            assert group.master(but=[old]) != old
-            history.wait_for_more(SOME)
             eventually(lambda: writer.refused, "the old master refuses writes")
+            if there:
+                assert group.master(but=[old]) != old
+                history.wait_for_more(SOME)
             network.heal()
             group.wait_led_by_all()
             history.wait_for_more(SOME)
