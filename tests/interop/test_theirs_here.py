@@ -14,6 +14,7 @@ from dittomq.cli.app import run
 from dittomq.client import Client
 from dittomq.errors import UnreadableStore
 from dittomq.testing import LocalCluster
+from dittomq.testing.state import NAMESERVER
 from tests.interop.peer import RETRY, Outgoing, Peer
 from tests.interop.release import release
 from tests.interop.seen import Seen, in_log_order
@@ -64,7 +65,7 @@ def test_it_is_opened_and_every_message_is_read_also_what_was_acknowledged_just_
 @pytest.mark.parametrize("theirs", ["5.3.3", "4.9.7"], indirect=True)
 def test_a_group_goes_on_with_it_and_the_slave_gets_its_whole_history(theirs: Visited, written: Written, tmp_path: Path) -> None:
     cluster = LocalCluster(copy(written.cluster, tmp_path / "cluster"))
-    for node in (MASTER, SLAVE):
+    for node in (NAMESERVER, MASTER, SLAVE):  # the record of the group, too: none of its members is there any more
         shutil.rmtree(cluster.data_dir(node))
     copy(theirs.folder, cluster.data_dir(MASTER))
 
