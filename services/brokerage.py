@@ -23,7 +23,7 @@ from dittomq.rpc.server import RpcServer
 
 _READ_THREADS: Final = 4
 _GRACE_S: Final = 2.0
-_SHORT_GRACE_S: Final = 0.05
+_SHORT_GRACE_S: Final = 0.02
 _SHORT_GOODBYE_S: Final = 0.25
 
 Answer = TypeVar("Answer")

@@ -32,7 +32,8 @@ class Around:
 class Run:
     """One run. `follows_s`: from the old master's start, or its way back, until it was in sync; None: it was never away.
 
-    `late`: what a fenced master acknowledged at a REPLICA level; all of that must be in the log. `problem`: what else must not be.
+    `late`: what a master acknowledged at a REPLICA level after another one led, while it was suspended or parted. When it is back it may
+    still tell what its slaves had acknowledged before; that must be in the log. `problem`: what else must not be.
     """
 
     pause_s: float
@@ -175,7 +176,8 @@ async def _fenced(group: Group, load: Load, seen: _Seen, away: Callable[[str], A
             await load.passed(time.monotonic())
             before = len(writer.receipts)
             await asyncio.sleep(_REST_S)
+            told = writer.receipts[before:]
         back = time.monotonic()
         await group.follows(old)
         seen.follows_s = time.monotonic() - back
-    seen.late = sum(receipt.epoch == epoch and is_confirmed(receipt) for receipt in writer.receipts[before:])
+    seen.late = sum(receipt.epoch == epoch and is_confirmed(receipt) for receipt in told)

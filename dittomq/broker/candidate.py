@@ -27,6 +27,7 @@ from dittomq.routes import DataVersion
 from dittomq.rpc.replicas import RemoteReplicas
 
 _LOOK_S: Final = 0.05
+_TABLES_S: Final = 0.5  # a promise whose sender's tables take longer counts all the same
 _MOST_EVENTS: Final = 256
 
 log = structlog.get_logger()
@@ -81,7 +82,7 @@ class Changes(Protocol):
 class CandidateParts:
     """What a candidate works with. `address` tells this node's replication port, `nodes` the group as nameservers list it.
 
-    `topics` and `slots` tell what its position says of its tables, and of slaves that its log is kept for. `order` is the priority.
+    `tables` and `slots` tell what its position says of its tables, and of slaves that its log is kept for. `order` is the priority.
     """
 
     rules: ElectionRules
@@ -95,7 +96,7 @@ class CandidateParts:
     replicas: RemoteReplicas
     tail: TailTransferParts
     nodes: Callable[[], Awaitable[Sequence[Target]]]
-    topics: Callable[[], DataVersion]
+    tables: Callable[[], tuple[DataVersion, ...]]
     slots: Callable[[], tuple[tuple[str, PhysicalOffset], ...]]
     place: Changes
     clock: Clock
@@ -147,7 +148,7 @@ class Candidate:
             hears_master=parts.follower.hears_master,
             dropped_torn_tail=store.dropped_torn_tail,
             address=self.address,
-            topics=parts.topics(),
+            tables=parts.tables(),
             slots=parts.slots(),
             lineage=store.lineage,
             master="" if parts.watch.record is None else parts.watch.record.master_node,
@@ -317,7 +318,6 @@ class _Attempt:
         self._parts = parts
         self._decider = decider
         self._epoch = NO_EPOCH  # what it promised itself last
-        self._granted: list[Position] = []
         self._events: asyncio.Queue[election.Event] = asyncio.Queue(_MOST_EVENTS)
 
     async def run(self) -> election.BecomeMaster | election.EndElection:
@@ -399,22 +399,30 @@ class _Attempt:
         event: election.Event
         try:
             position, granted = await parts.replicas.promise(target.address, request)
+            if granted and position.tables != parts.tables():
+                await self._take_tables(position)
             event = election.PromiseAnswered(position, granted)
-            self._granted += [position] if granted else []
         except DittoError:
             event = election.PromiseUnanswered(target.node)
         await self._events.put(event)
 
-    async def _take_tables(self) -> None:
-        """Newer tables of whoever promised, for a table of this node may have rotted. Raises StoreFailed."""
-        for source in self._granted:
-            try:
+    async def _take_tables(self, source: Position) -> None:
+        """Newer tables of who promised: one of this node may be older, or may have rotted. Raises StoreFailed.
+
+        At once, for a master that promised closes its doors in a moment.
+        """
+        problem = f"it took longer than {_TABLES_S:g} s"
+        try:
+            async with asyncio.timeout(_TABLES_S):
                 await self._parts.tail.take_tables(source.address)
-            except StoreFailed:
-                raise
-            except DittoError as error:
-                log.warning("tables_not_taken", node=self._parts.rules.node, source=source.node, problem=str(error))
-        self._granted.clear()
+                return
+        except StoreFailed:
+            raise
+        except DittoError as error:
+            problem = str(error)
+        except TimeoutError:
+            pass
+        log.warning("tables_not_taken", node=self._parts.rules.node, source=source.node, problem=problem)
 
     async def _take_tail(self, source: Position) -> None:
         parts = self._parts
@@ -436,7 +444,6 @@ class _Attempt:
 
     async def _write(self, command: election.WriteRecord) -> None:
         parts = self._parts
-        await self._take_tables()
         try:
             outcome = await parts.coordination.write(parts.key, command.record, command.expected)
         except StoreFailed:

@@ -12,6 +12,7 @@ from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer
 from dittomq.offsets import LAST_EPOCH, NO_EPOCH, Epoch
+from dittomq.routes import DataVersion
 
 
 class Listener(Protocol):
@@ -53,6 +54,11 @@ class Metadata:
     def table(self, kind: TableKind[R]) -> Table[R]:
         """The table's newest version."""
         return self._tables[kind.name]
+
+    @property
+    def versions(self) -> tuple[DataVersion, ...]:
+        """Of its tables, in the order of KINDS."""
+        return tuple([self._tables[kind.name].version for kind in KINDS])
 
     @property
     def newest_epoch(self) -> Epoch:

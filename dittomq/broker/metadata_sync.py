@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
@@ -134,15 +134,28 @@ class MetadataPuller:
     async def take_all(self) -> None:
         """Take over every table that is newer than ours, durably.
 
-        Raises OutOfReach unless all could be asked for, within 30 s of a silence; DiskFull, StoreFailed.
+        They are asked for at once: a master that has promised answers for a moment only. Raises OutOfReach unless all could be asked for,
+        within 30 s of a silence; DiskFull, StoreFailed.
         """
-        for kind in KINDS:
-            try:
-                pulled = await self._pull(kind)
-            except DittoError as error:
-                raise OutOfReach(f"the table of {kind.name}", str(error)) from error
-            if pulled is not None:
-                await self._apply(kind, *pulled)
+        failed: DittoError | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for kind in KINDS:
+                    tasks.create_task(self._take(kind))
+        except* StoreFailed as problems:
+            failed = first_of(problems)
+        except* DittoError as problems:
+            failed = failed or first_of(problems)
+        if failed is not None:
+            raise failed
+
+    async def _take(self, kind: TableKind[Any]) -> None:
+        try:
+            pulled = await self._pull(kind)
+        except DittoError as error:
+            raise OutOfReach(f"the table of {kind.name}", str(error)) from error
+        if pulled is not None:
+            await self._apply(kind, *pulled)
 
     async def _hide_own(self) -> bool:
         """What is known here since before; whether the disk had room to write that down."""

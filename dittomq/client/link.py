@@ -42,8 +42,10 @@ from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, gr
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
-_SUCCESSOR_PAUSE_S = 0.2  # at most, while a master that does not answer is being replaced: that takes some tenths of a second
-_SUCCESSOR_LOOKS = 25
+_SUCCESSOR_PAUSE_S = 0.1  # at most, while a master that does not answer is being replaced: that takes some tenths of a second
+_SUCCESSOR_LOOKS = 50
+_LOOKS_AROUND_S = 0.5  # while an answer has been awaited for longer than _PATIENCE_S
+_PATIENCE_S = 1.0
 _MAX_SESSIONS = 1_024
 _TURNS_OF_AN_ANSWER = 4
 """Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
@@ -199,6 +201,7 @@ class GroupLink:
                 tasks.create_task(self._read(stream, who))
                 tasks.create_task(self._write(stream))
                 tasks.create_task(self._watch_for_end())
+                tasks.create_task(self._watch_for_successor(who))
         except* DittoError as ended:
             problem = first_of(ended)
         return problem
@@ -206,6 +209,20 @@ class GroupLink:
     async def _watch_for_end(self) -> None:
         assert self._ending is not None  # it is set before the stream is used
         raise await self._ending
+
+    async def _watch_for_successor(self, who: str) -> None:
+        """While an answer is long in coming, ask nameservers who leads: a suspended master, or one that is parted, cannot say."""
+        while True:
+            await asyncio.sleep(_LOOKS_AROUND_S)
+            if self._outbox.waits_s(self._around.clock.monotonic()) < _PATIENCE_S:
+                continue
+            try:
+                route = await self._around.routing.route(self._topic, fresh=True)
+            except DittoError:
+                continue
+            leads = master_of(route, self._broker)
+            if leads is not None and leads.epoch > self._epoch:
+                raise OutOfReach(who, f"it does not answer, and {leads.name} leads in epoch {leads.epoch}")
 
     async def _open(self, stream: Stream, master: Node, who: str) -> None:
         """The server's headers show that it is of the group and takes messages: before them, nothing is sent.

@@ -126,6 +126,11 @@ class Outbox:
         """Producer ids of the frames that the present stream carried and has not answered."""
         return {frame.producer_id for frame in self._frames if frame.state is FrameState.SENT}
 
+    def waits_s(self, now: float) -> float:
+        """For so long the present stream has owed an answer; 0 where it owes none."""
+        due = min((frame.answer_due for frame in self._frames if frame.state is FrameState.SENT), default=None)
+        return 0.0 if due is None else now - (due - self._options.timeout_s - self._options.grace_s)
+
     def topics(self, frame_id: int) -> set[str]:
         """Those of the messages in the frame, while it is not settled."""
         frame = self._frame(frame_id)

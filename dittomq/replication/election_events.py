@@ -10,8 +10,6 @@ from dittomq.lineage import Lineage, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 
-_NO_TOPICS: Final = DataVersion()
-
 
 class SentBy(Enum):
     """Who has a replica stand for election. NOBODY: it found its master silent, or is the record's master and does not lead."""
@@ -26,8 +24,8 @@ class Position:
     """Where one replica stands. Its log is written and synced up to `log_end`.
 
     `birth` "": it knows no group record. `confirmed` is what it knows to be confirmed of its own bytes, `revision` the greatest revision of
-    the record that it has read. `slots`: for which slaves its master keeps its log, as it was told last. `master` is the node that it hears
-    as its master, for its own decisions: it is not sent to others.
+    the record that it has read. `tables` are versions, in the order of `KINDS`. `slots`: for which slaves its master keeps its log, as it
+    was told last. `master` is the node that it hears as its master, for its own decisions: it is not sent to others.
     """
 
     node: str
@@ -45,7 +43,7 @@ class Position:
     leads: bool = False
     dropped_torn_tail: bool = False
     address: str = ""
-    topics: DataVersion = _NO_TOPICS
+    tables: tuple[DataVersion, ...] = ()
     slots: tuple[tuple[str, PhysicalOffset], ...] = ()
     lineage: Lineage = ()
     master: str = ""

@@ -1,7 +1,9 @@
 """Questions and answers of an election ↔ `dittomq.replication.election`. From the wire comes a valid value or InvalidField."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
@@ -9,10 +11,12 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.election import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.promise import PromiseRequest
+from dittomq.routes import DataVersion
 from dittomq.wire.epochs import epoch_from_pb, node_from_pb, offset_from_pb, text_from_pb
 from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
+_MAX_TABLES: Final = 16
 _SENT_BY: Final = {
     pb.SENT_BY_UNSPECIFIED: SentBy.NOBODY,
     pb.SENT_BY_MASTER: SentBy.MASTER,
@@ -110,7 +114,7 @@ def _position_to_pb(position: Position) -> pb.ReplicaPosition:
         leads=position.leads,
         dropped_torn_tail=position.dropped_torn_tail,
         address=position.address,
-        topics=version_to_pb(position.topics),
+        tables=[version_to_pb(each) for each in position.tables],
         slots=pb.SlaveSlots(slots=[pb.SlaveSlot(node=node, offset=offset) for node, offset in position.slots]),
         lineage=lineage_to_pb(position.lineage),
     )
@@ -141,7 +145,7 @@ def _position(told: pb.ReplicaPosition) -> Position:
         leads=told.leads,
         dropped_torn_tail=told.dropped_torn_tail,
         address=text_from_pb("position.address", told.address),
-        topics=version_from_pb(told.topics),
+        tables=_versions(told.tables),
         slots=_slots(told.slots),
         lineage=lineage_from_pb(list(told.lineage)),
     )
@@ -159,6 +163,12 @@ def _count(field: str, number: int) -> int:
     if number < 0:
         raise InvalidField(field, f"{number:,} is less than 0")
     return number
+
+
+def _versions(told: Sequence[metadata_pb2.DataVersion]) -> tuple[DataVersion, ...]:
+    if len(told) > _MAX_TABLES:
+        raise InvalidField("position.tables", f"{len(told):,} versions, the limit is {_MAX_TABLES}")
+    return tuple(map(version_from_pb, told))
 
 
 def _slots(told: pb.SlaveSlots) -> tuple[tuple[str, PhysicalOffset], ...]:

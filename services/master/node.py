@@ -99,7 +99,7 @@ class MasterNode:
             hears_master=leads,
             leads=leads,
             address=address,
-            topics=self.metadata.table(TOPICS).version,
+            tables=self.metadata.versions,
             slots=self._parts.replication.holds() or (),
             lineage=store.lineage,
             master=self.name if leads else "",

@@ -180,10 +180,10 @@ class Follower:
             self._holds -= 1
             self._wake.set()
 
-    async def leave(self) -> None:
-        """Tell the master that this node stops, and follow none any longer: it need not wait for this member. Ends within a moment."""
+    async def leave(self, *, says_goodbye: bool) -> None:
+        """Follow no master any longer, and tell it where this node stops: it need not wait for this member. Ends within a moment."""
         self._holds += 1
-        if self._line is not None:
+        if says_goodbye and self._line is not None:
             with contextlib.suppress(DittoError, TimeoutError, asyncio.InvalidStateError):
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._line.say_goodbye()

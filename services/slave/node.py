@@ -91,9 +91,9 @@ class SlaveNode:
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
-    async def leave(self) -> None:
-        """Say goodbye to the master, which need not wait for this member then."""
-        await self._follower.leave()
+    async def leave(self, *, says_goodbye: bool) -> None:
+        """Follow no master any longer. With a goodbye it need not wait for this member; one that goes on in a moment says none."""
+        await self._follower.leave(says_goodbye=says_goodbye)
 
     @property
     def epoch(self) -> Epoch:

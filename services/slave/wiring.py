@@ -38,7 +38,6 @@ from dittomq.broker.tail_transfer import TailTransferParts
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
-from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
@@ -207,7 +206,7 @@ class Slave:
                 replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
                 tail=tail,
                 nodes=nodes,
-                topics=lambda: parts.metadata.table(TOPICS).version,
+                tables=lambda: parts.metadata.versions,
                 slots=lambda: around.follower.held.told,
                 place=around.place,
                 clock=doors.clock,
@@ -266,7 +265,7 @@ class Slave:
         log.info("draining", node=self._config.name)
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
-        await node.leave()
+        await node.leave(says_goodbye=not place.is_left)
         await place.leave(registrar)
         await place.close(servers)
 

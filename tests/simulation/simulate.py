@@ -130,7 +130,8 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
         faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)
     faults = in_order(fault for fault in faults if fault.kind not in without)
-    if stress or FaultKind.DISK_LOSS in {fault.kind for fault in faults}:
+    lost = FaultKind.DISK_LOSS in {fault.kind for fault in faults}
+    if lost or (stress and not set(stress) & set(OF_LEADERSHIP)):  # who leads alone is what leadership's own faults are about
         wanted = wanted.undegraded()
     return wanted, faults
 

@@ -208,7 +208,7 @@ def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() -> Non
     async def story() -> list[object]:
         async with following(Machine(random.Random(2))) as (master, slave):
             await hello(master)
-            await slave.leave()
+            await slave.leave(says_goodbye=True)
             said = [await master.said.get()]
             master.leave()
             await asyncio.sleep(10)

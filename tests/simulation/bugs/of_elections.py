@@ -82,7 +82,7 @@ def any_answer_promises(patches: Patches, _: Cluster) -> None:
 
 def too_few_are_enough(patches: Patches, _: Cluster) -> None:
     """A candidate that finds no quorum leads alone, as if data loss had been allowed."""
-    patches.put(Election, "_too_few", lambda _: lambda attempt, now: attempt._go_on_with_loss("too few answer"))
+    patches.put(Election, "_too_few", lambda _: lambda attempt, _: attempt._go_on_with_loss("too few answer"))
 
 
 def slaves_obey_older_masters(patches: Patches, _: Cluster) -> None:
@@ -171,8 +171,8 @@ def nodes_count_for_replicas(patches: Patches, _: Cluster) -> None:
 
 def a_handshake_makes_a_member(patches: Patches, _: Cluster) -> None:
     """Whoever streams becomes a member, however little it holds."""
-    patches.put(Membership, "_may_join", lambda _: lambda members, replica, _: replica.streams)
-    patches.put(Membership, "_soon_holders", lambda _: lambda members, wanted, _: frozenset(each.replica for each in wanted))
+    patches.put(Membership, "_may_join", lambda _: lambda _, replica, __: replica.streams)
+    patches.put(Membership, "_soon_holders", lambda _: lambda _, wanted, __: frozenset(each.replica for each in wanted))
     patches.put(membership, "may_change", always(True))
 
 

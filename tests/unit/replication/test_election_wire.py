@@ -35,7 +35,7 @@ FULL = Position(
     leads=True,
     dropped_torn_tail=True,
     address="a-1:10912",
-    topics=DataVersion(1, 2, 3),
+    tables=(DataVersion(1, 2, 3), DataVersion(), DataVersion(4, 5, 6)),
     slots=(("a/2", PhysicalOffset(0)), ("a/3", PhysicalOffset(500))),
     lineage=(LineageEntry(Epoch(3), 0, 2**64 - 1, PhysicalOffset(0)),),
 )
