@@ -396,7 +396,7 @@ class Election:
         assert self._proposal is not None
         match outcome:
             case Written(version):
-                return self._become_master(Versioned(self._proposal, version))
+                return self._become_master(Versioned(self._proposal, version), now)
             case Conflict():
                 return self._go(Attempt.CHECKING, ReadRecord())
             case Unknown():
@@ -408,7 +408,7 @@ class Election:
         """Whether the record names this replica, by its own write. The old version proves nothing: the write may still arrive."""
         assert self._proposal is not None
         if found is not None and self._is_own_epoch(found.record):
-            return self._become_master(found)
+            return self._become_master(found, now)
         return self._doubt(now) if found == self._found else self._end(ElectionReasonKind.CONFLICT, retry=_RACE_S)
 
     def _is_own_epoch(self, record: GroupRecord) -> bool:
@@ -435,13 +435,13 @@ class Election:
             return self._doubt(now)
         return self._end(ElectionReasonKind.STORE_SILENT, ours=problem)
 
-    def _become_master(self, found: Versioned) -> list[Command]:
+    def _become_master(self, found: Versioned, now: float) -> list[Command]:
         granting = {each.replica for each in self._granted()}
         before = self._found.record.members if self._found is not None else ()
         silent = tuple(each.node for each in before if each.replica not in granting | {self._own.replica})
         known = max(each.confirmed for each in (self._own, *self._granted()))
         confirmed = min(known, self._own.log_end)
-        elected = Elected(found.record, found.version, confirmed, self._own.log_end, self._loss, silent)
+        elected = Elected(found.record, found.version, confirmed, self._own.log_end, self._loss, silent, now - self._began)
         return self._go(Attempt.ELECTED, BecomeMaster(elected))
 
     # What it knows

@@ -101,7 +101,8 @@ class Elected:
     """The record names this replica, by its own write.
 
     `log_end` is where its log ends, all of it synced. `confirmed` is the greatest confirmed offset that a replica knew which promised.
-    `data_loss` says what may be lost, "" where nothing is. `silent` are nodes of members that gave no promise.
+    `data_loss` says what may be lost, "" where nothing is. `silent` are nodes of members that gave no promise. The
+    election took `took_s` seconds.
     """
 
     record: GroupRecord
@@ -110,6 +111,7 @@ class Elected:
     log_end: PhysicalOffset
     data_loss: str = ""
     silent: tuple[str, ...] = ()
+    took_s: float = 0.0
 
 
 class ElectionReasonKind(StrEnum):

@@ -102,9 +102,9 @@ class InSyncSet:
         finally:
             unlisten()
 
-    async def note_election(self, cause: str) -> None:
+    async def note_election(self, cause: str, took_s: float) -> None:
         """The record as the election wrote it is the first of this term. Raises StoreFailed."""
-        await self._note(self.record, cause, 0.0)
+        await self._note(self.record, cause, took_s)
 
     def _moved(self) -> None:
         if self._membership.waits_for_acks:

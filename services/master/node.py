@@ -170,9 +170,9 @@ class MasterNode:
         if (elected := self._parts.elected) is not None:
             await self._keep_record(term, Versioned(elected.record, elected.version), elected.silent)
         self._parts.replication.lead(self._leading(term))
-        if self.in_sync_set is not None:
+        if self.in_sync_set is not None and elected is not None:
             lossy = f"; data loss is possible: {term.opened.data_loss}" if term.opened.data_loss else ""
-            await self.in_sync_set.note_election(f"{self.name} was elected{lossy}")
+            await self.in_sync_set.note_election(f"{self.name} was elected{lossy}", elected.took_s)
         self._on_change()
         return term
 

@@ -70,9 +70,10 @@ def test_an_election_reads_asks_promises_writes_and_leads() -> None:
     assert candidacy.promised_itself() == [AskPromises(Epoch(2), "birth", (Target("a/2", "a-2:10912"),), SentBy.NOBODY)]
     record = THREE.next("w", epoch=Epoch(2), master=replica_of("a/1"))
     assert candidacy.take(PromiseAnswered(replace(C, promised=Epoch(2)), True)) == [WriteRecord(record, Versioned(THREE, "v1"))]
-    candidacy.take(WriteEnded(Written("v2")))
+    candidacy.take(WriteEnded(Written("v2")), at=0.4)
     elected = candidacy.must(BecomeMaster).elected
     assert (elected.record, elected.version, elected.log_end, elected.silent, elected.data_loss) == (record, "v2", 100, ("a/0",), "")
+    assert elected.took_s == 0.4
 
 
 def test_a_candidate_promises_above_every_promise_that_it_has_seen() -> None:
