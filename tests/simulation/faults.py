@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -70,9 +70,12 @@ _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
 _MANY = 12
+_FORMED_S = 3.0
+_BRIEF_S = 8.0
 _ONCE = (FaultKind.DISK_LOSS,)
 _EXCLUDE_DISK_LOSS = (FaultKind.ROT, FaultKind.REMOVED)  # the disk may hold the only copy that is whole
 _EXCLUDE_REMOVED = (FaultKind.ROT,)
+_AWAY = (FaultKind.KILL, FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_OF_ALL, FaultKind.MASTER_DOWN, FaultKind.STORE_DOWN)
 _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
 
 
@@ -129,7 +132,13 @@ def stressed(chance: random.Random, machines: Machines, duration_s: float, kinds
     often = [kind for kind in kinds if kind not in _ONCE]
     first = [kind for kind in kinds if kind in _ONCE]
     drawn = [*first, *(chance.choice(often) for _ in range(_MANY - len(first)))]
-    return in_order(_fault(kind, chance, machines, duration_s) for kind in drawn)
+    return in_order(_dense(_fault(kind, chance, machines, duration_s)) for kind in drawn)
+
+
+def _dense(fault: Fault) -> Fault:
+    """Of many: when the group has formed, and no machine is away for long, for without two of three nothing happens."""
+    lasts_s = min(fault.lasts_s, _BRIEF_S) if fault.kind in _AWAY else fault.lasts_s
+    return replace(fault, at=max(fault.at, _FORMED_S), lasts_s=lasts_s)
 
 
 def any_kinds(chance: random.Random) -> tuple[FaultKind, ...]:

@@ -62,8 +62,9 @@ class Shape:
 
     @property
     def needs_no_operator(self) -> bool:
-        """Whether what is confirmed is on more than one disk, so that nobody need ever accept its loss."""
-        return self.syncs_matter and self.replication.asked_copies > 1 and self._confirms_what_copies_flushed
+        """Whether what is confirmed is on more than one disk, or on that of a node that synced it, so that nobody need accept its loss."""
+        all_sync = self.syncs_matter and self.slave_flush is FlushMode.SYNC_FLUSH
+        return all_sync and self.replication.asked_copies > 1 and self._confirms_what_copies_flushed
 
     @property
     def disks_of_confirmed(self) -> int:

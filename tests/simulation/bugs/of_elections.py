@@ -4,19 +4,22 @@ from dataclasses import replace
 from typing import Any
 
 from dittomq import group_record
-from dittomq.broker.candidate import _Attempt
+from dittomq.broker import candidate
+from dittomq.broker.group_watch import GroupWatch
 from dittomq.doors.coordination import Conflict, WriteOutcome, Written
 from dittomq.group_record import GroupRecord
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import confirmed_offset, election, membership
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.election import Election, Position
+from dittomq.replication.election import Election, Position, PromiseSelf
+from dittomq.replication.election_states import Attempt
 from dittomq.replication.membership import Membership
-from dittomq.replication.promise import PromiseRequest
+from dittomq.replication.promise import Grant
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.rpc.replicas import RemoteReplicas
-from services.master.answers import MasterAnswers
+from services.master import answers
 from services.master.in_sync_set import InSyncSet
+from services.master.node import MasterNode
 from services.slave.follower import Follower
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
@@ -83,32 +86,6 @@ def any_answer_promises(patches: Patches, _: Cluster) -> None:
 def too_few_are_enough(patches: Patches, _: Cluster) -> None:
     """A candidate that finds no quorum leads alone, as if data loss had been allowed."""
     patches.put(Election, "_too_few", lambda _: lambda attempt, _: attempt._go_on_with_loss("too few answer"))
-
-
-def slaves_obey_older_masters(patches: Patches, _: Cluster) -> None:
-    """A slave that has promised follows the master of an older epoch, and acknowledges to it."""
-    patches.put(SlaveSession, "_not_obeyed", always(""))
-    patches.put(Follower, "promised", always(None))
-    patches.put(Follower, "end_stream", lambda _: _nothing)
-
-
-def a_promise_does_not_stop_a_master(patches: Patches, _: Cluster) -> None:
-    """A master that promised goes on until it reads the record."""
-
-    def make(_: Any) -> Any:
-        async def promise(answers: MasterAnswers, request: PromiseRequest, _: str) -> None:
-            store = answers._parts.store
-            await answers._parts.lanes.files.call(lambda: store.promise(request.epoch))
-
-        return promise
-
-    patches.put(MasterAnswers, "_promise", make)
-    patches.put(MasterAnswers, "_follow", always(None))
-
-
-def the_whole_log_is_confirmed(patches: Patches, _: Cluster) -> None:
-    """A new master takes all that it holds for confirmed."""
-    patches.put(election, "Elected", lambda honest: lambda record, version, _, end, *more: honest(record, version, end, end, *more))
 
 
 def the_master_may_lack_it(patches: Patches, _: Cluster) -> None:
@@ -192,6 +169,51 @@ def copies_count_as_members(patches: Patches, _: Cluster) -> None:
     patches.put(Follower, "_session", make)
 
 
-def tables_are_not_taken(patches: Patches, _: Cluster) -> None:
-    """A candidate leads with the tables that it has."""
-    patches.put(_Attempt, "_take_tables", lambda _: _nothing)
+def nobody_joins(patches: Patches, _: Cluster) -> None:
+    """Who left the in-sync set never becomes a member again."""
+    patches.put(Membership, "_may_join", always(False))
+
+
+def promises_are_for_ever(patches: Patches, _: Cluster) -> None:
+    """A master takes no notice of slaves that have promised a higher epoch to a candidate that was not elected."""
+    patches.put(MasterNode, "_promised_above", lambda _: _nothing)
+
+
+def an_epoch_is_promised_twice(patches: Patches, _: Cluster) -> None:
+    """A candidate asks for the highest epoch that it has seen, and gets it from whoever has promised it to another one."""
+
+    def promise_self(attempt: Election) -> Any:
+        seen = [attempt._own, *(each.position for each in attempt._answers.values())]
+        attempt._epoch = Epoch(max(1, attempt._epoch_of(attempt._found), *(max(each.promised, each.adopted) for each in seen)))
+        return attempt._go(Attempt.PROMISING_SELF, PromiseSelf(attempt._epoch, attempt._birth))
+
+    patches.put(Election, "_promise_self", lambda _: promise_self)
+    patches.put(candidate, "decide_promise", always(Grant()))
+    patches.put(answers, "decide_promise", always(Grant()))
+
+
+def nobody_stands(patches: Patches, _: Cluster) -> None:
+    """However long its master is silent, no slave stands by itself."""
+    patches.put(
+        candidate.Candidate,
+        "_master_is_silent",
+        lambda _: lambda stands, record: record is None or stands._parts.store.replica == record.master,
+    )
+
+
+def the_first_record_is_believed(patches: Patches, _: Cluster) -> None:
+    """A node goes by the first record that it has read, for as long as it runs."""
+
+    def make(honest: Any) -> Any:
+        async def learn(watch: GroupWatch, found: Any) -> None:
+            await honest(watch, found if watch.found is None else watch.found)
+
+        return learn
+
+    patches.put(GroupWatch, "learn", make)
+
+
+def the_shortest_log_wins(patches: Patches, _: Cluster) -> None:
+    """Of all that promised the one with the least wins, and the candidate cuts its own log to that."""
+    patches.put(election, "winner_of", lambda _: lambda positions, own: min(positions, key=lambda each: (each.log_rank, each is not own)))
+    patches.put(Election, "_should_stand_back", always(False))
