@@ -3,11 +3,11 @@ import random
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, StoreFailed, UnreadableStore
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
-from tests.support.stores import SMALL, Machine, begin_epoch, dies, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, begin_epoch, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
 
@@ -273,46 +273,3 @@ def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_non
     again = machine.open()
 
     assert again.lineage == (LineageEntry(Epoch(2), 0, 2, PhysicalOffset(0)),)
-
-
-def test_a_recovery_that_dies_anywhere_is_repeated_without_loss() -> None:
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = filled(machine)
-        end, log = store.flushed, whole_log(store)
-        store.append([frame(b"unsynced" * 200)], 1)
-        machine.lose_power()
-        storage = machine.storage()
-        machine.faults.operations_to_live = operations
-        done = dies(lambda storage=storage: Store.open(storage, SMALL, chance=random.Random(1), wall_ms=0))  # type: ignore[misc]
-        machine.lose_power()
-
-        again = machine.open()
-
-        assert again.end >= end
-        assert whole_log(again)[:end] == log
-        if done:
-            return
-    pytest.fail("recovery never came to its end")
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_what_recovery_counts_as_durable_after_a_failed_fsync_survives_the_next_power_loss(seed: int) -> None:
-    machine = Machine(random.Random(seed))
-    store = machine.open()
-    open_epoch(store)
-    store.append([frame(b"flushed")], 1_000)
-    store.sync()
-    store.append([frame(b"written" * 200)], 1_000)
-    machine.faults.failing_syncs = 1
-    with pytest.raises(StoreFailed):
-        store.sync()
-    store.clear_boot_stamp()
-    machine.kill()
-
-    reopened = machine.open()
-    stopped, log = reopened.stopped, whole_log(reopened)
-    machine.lose_power()
-
-    assert stopped is StopKind.FAILED_SYNC
-    assert whole_log(machine.open())[: len(log)] == log

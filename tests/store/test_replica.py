@@ -2,7 +2,6 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 
 import pytest
 
@@ -10,7 +9,7 @@ from dittomq.commitlog.state import replica
 from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch
-from tests.support.stores import SMALL, Machine, dies, filled
+from tests.support.stores import SMALL, Machine, filled
 
 PATH = "dittomq/replica"
 SLOT = 4_096
@@ -115,28 +114,6 @@ def test_with_both_slots_damaged_the_store_is_refused(machine: Machine) -> None:
 
     with pytest.raises(UnreadableStore, match="dittomq/replica is damaged: neither of its two slots is whole; restore it, or empty"):
         machine.open()
-
-
-def test_a_crash_at_any_call_leaves_the_old_promise_or_the_new_one() -> None:
-    found: set[int] = set()
-    for operations in count():
-        machine = Machine(random.Random(operations))
-        store = machine.open()
-        store.promise(Epoch(1))
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.promise(Epoch(2)))  # type: ignore[misc]
-        machine.lose_power()
-
-        again = machine.open()
-
-        found.add(again.promised_epoch)
-        again.promise(Epoch(3))
-        machine.lose_power()
-        assert machine.open().promised_epoch == 3
-        if done:
-            break
-    assert found == {1, 2}
-    assert operations > 1
 
 
 def test_a_promise_whose_sync_fails_fails_the_store(machine: Machine) -> None:

@@ -204,23 +204,6 @@ def test_whole_records_in_a_later_segment_only_make_a_stranger_too(machine: Mach
     assert is_stranger(store, again)
 
 
-def test_a_start_that_is_killed_wherever_it_makes_a_stranger_leaves_one() -> None:
-    for operations in count():
-        machine = Machine(random.Random(operations))
-        store, records = above_the_recovery_point(machine)
-        machine.kill()
-        flip(machine, records[5][0] + 2)
-        storage = machine.storage()
-        machine.faults.operations_to_live = operations
-        done = dies(lambda storage=storage: Store.open(storage, SMALL, chance=random.Random(1), wall_ms=0))  # type: ignore[misc]
-        machine.lose_power()
-
-        assert is_stranger(store, machine.open()), f"dead after {operations} operations"
-        if done:
-            break
-    assert operations > 10
-
-
 @pytest.mark.parametrize("kept", [4, 7, 50, 250])
 @pytest.mark.parametrize("stop", [Machine.kill, Machine.lose_power])
 def test_a_torn_tail_makes_no_stranger_and_is_told(machine: Machine, kept: int, stop: Callable[[Machine], None]) -> None:
