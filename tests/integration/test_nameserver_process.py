@@ -29,6 +29,7 @@ from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
 from tests.support.naming import master
+from tests.support.stories import told_by
 from tests.support.tree import ROOT
 from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
@@ -111,21 +112,19 @@ def refused(*flags: str, **environment: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr.splitlines()[-1]
 
 
-def test_a_broker_registers_is_routed_to_listed_and_leaves(nameserver: Running) -> None:
-    async def story(channels: Channels) -> None:
-        stub = channels.stub(NameServerServiceStub, nameserver.clients)
-        routes = RouteCache([nameserver.clients], channels, OsClock())
-        request = wire.registration_request(master())
-        session: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, request, who="it", deadline_s=5)
+@told_by(told)
+async def test_a_broker_registers_is_routed_to_listed_and_leaves(channels: Channels, /, nameserver: Running) -> None:
+    stub = channels.stub(NameServerServiceStub, nameserver.clients)
+    routes = RouteCache([nameserver.clients], channels, OsClock())
+    request = wire.registration_request(master())
+    session: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, request, who="it", deadline_s=5)
 
-        assert [node.address for node in (await routes.route("orders")).nodes] == ["a-0:10911"]
-        assert [node.name for node in await routes.brokers()] == ["a/0"]
-        goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
-        assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
-        with pytest.raises(NotReady, match="no broker has registered topic"):
-            await routes.refresh("orders")
-
-    told(story)
+    assert [node.address for node in (await routes.route("orders")).nodes] == ["a-0:10911"]
+    assert [node.name for node in await routes.brokers()] == ["a/0"]
+    goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
+    assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
+    with pytest.raises(NotReady, match="no broker has registered topic"):
+        await routes.refresh("orders")
 
 
 def test_a_silent_broker_is_forgotten(tmp_path: Path) -> None:
@@ -186,14 +185,12 @@ def test_a_process_may_open_as_many_files_as_its_hard_limit_allows(tmp_path: Pat
     assert limits == (hard, hard)
 
 
-def test_health_is_serving_on_the_data_port(nameserver: Running) -> None:
-    async def story(channels: Channels) -> None:
-        stub: Any = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
-        for name in ["", "ditto.naming.v1.NameServerService", "startup", "readiness", "liveness"]:
-            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-    told(story)
+@told_by(told)
+async def test_health_is_serving_on_the_data_port(channels: Channels, /, nameserver: Running) -> None:
+    stub: Any = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
+    for name in ["", "ditto.naming.v1.NameServerService", "startup", "readiness", "liveness"]:
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.parametrize("path", ["/startupz", "/readyz", "/livez"])

@@ -10,7 +10,8 @@ from dittomq.cli.consume import Printer, Wanted, print_messages
 from dittomq.cli.exits import Exit
 from dittomq.client import AsyncClient, Page
 from dittomq.errors import InvalidField, OffsetOutOfRange
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
+from tests.support.stories import told_by
 
 ROUTE_IS_OLD_S = 31
 
@@ -144,12 +145,12 @@ def test_who_begins_at_the_latest_message_is_not_kept_from_it_by_a_damaged_first
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_groups(*, follow: bool) -> None:
-    async def story(_: ClientTown, mq: AsyncClient) -> None:
-        with pytest.raises(InvalidField, match="those are: a, b"):
-            await print_messages(mq, Wanted("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
-
-    ClientTown(groups=("a", "b")).play(story)
+@told_by(play, groups=("a", "b"))
+async def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_groups(
+    town: ClientTown, mq: AsyncClient, /, *, follow: bool
+) -> None:
+    with pytest.raises(InvalidField, match="those are: a, b"):
+        await print_messages(mq, Wanted("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
 
 
 def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_it_while_other_queues_are_read(
@@ -175,15 +176,15 @@ def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_it_whil
 
 
 @pytest.mark.parametrize("node", [None, "a/0"])
-def test_who_follows_is_told_of_a_place_beyond_the_end_that_the_master_knows(node: str | None) -> None:
-    async def story(_: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        with pytest.raises(OffsetOutOfRange) as outside:
-            await print_messages(mq, Wanted("orders", 4, 0, node, follow=True), Printer(1, json=False))
+@told_by(play)
+async def test_who_follows_is_told_of_a_place_beyond_the_end_that_the_master_knows(
+    town: ClientTown, mq: AsyncClient, /, node: str | None
+) -> None:
+    await fill(mq)
+    with pytest.raises(OffsetOutOfRange) as outside:
+        await print_messages(mq, Wanted("orders", 4, 0, node, follow=True), Printer(1, json=False))
 
-        assert (outside.value.asked, outside.value.end) == (4, 3)
-
-    ClientTown().play(story)
+    assert (outside.value.asked, outside.value.end) == (4, 3)
 
 
 def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,18 +207,16 @@ def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(capsys: p
     assert len(said.err.splitlines()) == 1
 
 
-def test_who_follows_is_told_of_messages_that_were_dropped_before_they_were_read() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, None, follow=True), Printer(9, json=False)))
-        await asyncio.sleep(5)
-        for broker in town.brokers.values():
-            broker.pull_error = OffsetOutOfRange("queue offset", 3, 7, 9)
+@told_by(play)
+async def test_who_follows_is_told_of_messages_that_were_dropped_before_they_were_read(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, None, follow=True), Printer(9, json=False)))
+    await asyncio.sleep(5)
+    for broker in town.brokers.values():
+        broker.pull_error = OffsetOutOfRange("queue offset", 3, 7, 9)
 
-        with pytest.raises(OffsetOutOfRange):
-            await following
-
-    ClientTown().play(story)
+    with pytest.raises(OffsetOutOfRange):
+        await following
 
 
 @pytest.mark.parametrize("held", [1, 2])

@@ -21,6 +21,7 @@ from tests.simulation.transport import SimulatedTransport
 from tests.simulation.world import Power, World
 from tests.support.group_records import group_record
 from tests.support.memory_coordination import Fate, MemoryCoordination
+from tests.support.stories import told_by
 
 KEY = GroupKey("dittomq", "a")
 FIRST = group_record("a", "first")
@@ -71,99 +72,87 @@ async def timed(world: World, use: Coroutine[Any, Any, WriteOutcome | Versioned 
 
 
 @pytest.mark.parametrize("power", list(Power))
-def test_a_record_that_was_written_outlives_its_nameserver(world: World, power: Power) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        site.nameserver.crash(power)
-        outcome, after_s = await timed(world, door.read(KEY))
-        assert isinstance(outcome, OutOfReach)
-        assert after_s <= 3.0
-        site.nameserver.start()
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_record_that_was_written_outlives_its_nameserver(site: Site, /, world: World, power: Power) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    site.nameserver.crash(power)
+    outcome, after_s = await timed(world, door.read(KEY))
+    assert isinstance(outcome, OutOfReach)
+    assert after_s <= 3.0
+    site.nameserver.start()
+    await asyncio.sleep(1)
 
-        assert await door.read(KEY) == first
-        assert isinstance(await door.write(KEY, FIRST.next("second"), first), Written)
-
-    play(world, story)
+    assert await door.read(KEY) == first
+    assert isinstance(await door.write(KEY, FIRST.next("second"), first), Written)
 
 
-def test_a_nameserver_that_lost_its_disk_has_no_record_and_no_old_version(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        site.nameserver.crash(Power.KILL)
-        site.nameserver.lose_disk()
-        site.nameserver.start()
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_nameserver_that_lost_its_disk_has_no_record_and_no_old_version(site: Site) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    site.nameserver.crash(Power.KILL)
+    site.nameserver.lose_disk()
+    site.nameserver.start()
+    await asyncio.sleep(1)
 
-        assert await door.read(KEY) is None
-        assert await door.write(KEY, FIRST.next("second"), first) == Conflict()
-        assert (await site.created(door)).version != first.version
-
-    play(world, story)
+    assert await door.read(KEY) is None
+    assert await door.write(KEY, FIRST.next("second"), first) == Conflict()
+    assert (await site.created(door)).version != first.version
 
 
-def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        world.network.cut("a0", "n0")
-        outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-        assert isinstance(outcome, OutOfReach | Unknown)
-        assert after_s <= 3.0
-        outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-        assert isinstance(outcome, OutOfReach)
-        assert after_s <= 3.0
+@told_by(play)
+async def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(site: Site, /, world: World) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    world.network.cut("a0", "n0")
+    outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
+    assert isinstance(outcome, OutOfReach | Unknown)
+    assert after_s <= 3.0
+    outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
+    assert isinstance(outcome, OutOfReach)
+    assert after_s <= 3.0
 
-        world.network.heal_all()
-        await asyncio.sleep(1)
-        assert await door.read(KEY) == first
-
-    play(world, story)
+    world.network.heal_all()
+    await asyncio.sleep(1)
+    assert await door.read(KEY) == first
 
 
 @pytest.mark.parametrize("way", [("a0", "n0"), ("n0", "a0")], ids=["requests", "answers"])
-def test_a_write_on_a_line_that_carries_nothing_is_unknown(world: World, way: tuple[str, str]) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        world.network.silence(*way)
-        outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-        assert isinstance(outcome, Unknown)
-        assert after_s <= 3.0
+@told_by(play)
+async def test_a_write_on_a_line_that_carries_nothing_is_unknown(site: Site, /, world: World, way: tuple[str, str]) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    world.network.silence(*way)
+    outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
+    assert isinstance(outcome, Unknown)
+    assert after_s <= 3.0
 
-        other = await site.door("a1").read(KEY)
-        assert other is not None
-        assert other.record in (FIRST, FIRST.next("second"))
-
-    play(world, story)
+    other = await site.door("a1").read(KEY)
+    assert other is not None
+    assert other.record in (FIRST, FIRST.next("second"))
 
 
-def test_a_watch_ends_with_its_nameserver(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        hints = door.watch(KEY)
-        await anext(hints)
-        await site.door("a1").write(KEY, FIRST.next("second"), first)
-        await anext(hints)
-        site.nameserver.crash(Power.KILL)
-        with contextlib.suppress(OutOfReach):
-            async for _ in hints:
-                pass
-
-    play(world, story)
+@told_by(play)
+async def test_a_watch_ends_with_its_nameserver(site: Site) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    hints = door.watch(KEY)
+    await anext(hints)
+    await site.door("a1").write(KEY, FIRST.next("second"), first)
+    await anext(hints)
+    site.nameserver.crash(Power.KILL)
+    with contextlib.suppress(OutOfReach):
+        async for _ in hints:
+            pass
 
 
-def test_a_nameserver_of_another_cluster_is_refused(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        await site.created(door)
-        with pytest.raises(WrongCluster, match='cluster is "dittomq" here, not "other"'):
-            await door.read(GroupKey("other", "a"))
-
-    play(world, story)
+@told_by(play)
+async def test_a_nameserver_of_another_cluster_is_refused(site: Site) -> None:
+    door = site.door("a0")
+    await site.created(door)
+    with pytest.raises(WrongCluster, match='cluster is "dittomq" here, not "other"'):
+        await door.read(GroupKey("other", "a"))
 
 
 # Histories.

@@ -42,6 +42,7 @@ from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.scripted_master import ScriptedMaster
 from tests.support.stores import SMALL, Machine, chain_digest, filled
+from tests.support.stories import under
 
 MASTERS = filled(Machine(random.Random(1)))
 CONFIG = SlaveConfig(
@@ -260,20 +261,18 @@ def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_ma
 
 
 @pytest.mark.parametrize("turns", range(12))
-def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
-    async def story() -> None:
-        one = next_border(0)
-        async with following(Machine(random.Random(6))) as (master, _):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
-            await flushed(master, one)
-            master.leave()
-            await hello(master)
-            master.say(replace(stream((entry(2, 0),), 1_000_000), action=VerdictAction.RESYNC, end=at(2_000_000)))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-
-    run(story())  # nothing else was raised
+@under(run)
+async def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
+    one = next_border(0)
+    async with following(Machine(random.Random(6))) as (master, _):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+        await flushed(master, one)
+        master.leave()
+        await hello(master)
+        master.say(replace(stream((entry(2, 0),), 1_000_000), action=VerdictAction.RESYNC, end=at(2_000_000)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
 
 
 def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master() -> None:
