@@ -110,17 +110,6 @@ async def test_a_slave_that_has_caught_up_becomes_a_member_and_the_history_says_
 
 
 @told_by(play)
-async def test_a_member_without_a_stream_is_removed(leading: Leading) -> None:
-    leading.joins("a/1")
-    await asyncio.sleep(2)
-    leading.leaves("a/1")
-    await asyncio.sleep(RULES.leave_s + 1.5)
-
-    assert members(leading.stored) == ["a/0"]
-    assert "no stream" in leading.history.changes[-1].cause
-
-
-@told_by(play)
 async def test_a_write_whose_outcome_is_unknown_is_sent_again_until_it_is_known(leading: Leading) -> None:
     leading.coordination.fates += [Fate.LOST, Fate.LOST]
     leading.joins("a/1")
@@ -140,17 +129,6 @@ async def test_a_write_that_took_place_unanswered_is_found_by_a_read_and_not_mad
 
     assert leading.confirm.record == leading.stored
     assert [change.record.revision for change in leading.coordination.changes if change.record is not None] == [1, 2]
-
-
-@told_by(play)
-async def test_while_a_write_is_in_doubt_nothing_is_confirmed_that_only_the_old_members_hold(leading: Leading) -> None:
-    leading.joins("a/1")
-    leading.coordination.fates += [Fate.LOST]
-    await asyncio.sleep(0.3)
-    leading.term.written = at(100)
-    leading.term.on_flushed(at(100))
-
-    assert (members(leading.stored), leading.confirm.confirmed) == (["a/0"], 0)
 
 
 @told_by(play)
@@ -217,18 +195,6 @@ async def test_without_the_store_and_without_needed_members_writes_are_refused_u
 
     assert refused == [True, False]
     assert leading.deposed == []
-
-
-@told_by(play)
-async def test_without_the_store_a_master_whose_members_stream_goes_on(leading: Leading) -> None:
-    leading.joins("a/1")
-    await asyncio.sleep(2)
-    leading.coordination.is_down = True
-    for _ in range(20):
-        await asyncio.sleep(0.5)
-        leading.term.slave_at("a/1", replica_of("a/1"), at(0), at(0), adopted=True)
-
-    assert leading.set.writes_refused() is None
 
 
 @told_by(play)
