@@ -262,20 +262,18 @@ async def test_a_caller_who_ends_its_wait_is_told_of_no_broken_call(loopback: Lo
             await loopback.get_route()
 
 
-def test_thousands_of_calls_that_come_at_once_are_answered_and_none_is_cancelled() -> None:
+@told_by(over_sockets)
+async def test_thousands_of_calls_that_come_at_once_are_answered_and_none_is_cancelled(loopback: Loopback) -> None:
     """So it is when all consumers of a group are back after its master was started again."""
 
-    async def story(loopback: Loopback) -> None:
-        async def found() -> naming_pb2.GetRouteResponse:
-            return naming_pb2.GetRouteResponse()
+    async def found() -> naming_pb2.GetRouteResponse:
+        return naming_pb2.GetRouteResponse()
 
-        loopback.naming.answer = found
-        with grpc.insecure_channel(loopback.address) as channel:
-            get_route: Any = channel.unary_unary(f"/{NAMING}/GetRoute")
-            await asyncio.to_thread(get_route, b"", timeout=PATIENCE_S)
-            calls = [get_route.future(b"", timeout=PATIENCE_S) for _ in range(6_000)]  # the server's loop stands still meanwhile
-            codes = await asyncio.to_thread(lambda: {call.code() for call in calls})
+    loopback.naming.answer = found
+    with grpc.insecure_channel(loopback.address) as channel:
+        get_route: Any = channel.unary_unary(f"/{NAMING}/GetRoute")
+        await asyncio.to_thread(get_route, b"", timeout=PATIENCE_S)
+        calls = [get_route.future(b"", timeout=PATIENCE_S) for _ in range(6_000)]  # the server's loop stands still meanwhile
+        codes = await asyncio.to_thread(lambda: {call.code() for call in calls})
 
-        assert codes == {grpc.StatusCode.OK}
-
-    over_sockets(story)
+    assert codes == {grpc.StatusCode.OK}

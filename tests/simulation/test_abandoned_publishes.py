@@ -160,21 +160,19 @@ async def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_i
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(many: bool) -> None:
+@told_by(play)
+async def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(town: ClientTown, mq: AsyncClient, /, many: bool) -> None:
     async def publish(orders: Producer) -> None:
         await (orders.publish_many([Message("orders", b"x")]) if many else orders.publish("orders", b"x"))
 
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        orders = mq.producer()
-        with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
-            await publish(orders)
-        async with orders:
-            await orders.publish("orders", b"stored")
-        with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
-            await publish(orders)
-        assert len(town.log.placed) == 1
-
-    ClientTown().play(story)
+    orders = mq.producer()
+    with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
+        await publish(orders)
+    async with orders:
+        await orders.publish("orders", b"stored")
+    with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
+        await publish(orders)
+    assert len(town.log.placed) == 1
 
 
 @told_by(play)

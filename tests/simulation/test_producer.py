@@ -185,7 +185,8 @@ async def test_a_weak_receipt_is_raised_or_returned_as_asked(town: ClientTown, m
         assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
 
 
-def test_the_first_failure_ends_publish_many_and_says_which_message_it_was() -> None:
+@told_by(play)
+async def test_the_first_failure_ends_publish_many_and_says_which_message_it_was(town: ClientTown, mq: AsyncClient) -> None:
     read = []
 
     def source() -> Iterator[Message]:
@@ -193,16 +194,13 @@ def test_the_first_failure_ends_publish_many_and_says_which_message_it_was() -> 
             read.append(message)
             yield message
 
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish_many(source())
+    async with mq.producer() as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish_many(source())
 
-        assert raised.value.index == 10
-        assert len(read) == 12
-        assert len(town.log.placed) == 10
-
-    ClientTown().play(story)
+    assert raised.value.index == 10
+    assert len(read) == 12
+    assert len(town.log.placed) == 10
 
 
 @told_by(play)
@@ -339,31 +337,31 @@ async def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_u
     assert (town.logs["a"].bodies(), town.logs["b"].bodies(), stranger.frames) == ([b"kept"], [], [])
 
 
-def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves() -> None:
+@told_by(play)
+async def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves(
+    town: ClientTown, mq: AsyncClient
+) -> None:
     unheard = NotReady("the nameserver", "it was just started")
 
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async def hear_brokers_after(seconds: float) -> None:
-            town.nameserver.refusal = unheard
-            await asyncio.sleep(seconds)
-            town.nameserver.refusal = None
-
-        async with asyncio.TaskGroup() as tasks, mq.producer() as orders:
-            tasks.create_task(hear_brokers_after(5))
-            await asyncio.sleep(0)
-            assert (await orders.publish("orders", b"waits", queue=0)).status is PutStatus.PUT_OK
-            assert 5 <= town.now < 7
-            tasks.create_task(hear_brokers_after(5))
-            await asyncio.sleep(0)
-            assert (await orders.publish("orders", b"does not", queue=0)).status is PutStatus.PUT_OK
-            assert town.now < 7
-
+    async def hear_brokers_after(seconds: float) -> None:
         town.nameserver.refusal = unheard
-        with pytest.raises(NotReady):
-            await mq.route("payments")
-        async with mq.producer(retry_s=1) as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish("payments", b"nobody knows")
-        assert isinstance(raised.value.cause, NotReady)
+        await asyncio.sleep(seconds)
+        town.nameserver.refusal = None
 
-    ClientTown().play(story)
+    async with asyncio.TaskGroup() as tasks, mq.producer() as orders:
+        tasks.create_task(hear_brokers_after(5))
+        await asyncio.sleep(0)
+        assert (await orders.publish("orders", b"waits", queue=0)).status is PutStatus.PUT_OK
+        assert 5 <= town.now < 7
+        tasks.create_task(hear_brokers_after(5))
+        await asyncio.sleep(0)
+        assert (await orders.publish("orders", b"does not", queue=0)).status is PutStatus.PUT_OK
+        assert town.now < 7
+
+    town.nameserver.refusal = unheard
+    with pytest.raises(NotReady):
+        await mq.route("payments")
+    async with mq.producer(retry_s=1) as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish("payments", b"nobody knows")
+    assert isinstance(raised.value.cause, NotReady)

@@ -60,22 +60,20 @@ async def test_queues_begin_at_their_minimum_before_the_table_that_says_so_is_se
     assert slave.node.topics == ["orders"]
 
 
-def test_a_table_whose_minimums_cannot_be_kept_is_not_seen(tmp_path: Path) -> None:
+@under(run)
+async def test_a_table_whose_minimums_cannot_be_kept_is_not_seen(tmp_path: Path) -> None:
     def fail() -> None:
         raise StoreFailed("replacement", "dittomq/queue-minimums", "Input/output error")
 
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=3, minimums={("orders", 0): 7})
-        slave = Slave(tmp_path, master)
-        slave.before_hiding = fail
+    master = FakeMaster()
+    master.topics("orders", counter=3, minimums={("orders", 0): 7})
+    slave = Slave(tmp_path, master)
+    slave.before_hiding = fail
 
-        with pytest.raises(StoreFailed):
-            await slave.puller.pull_once()
+    with pytest.raises(StoreFailed):
+        await slave.puller.pull_once()
 
-        assert slave.node.topics == []
-
-    run(story())
+    assert slave.node.topics == []
 
 
 @under(run)
@@ -97,23 +95,21 @@ async def test_minimums_are_hidden_again_in_each_round_and_at_the_start(tmp_path
     assert again.store.ranges["orders", 0] == (7, 7)
 
 
-def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
+@under(run)
+async def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
     def silent(kind: str, ask: Ask) -> None:
         raise OutOfReach("a/0", "connection refused")
 
-    async def story() -> None:
-        master = FakeMaster()
-        slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7)}
-        await slave.puller.pull_once()
+    master = FakeMaster()
+    slave = Slave(tmp_path, master)
+    slave.store.ranges = {("orders", 0): (0, 7)}
+    await slave.puller.pull_once()
 
-        master.topics("paid", counter=2, minimums={("orders", 0): 7})
-        master.before = silent
-        await slave.puller.pull_once()
+    master.topics("paid", counter=2, minimums={("orders", 0): 7})
+    master.before = silent
+    await slave.puller.pull_once()
 
-        assert slave.store.ranges == {("orders", 0): (0, 7)}
-
-    run(story())
+    assert slave.store.ranges == {("orders", 0): (0, 7)}
 
 
 @under(run)

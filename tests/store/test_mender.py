@@ -21,6 +21,7 @@ from tests.store.test_mending import rot
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
+from tests.support.stories import under
 
 
 def store_of(machine: Machine) -> Store:
@@ -344,20 +345,18 @@ def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody()
     assert store.damaged == []
 
 
-def test_so_many_ranges_are_fetched_at_a_time_and_no_more() -> None:
+@under(asyncio.run)
+async def test_so_many_ranges_are_fetched_at_a_time_and_no_more() -> None:
     store = store_of(Machine(random.Random(7)))
     ranges, end = serving(store), store.end
 
     async def first_piece(fetching: AsyncGenerator[RangePiece, None]) -> RangePiece:
         return await anext(fetching)
 
-    async def story() -> None:
-        under_way = [ranges.fetch(PhysicalOffset(0), end) for _ in range(MAX_FETCHES)]
-        for fetching in under_way:
-            await first_piece(fetching)
-        with pytest.raises(QueueFull):
-            await first_piece(ranges.fetch(PhysicalOffset(0), end))
-        await under_way[0].aclose()
-        assert (await first_piece(ranges.fetch(PhysicalOffset(0), end))).offset == 0
-
-    asyncio.run(story())
+    under_way = [ranges.fetch(PhysicalOffset(0), end) for _ in range(MAX_FETCHES)]
+    for fetching in under_way:
+        await first_piece(fetching)
+    with pytest.raises(QueueFull):
+        await first_piece(ranges.fetch(PhysicalOffset(0), end))
+    await under_way[0].aclose()
+    assert (await first_piece(ranges.fetch(PhysicalOffset(0), end))).offset == 0

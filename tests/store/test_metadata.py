@@ -60,22 +60,20 @@ async def test_concurrent_changes_are_all_kept(tmp_path: Path) -> None:
     assert again.metadata.table(TOPICS).version.counter == 20
 
 
-def test_a_change_that_is_refused_or_changes_nothing_leaves_version_and_file_alone(tmp_path: Path) -> None:
+@under(run)
+async def test_a_change_that_is_refused_or_changes_nothing_leaves_version_and_file_alone(tmp_path: Path) -> None:
     def refuse(table: Table[TopicConfig]) -> Table[TopicConfig]:
         raise InvalidField("topic", "no")
 
-    async def story() -> None:
-        node = MetadataNode.make(tmp_path)
-        before = await node.metadata.change(TOPICS, adding("orders"))
-        written = (tmp_path / "config" / "topics.json").stat().st_mtime_ns
+    node = MetadataNode.make(tmp_path)
+    before = await node.metadata.change(TOPICS, adding("orders"))
+    written = (tmp_path / "config" / "topics.json").stat().st_mtime_ns
 
-        with pytest.raises(InvalidField):
-            await node.metadata.change(TOPICS, refuse)
-        assert await node.metadata.change(TOPICS, lambda table: table) is before
-        assert (tmp_path / "config" / "topics.json").stat().st_mtime_ns == written
-        assert len(node.heard.changes) == 1
-
-    run(story())
+    with pytest.raises(InvalidField):
+        await node.metadata.change(TOPICS, refuse)
+    assert await node.metadata.change(TOPICS, lambda table: table) is before
+    assert (tmp_path / "config" / "topics.json").stat().st_mtime_ns == written
+    assert len(node.heard.changes) == 1
 
 
 @under(run)

@@ -125,24 +125,22 @@ def age_s(slave: Slave) -> int:
     return -1 if age_s is None else round(age_s)
 
 
-def test_the_age_of_the_topics_is_counted_from_the_last_answer(tmp_path: Path) -> None:
+@under(run)
+async def test_the_age_of_the_topics_is_counted_from_the_last_answer(tmp_path: Path) -> None:
     def fail(kind: str, ask: Ask) -> None:
         raise OutOfReach("a/0", "connection refused")
 
-    async def story() -> None:
-        master = FakeMaster()
-        slave = Slave(tmp_path, master)
-        assert age_s(slave) == -1
-        await slave.puller.pull_once()
-        assert age_s(slave) == 0
+    master = FakeMaster()
+    slave = Slave(tmp_path, master)
+    assert age_s(slave) == -1
+    await slave.puller.pull_once()
+    assert age_s(slave) == 0
 
-        master.before = fail
-        await asyncio.sleep(42)
-        await slave.puller.pull_once()
+    master.before = fail
+    await asyncio.sleep(42)
+    await slave.puller.pull_once()
 
-        assert age_s(slave) == 42
-
-    run(story())
+    assert age_s(slave) == 42
 
 
 @under(run)

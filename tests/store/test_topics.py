@@ -204,48 +204,44 @@ def test_a_hostile_name_is_refused_by_every_call(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_a_master_that_does_not_lead_changes_nothing(tmp_path: Path, validate_only: bool) -> None:
+@under(run)
+async def test_a_master_that_does_not_lead_changes_nothing(tmp_path: Path, validate_only: bool) -> None:
     def not_leading() -> int:
         raise NotReady("a/0", "recovering, waits for a/1")
 
-    async def story() -> None:
-        master = Master(tmp_path)
-        await master.topics.create(TopicConfig("orders"), validate_only=False)
-        waiting = replace(master.topics, epoch=not_leading)
+    master = Master(tmp_path)
+    await master.topics.create(TopicConfig("orders"), validate_only=False)
+    waiting = replace(master.topics, epoch=not_leading)
 
-        with pytest.raises(NotReady):
-            await waiting.create(TopicConfig("paid"), validate_only=validate_only)
-        with pytest.raises(NotReady):
-            await waiting.delete("orders", validate_only=validate_only)
+    with pytest.raises(NotReady):
+        await waiting.create(TopicConfig("paid"), validate_only=validate_only)
+    with pytest.raises(NotReady):
+        await waiting.delete("orders", validate_only=validate_only)
 
-        assert master.node.topics == ["orders"]
-        assert master.store.hidden == {}
-
-    run(story())
+    assert master.node.topics == ["orders"]
+    assert master.store.hidden == {}
 
 
-def test_a_deletion_that_dies_before_its_queues_are_empty_shows_nothing_of_it_when_the_topic_is_made_again(tmp_path: Path) -> None:
+@under(run)
+async def test_a_deletion_that_dies_before_its_queues_are_empty_shows_nothing_of_it_when_the_topic_is_made_again(tmp_path: Path) -> None:
     class DyingStore(FakeTopicStore):
         def hide(self, minimums: QueueMinimums) -> None:
             if minimums:
                 raise StoreFailed("replacement", "dittomq/queue-minimums", "the process was killed")
 
-    async def story() -> None:
-        master = Master(tmp_path)
-        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
-        dying = DyingStore()
-        dying.ranges["orders", 0] = (0, 7)
-        with pytest.raises(StoreFailed):
-            await replace(master.topics, store=dying).delete("orders", validate_only=False)
+    master = Master(tmp_path)
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    dying = DyingStore()
+    dying.ranges["orders", 0] = (0, 7)
+    with pytest.raises(StoreFailed):
+        await replace(master.topics, store=dying).delete("orders", validate_only=False)
 
-        again = Master(tmp_path)
-        await again.node.metadata.load()
-        again.store.ranges["orders", 0] = (0, 7)
-        await again.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    again = Master(tmp_path)
+    await again.node.metadata.load()
+    again.store.ranges["orders", 0] = (0, 7)
+    await again.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
 
-        assert await again.reads.get("orders") == (TopicConfig("orders", 1, 1), [QueueStatus(0, 7, 7)])
-
-    run(story())
+    assert await again.reads.get("orders") == (TopicConfig("orders", 1, 1), [QueueStatus(0, 7, 7)])
 
 
 @under(run)
@@ -272,7 +268,8 @@ async def test_a_slave_changes_nothing_and_names_its_master() -> None:
         await slave.update(TopicUpdate(TopicConfig("orders"), ("permission",)), validate_only=False)
 
 
-def test_a_deletion_for_which_a_full_disk_cannot_note_where_queues_begin_is_done_and_noted_before_the_topic_is_made_again(
+@under(run)
+async def test_a_deletion_for_which_a_full_disk_cannot_note_where_queues_begin_is_done_and_noted_before_the_topic_is_made_again(
     tmp_path: Path,
 ) -> None:
     class FullStore(FakeTopicStore):
@@ -280,19 +277,16 @@ def test_a_deletion_for_which_a_full_disk_cannot_note_where_queues_begin_is_done
             if minimums:
                 raise DiskFull("a/0", 0, 65_536)
 
-    async def story() -> None:
-        master, full = Master(tmp_path), FullStore()
-        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
-        full.ranges["orders", 0] = (0, 7)
-        topics = replace(master.topics, store=full)
+    master, full = Master(tmp_path), FullStore()
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    full.ranges["orders", 0] = (0, 7)
+    topics = replace(master.topics, store=full)
 
-        await topics.delete("orders", validate_only=False)
+    await topics.delete("orders", validate_only=False)
 
-        with pytest.raises(TopicNotFound):
-            await master.reads.get("orders")
-        with pytest.raises(DiskFull):
-            await topics.create(TopicConfig("orders", 1, 1), validate_only=False)
-        with pytest.raises(TopicNotFound):
-            await master.reads.get("orders")
-
-    run(story())
+    with pytest.raises(TopicNotFound):
+        await master.reads.get("orders")
+    with pytest.raises(DiskFull):
+        await topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    with pytest.raises(TopicNotFound):
+        await master.reads.get("orders")

@@ -113,7 +113,8 @@ async def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(seed: int) -> None:
+@under(run)
+async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(seed: int) -> None:
     chance = random.Random(seed)
     room = CallRoom(SMALL_MEMORY)
     taken: Counter[str] = Counter()
@@ -130,18 +131,15 @@ def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(s
             taken[connection] -= share.size
             share.give_back()
 
-    async def story() -> None:
-        pulls = [asyncio.create_task(pull(chance.choice("abcd"))) for _ in range(200)]
-        for leaving in chance.sample(pulls, 50):
-            await asyncio.sleep(0.01)
-            leaving.cancel()
-        for each in pulls:
-            with contextlib.suppress(QueueFull, asyncio.CancelledError):
-                await each
-        assert room.taken == 0
-        assert (await room.take("e", MAX_PULL_BYTES)).granted.is_set()
-
-    run(story())
+    pulls = [asyncio.create_task(pull(chance.choice("abcd"))) for _ in range(200)]
+    for leaving in chance.sample(pulls, 50):
+        await asyncio.sleep(0.01)
+        leaving.cancel()
+    for each in pulls:
+        with contextlib.suppress(QueueFull, asyncio.CancelledError):
+            await each
+    assert room.taken == 0
+    assert (await room.take("e", MAX_PULL_BYTES)).granted.is_set()
 
 
 @under(run)

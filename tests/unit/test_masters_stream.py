@@ -129,38 +129,36 @@ def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> N
     assert acked[-1] > 0
 
 
-def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves() -> None:
+@under(run)
+async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves() -> None:
     """What was being written before may leave: the promise is answered when the stream has ended."""
 
-    async def story() -> None:
-        master, chunks = masters_chunks(3)
-        line, first = Line(), hello(1, 0, lineage=())
-        stream = stream_of(Machine(random.Random(2)).open(), line, first)
+    master, chunks = masters_chunks(3)
+    line, first = Line(), hello(1, 0, lineage=())
+    stream = stream_of(Machine(random.Random(2)).open(), line, first)
 
-        async def follow() -> DittoError:
-            try:
-                await stream.run(first)
-            except DittoError as ended:
-                return ended
+    async def follow() -> DittoError:
+        try:
+            await stream.run(first)
+        except DittoError as ended:
+            return ended
 
-        following = asyncio.create_task(follow())
-        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
-        line.said.put_nowait(chunks[0])
-        await asyncio.sleep(0.1)
-        line.flows.clear()
-        line.said.put_nowait(chunks[1])
-        await asyncio.sleep(0.1)
-        stream.promised(Epoch(2))
-        line.said.put_nowait(chunks[2])
-        await asyncio.sleep(1.5)
+    following = asyncio.create_task(follow())
+    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(chunks[0])
+    await asyncio.sleep(0.1)
+    line.flows.clear()
+    line.said.put_nowait(chunks[1])
+    await asyncio.sleep(0.1)
+    stream.promised(Epoch(2))
+    line.said.put_nowait(chunks[2])
+    await asyncio.sleep(1.5)
 
-        line.flows.set()
-        ended = await following
+    line.flows.set()
+    ended = await following
 
-        assert "promises epoch 2" in str(ended)
-        assert line.acked() == chunks[2].offset
-
-    run(story())
+    assert "promises epoch 2" in str(ended)
+    assert line.acked() == chunks[2].offset
 
 
 @under(run)
