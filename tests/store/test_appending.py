@@ -23,11 +23,6 @@ from tests.support.stores import SMALL, Machine, chain_digest, draft, frame, ope
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def store(machine: Machine) -> Store:
     opened = machine.open()
     open_epoch(opened)

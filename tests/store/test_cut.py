@@ -10,11 +10,6 @@ from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_a_unit() -> None:
     struck = set()
     for call in range(1, 120):

@@ -15,11 +15,6 @@ from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queu
 SEGMENT = SMALL.segment_bytes
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def settled(machine: Machine, frames: int = 60) -> Store:
     """A store of several segments, all of it confirmed and in the queues; one queue has messages in the first segment only."""
     store = machine.open()

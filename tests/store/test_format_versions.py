@@ -32,11 +32,6 @@ REFUSAL = (
 )
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(5))
-
-
 def make_newer(storage: Storage) -> None:
     """What 9.4.1 leaves, which also puts into the file what we have never heard of."""
     held = identity.load(storage)

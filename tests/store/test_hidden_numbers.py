@@ -20,11 +20,6 @@ SMALLEST_RECORD = 91
 UNKNOWN = "unknown"  # no table names it
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def lost(machine: Machine, count: int = 1, *, before: int = 0) -> tuple[Store, bytes, tuple[int, int]]:
     """A store that starts with its newest `count` records rotted, those left out that come after them; its log as it was, and where."""
     store = filled(machine)

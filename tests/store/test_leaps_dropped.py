@@ -12,11 +12,6 @@ SEGMENT = SMALL.segment_bytes
 MANY = 60
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def led(machine: Machine) -> tuple[Store, tuple[int, int]]:
     """A store whose newest messages rotted, which leapt over them and went on in queue 4 only; and where they lay."""
     store, _, lies = lost(machine, 3)

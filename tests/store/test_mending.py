@@ -18,11 +18,6 @@ SEGMENT = SMALL.segment_bytes
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def log() -> bytes:
     """A master's log over several segments."""
     store = Machine(random.Random(1)).open()

@@ -29,11 +29,6 @@ FREE = [0, 8_192, 40_000]
 RESERVE = 1_000_000
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def with_a_hole(machine: Machine) -> tuple[Store, bytes]:
     """A copy without the second segment, and the whole log."""
     master = store_of(Machine(random.Random(1)))

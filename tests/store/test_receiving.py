@@ -23,11 +23,6 @@ def log() -> bytes:
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def slave(machine: Machine) -> Store:
     return follow(machine.open())
 

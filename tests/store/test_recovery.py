@@ -1,5 +1,3 @@
-import random
-
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
@@ -10,11 +8,6 @@ from tests.simulation.disk import Inode
 from tests.support.stores import SMALL, Machine, begin_epoch, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
 
 
 def inode(machine: Machine, path: str) -> Inode:

@@ -15,11 +15,6 @@ PATH = "dittomq/replica"
 SLOT = 4_096
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(3))
-
-
 def known(store: Store) -> tuple[str, int, int, int]:
     return store.birth, store.adopted_epoch, store.promised_epoch, store.record_revision
 

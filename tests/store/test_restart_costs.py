@@ -1,7 +1,5 @@
 """What a start must read again, and what a checkpoint with many queues vouches for."""
 
-import random
-
 import pytest
 
 from dittomq.commitlog.disk.storage import File
@@ -11,11 +9,6 @@ from dittomq.errors import StoreFailed
 from tests.simulation.storage import SimulatedStorage
 from tests.support.failing_storage import CrashingFile, CrashingStorage
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
 
 
 def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:

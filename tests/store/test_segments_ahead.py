@@ -31,11 +31,6 @@ def segment(number: int) -> str:
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def door(machine: Machine) -> CrashingStorage:
     return CrashingStorage(machine.storage())
 

@@ -18,11 +18,6 @@ from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
 ABORT = "abort"
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def path_of(queue: int, first: int = 0, topic: str = "orders") -> str:
     return f"consumequeue/{topic}/{queue}/{first * UNIT_BYTES:020d}"
 

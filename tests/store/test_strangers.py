@@ -16,11 +16,6 @@ from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch
 UNSYNCED = replace(SMALL, acks_unsynced=True)
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(11))
-
-
 def is_stranger(before: Store, after: Store) -> bool:
     assert before.replica.uuid == after.replica.uuid
     return before.replica.incarnation != after.replica.incarnation

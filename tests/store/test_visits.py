@@ -22,11 +22,6 @@ SEGMENT = SMALL.segment_bytes
 THEIRS = [draft(queue=at % 3, body=b"theirs %d" % at + b"." * 500) for at in range(40)]
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(5))
-
-
 def left(machine: Machine, *, clean: bool, frames: int = 30) -> tuple[int, bytes]:
     """A store of ours, closed or killed: where its log ends, and the log."""
     store = filled(machine, frames)
