@@ -198,11 +198,9 @@ def test_probes_are_well_on_the_ops_port(nameserver: Running, path: str) -> None
     assert nameserver.page(path) == (200, "ok\n")
 
 
-def test_metrics_count_calls_and_nodes(nameserver: Running) -> None:
-    async def story(channels: Channels) -> None:
-        await RouteCache([nameserver.clients], channels, OsClock()).brokers()
-
-    told(story)
+@told_by(told)
+async def test_metrics_count_calls_and_nodes(channels: Channels, /, nameserver: Running) -> None:
+    await RouteCache([nameserver.clients], channels, OsClock()).brokers()
 
     status, text = nameserver.page("/metrics")
     assert status == 200

@@ -203,25 +203,23 @@ async def test_a_watch_hints_at_its_beginning_and_at_changes_of_its_group_only(k
         await anext(hints)
 
 
-def test_limits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@told_by(act)
+async def test_limits_are_kept(kept: Kept, /, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_records, "MAX_GROUPS", 3)
 
-    async def story(kept: Kept) -> None:
-        watches = [kept.records.watch(A) for _ in range(MAX_WATCHES)]
-        for watch in watches:
-            await anext(watch)
-        with pytest.raises(QueueFull, match="list of watches"):
-            await anext(kept.records.watch(A))
-        await watches[0].aclose()  # type: ignore[attr-defined]
-        await anext(kept.records.watch(B))
+    watches = [kept.records.watch(A) for _ in range(MAX_WATCHES)]
+    for watch in watches:
+        await anext(watch)
+    with pytest.raises(QueueFull, match="list of watches"):
+        await anext(kept.records.watch(A))
+    await watches[0].aclose()  # type: ignore[attr-defined]
+    await anext(kept.records.watch(B))
 
-        kept.let_write()
-        for number in range(3):
-            assert await kept.change(GroupKey("test", f"g{number}"), "", "one")
-        with pytest.raises(QueueFull, match="list of group records"):
-            await kept.records.compare_and_set(A, "", "one")
-
-    act(story)
+    kept.let_write()
+    for number in range(3):
+        assert await kept.change(GroupKey("test", f"g{number}"), "", "one")
+    with pytest.raises(QueueFull, match="list of group records"):
+        await kept.records.compare_and_set(A, "", "one")
     assert MAX_GROUPS == 10_000
 
 
