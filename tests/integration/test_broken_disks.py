@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +12,12 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
 from tests.support.harming import Actors, harming
-from tests.support.mounts import ThinDisk, loop_device, mounted_ext4, new_image, small_tmpfs
+from tests.support.mounts import ThinDisk, small_tmpfs
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
 from tests.support.store_process import FAILED, FLUSHED, fill, log_of, middle, open_store
 
 DISK_BYTES = 4 * 1024 * 1024
-IMAGE_BYTES = 32 * 1024 * 1024
 THIN_BYTES = 16 * 1024 * 1024
-READ_ONLY = "Read-only file system|Input/output error"
 
 
 def breaks(store: Store) -> None:
@@ -28,47 +25,6 @@ def breaks(store: Store) -> None:
     with contextlib.suppress(StoreFailed):
         store.clear_boot_stamp()
     store.close(clean=False)
-
-
-def test_a_disk_that_turns_read_only_fails_the_store_and_is_refused_until_it_can_be_written(tmp_path: Path) -> None:
-    disk, root = tmp_path / "disk", tmp_path / "disk" / "store"
-    with loop_device(new_image(tmp_path / "image", IMAGE_BYTES)) as device:
-        with mounted_ext4(device, disk):
-            store = filled(root)
-            fill(store, range(FLUSHED, FLUSHED + 1))
-            Path(f"/sys/fs/ext4/{device.name}/trigger_fs_error").write_text("a test", encoding="ascii")
-
-            with pytest.raises(StoreFailed, match=READ_ONLY):
-                store.checkpoint()
-            with pytest.raises(StoreFailed):
-                fill(store, range(FLUSHED + 1, FLUSHED + 2))
-            breaks(store)
-            with pytest.raises(UnreadableStore, match="Read-only file system"):
-                open_store(OsStorage(root))
-
-        with mounted_ext4(device, disk):
-            again, log = reopened(root)
-            assert numbers_in(log) in (list(range(FLUSHED)), list(range(FLUSHED + 1)))
-            again.close(clean=True)
-
-
-def test_a_process_without_descriptors_fails_its_store_with_the_reason_and_loses_nothing(tmp_path: Path) -> None:
-    store = filled(tmp_path)
-    end = store.end
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        with pytest.raises(StoreFailed, match="Too many open files"):
-            store.persist_watermark(store.flushed, store.flushed)
-        with pytest.raises(StoreFailed):
-            fill(store, range(FLUSHED, FLUSHED + 1))
-        breaks(store)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    again, log = reopened(tmp_path)
-    assert (log.end, numbers_in(log)) == (end, list(range(FLUSHED)))
-    again.close(clean=True)
 
 
 def appends(store: Store) -> None:

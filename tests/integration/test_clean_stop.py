@@ -90,18 +90,3 @@ def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup)
     assert group.stopped("a/1") == "clean"
     assert group.events("a/1", "log_cut") == []
     assert list(wrong_copies(group.logs(), group.wait_equal())) == []
-
-
-def test_a_nameserver_that_comes_back_empty_hears_of_all_nodes_again(group: RealGroup) -> None:
-    assert ended(group, "nameserver") == 0
-    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
-        assert producer.publish(TOPIC, b"without a nameserver", queue=0).status is PutStatus.PUT_OK
-
-    group.cluster.start_node("nameserver")
-    eventually(lambda: group.events("nameserver", "nameserver_started")[1:], "the nameserver is up")
-
-    def all_are_known() -> bool:
-        return [node.name for node in group.mq.admin.list_brokers()] == list(group.copies)
-
-    eventually(all_are_known, "all three nodes are registered again")
-    assert [queues.broker for queues in group.mq.route(TOPIC).queues] == ["a"]

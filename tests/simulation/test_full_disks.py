@@ -7,13 +7,11 @@ import pytest
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.copies import NodeAddress
-from dittomq.errors import CorruptRecord
 from tests.simulation import forgetful
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import RESERVE_BYTES
-from tests.simulation.test_mending import flip
 from tests.simulation.world import Power, World
 from tests.support.stories import told_by
 
@@ -171,28 +169,6 @@ async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_
     await group.equal()
     await asyncio.sleep(OLD_S)
     assert (await group.status("a0")).min_offset > 0
-
-
-@pytest.mark.parametrize("name", ["a0", "a1"])
-@told_by(play)
-async def test_a_node_on_whose_full_disk_bytes_rot_lives_on_and_is_mended_when_there_is_room(
-    group: Group, mq: AsyncClient, /, name: str
-) -> None:
-    await mq.admin.create_topic("orders", 1)
-    async with mq.producer() as producer:
-        placed = [await producer.publish("orders", b"%d" % number * 500, queue=0) for number in range(9)]
-    await group.in_sync(mq)
-    fill(group.world, name)
-    flip(group, name, placed[4].physical_offset + 200)
-    reader = mq.reader("orders", queue=0, node=f"a/{name[1]}")
-    with pytest.raises(CorruptRecord):
-        await reader.pull(4)
-    await asyncio.sleep(10.0)
-
-    assert group.node(name).running
-    group.node(name).disk.capacity_bytes = BOUNDLESS
-    await asyncio.sleep(10.0)
-    assert (await reader.pull(4)).messages[0].body == b"4" * 500
 
 
 @pytest.mark.parametrize("name", ["a0", "a1"])

@@ -210,26 +210,6 @@ async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sy
     equal_copies(group)
 
 
-@pytest.mark.parametrize("operations", [2, 5, 9, 14])
-@told_by(play, _THREE_COPIES)
-async def test_power_that_is_lost_in_the_middle_of_mending_loses_nothing(group: Group, mq: AsyncClient, /, operations: int) -> None:
-    await publish(mq, _BODIES)
-    flip(group, "a1", 20_000)
-    flip(group, "a1", 130_000)
-    group.node("a1").crash_within(operations, Power.LOSS)
-    with contextlib.suppress(DittoError, TimeoutError):
-        async with asyncio.timeout(20):
-            await read_from(mq, "a/1")
-    if group.node("a1").running:
-        group.node("a1").crash(Power.LOSS)
-    await group.world.buried()
-
-    group.node("a1").start()
-    assert await read_from(mq, "a/1") == _BODIES
-    await whole(mq)
-    equal_copies(group)
-
-
 @told_by(play, _THREE_COPIES)
 async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
@@ -314,34 +294,3 @@ async def test_a_slave_that_lost_a_segment_gets_all_of_it_but_the_one_record_in_
         except CorruptRecord:
             refused += 1
     assert refused == 1
-
-
-@told_by(play, _THREE_COPIES)
-async def test_a_repair_that_is_only_validated_by_a_client_verifies_nothing_and_says_what_it_would(group: Group, mq: AsyncClient) -> None:
-    await publish(mq, _BODIES)
-    await asyncio.sleep(_CHECKPOINT_S)
-    await group.kill("a1")
-    flip(group, "a1", 1_000)
-    group.node("a1").start()
-    await caught_up(mq, "a1")
-
-    would_be = await mq.admin.repair("a/1", validate_only=True)
-    done = await mq.admin.repair("a/1")
-
-    assert (would_be.start, would_be.end, would_be.ranges) == (0, done.end, ())
-    assert [each.source != "" for each in done.ranges] == [True]
-
-
-@told_by(play, _THREE_COPIES)
-async def test_a_repair_gives_a_segment_its_file_back_that_somebody_removed_while_it_is_still_open(group: Group, mq: AsyncClient) -> None:
-    await publish(mq, _BODIES)
-    assert await read_from(mq, "a/1") == _BODIES
-    disk = group.node("a1").disk
-    before = disk.names.files[path := f"commitlog/{_SEGMENT:020d}"].read(_SEGMENT, 0)
-    disk.take_away(path)
-
-    report = await mq.admin.repair("a/1")
-    group.node("a1").crash(Power.LOSS)
-
-    assert report.ranges == ()
-    assert disk.names.files[path].read(_SEGMENT, 0) == before

@@ -109,21 +109,3 @@ async def test_producers_do_not_wait_for_a_slave_that_copies_at_its_own_limit(gr
 
     assert len(await copies) > 20
     assert slowest < 0.2
-
-
-@told_by(play, shape(2, max_bytes_per_s=2 * LIMIT))
-async def test_under_a_limit_for_all_slaves_the_one_that_keeps_up_gets_its_turn(group: Group, mq: AsyncClient) -> None:
-    await mq.admin.create_topic("orders", 1)
-    await publish(mq, 60)
-    await equal(mq)
-    copies = asyncio.create_task(copying(group, mq, "a/2"))
-    slowest = 0.0
-    async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
-        while not copies.done():
-            began = group.now
-            assert (await producer.publish("orders", b"small", queue=0)).status is PutStatus.PUT_OK
-            slowest = max(slowest, group.now - began)
-            await asyncio.sleep(0.3)
-
-    assert len(await copies) > 10
-    assert slowest < 2 * CHUNK / (2 * LIMIT) + 0.2

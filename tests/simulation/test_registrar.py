@@ -15,17 +15,6 @@ from tests.support.stories import told_by
 
 
 @told_by(play)
-async def test_a_broker_is_routed_to_soon_after_its_start(town: Town) -> None:
-    town.nameserver()
-    town.broker(master())
-    await asyncio.sleep(1)
-
-    route = await town.routes().route("orders")
-
-    assert [node.name for node in route.nodes] == ["a/0"]
-
-
-@told_by(play)
 async def test_a_broker_registers_with_every_nameserver_and_a_dead_one_delays_nothing(town: Town, /, world: World) -> None:
     for _ in range(3):
         town.nameserver()
@@ -66,15 +55,6 @@ async def test_a_nameserver_that_was_away_for_long_is_healed_within_a_short_peri
 
 
 @told_by(play)
-async def test_a_living_broker_is_never_forgotten(town: Town) -> None:
-    town.nameserver()
-    town.broker(master())
-    for _ in range(20):
-        await asyncio.sleep(10)
-        assert (await town.routes().brokers())[0].name == "a/0"
-
-
-@told_by(play)
 async def test_a_killed_broker_is_forgotten_after_the_expiry(town: Town) -> None:
     town.nameserver()
     broker = town.broker(master())
@@ -85,18 +65,6 @@ async def test_a_killed_broker_is_forgotten_after_the_expiry(town: Town) -> None
     assert len(await town.routes().brokers()) == 1
     await asyncio.sleep(5)
     assert await town.routes().brokers() == []
-
-
-@told_by(play)
-async def test_a_clean_stop_removes_a_broker_from_every_nameserver_at_once(town: Town) -> None:
-    town.nameserver()
-    town.nameserver()
-    broker = town.broker(master())
-    await asyncio.sleep(1)
-
-    await broker.node.stop()
-
-    assert [await town.routes([each]).brokers() for each in town.nameservers] == [[], []]
 
 
 @told_by(play)
@@ -125,19 +93,6 @@ async def test_a_goodbye_waits_no_longer_than_two_seconds_for_a_dead_nameserver(
 
 
 @told_by(play)
-async def test_a_changed_topic_table_is_known_at_once(town: Town) -> None:
-    town.nameserver()
-    broker = town.broker(replace(master(), topics=()))
-    await asyncio.sleep(1)
-    broker.registration = replace(master(), data_version=DataVersion(1, 2, 4), topics=(orders(),))
-
-    broker.registrar.changed()
-    await asyncio.sleep(0.1)
-
-    assert (await town.routes().route("orders")).queues
-
-
-@told_by(play)
 async def test_a_slave_without_a_master_hears_of_it_within_a_second(town: Town) -> None:
     town.nameserver()
     follower = town.broker(slave())
@@ -154,26 +109,6 @@ async def test_a_slave_without_a_master_hears_of_it_within_a_second(town: Town) 
 def promoted(*, epoch: int) -> Registration:
     """Node a/1, which leads."""
     return replace(master(UUID_B, host="a-1", epoch=epoch), configured_id=1)
-
-
-def two_masters(world: World, town: Town) -> None:
-    """The older one, a-0, reaches the first nameserver only, the newer one, a-9, the second."""
-    town.nameserver()
-    town.nameserver()
-    world.network.cut("a-0", "n1")
-    world.network.cut("a-9", "n0")
-    town.broker(master(epoch=7))
-    town.broker(master(UUID_B, host="a-9", epoch=8))
-
-
-@told_by(play)
-async def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(town: Town, /, world: World) -> None:
-    two_masters(world, town)
-    follower = town.broker(slave("c" * 32))
-    await asyncio.sleep(2)
-
-    assert follower.last.master is not None
-    assert follower.last.master.address == "a-9:10911"
 
 
 @told_by(play)
@@ -202,19 +137,6 @@ async def test_an_old_master_that_starts_again_waits_until_it_has_read_the_recor
     await asyncio.sleep(60)
 
     assert (old.failure, old.last.taken) == (None, True)
-
-
-@told_by(play)
-async def test_a_second_node_of_one_name_refuses_to_start_once_the_first_has_spoken(town: Town) -> None:
-    town.nameserver()
-    first = town.broker(master())
-    await asyncio.sleep(1)
-    second = town.broker(master(UUID_B, host="a-9"))
-    await asyncio.sleep(30)
-
-    assert isinstance(second.failure, NodeIdTaken)
-    assert first.last.refusal == ""
-    assert [node.address for node in await town.routes().brokers()] == ["a-0:10911"]
 
 
 @told_by(play)

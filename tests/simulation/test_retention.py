@@ -7,7 +7,7 @@ import pytest
 from dittomq.broker.config import RetentionTable
 from dittomq.client.copies import NodeAddress
 from dittomq.errors import SessionEnded
-from tests.simulation.forgetful import HOLD_BYTES, OLD_S, RETENTION, SEGMENT, Group, play
+from tests.simulation.forgetful import OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.world import Power, World
 from tests.support.stories import told_by
 
@@ -55,23 +55,6 @@ async def test_the_log_stays_for_a_slave_that_is_away_also_over_a_restart_of_the
     await group.equal()
     await asyncio.sleep(OLD_S)
     assert (await group.status("a0")).min_offset > away
-
-
-@told_by(play)
-async def test_an_empty_slave_gets_what_is_left(group: Group, /, world: World) -> None:
-    world.nodes["a1"].crash(Power.LOSS)
-    await group.publish(10)
-    await asyncio.sleep(OLD_S)
-    begin = (await group.status("a0")).min_offset
-    assert begin > (await group.status("a0")).end - HOLD_BYTES
-
-    await world.buried()
-    world.nodes["a1"].lose_disk()
-    world.nodes["a1"].start()
-    await group.equal()
-    assert (await group.status("a1")).min_offset == begin
-    page = await group.mq.reader("orders", 0, broker="a", node="a/1").pull(group.sent - 1)
-    assert [message.body[:8] for message in page.messages] == [b"%08d" % (group.sent - 1)]
 
 
 @told_by(play)
@@ -126,20 +109,6 @@ async def test_a_pin_holds_a_copy_while_its_lease_is_renewed_also_over_a_kill_an
     with pytest.raises(SessionEnded):
         await group.copies.renew(node, pin, 60.0)
     assert not await group.copies.unpin(node, pin)
-
-
-@told_by(play)
-async def test_a_pin_that_is_given_up_holds_nothing_any_more(group: Group) -> None:
-    pins = [await group.copies.pin(NODES["a0"], "night", 3_600.0) for _ in range(2)]
-    await group.publish(5)
-    await asyncio.sleep(OLD_S)
-    assert await group.copies.unpin(NODES["a0"], pins[0])
-    await asyncio.sleep(5)
-    assert (await group.status("a0")).min_offset == 0
-
-    assert await group.copies.unpin(NODES["a0"], pins[1])
-    await asyncio.sleep(5)
-    assert (await group.status("a0")).min_offset > 0
 
 
 @told_by(play)

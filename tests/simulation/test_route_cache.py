@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client.copies import CopyReader
-from dittomq.errors import InvalidField, NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import NotReady, OutOfReach, TopicNotFound
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
@@ -123,16 +123,6 @@ async def test_with_every_nameserver_silent_the_answer_is_out_of_reach_within_it
         await town.routes().route("orders")
 
     assert world.loop.time() < 3.1
-
-
-@told_by(play)
-async def test_a_bad_topic_name_is_refused_by_field(town: Town) -> None:
-    town.nameserver()
-
-    with pytest.raises(InvalidField) as refused:
-        await town.routes().route("../etc")
-
-    assert refused.value.field == "topic"
 
 
 @told_by(play)

@@ -63,28 +63,6 @@ def test_a_range_and_a_stream_to_one_replica_share_its_limit_and_use_it() -> Non
     assert lasted(sent) <= sum(size for _, size in sent) / LIMIT + 1
 
 
-def test_ranges_and_streams_to_all_replicas_share_the_limit_for_all() -> None:
-    async def story() -> list[Sent]:
-        outflow = Outflow(ReplicationTable(max_bytes_per_s=LIMIT), LoopClock())
-        each = await asyncio.gather(fetch(outflow, "a/1", 200), stream(outflow, "a/2", 200), fetch(outflow, "", 200))
-        return [*each[0], *each[1], *each[2]]
-
-    sent = run(story())
-    assert most_in_a_second(sent) <= LIMIT + PIECE
-    assert lasted(sent) <= sum(size for _, size in sent) / LIMIT + 1
-
-
-def test_a_replica_that_fetches_at_its_own_limit_holds_nobody_else_back() -> None:
-    async def story() -> tuple[list[Sent], list[Sent]]:
-        outflow = Outflow(ReplicationTable(max_bytes_per_s=10 * LIMIT, max_bytes_per_s_per_slave=LIMIT), LoopClock())
-        fetched, streamed = await asyncio.gather(fetch(outflow, "a/1", 300), stream(outflow, "a/2", 100))
-        return fetched, streamed
-
-    fetched, streamed = run(story())
-    assert lasted(streamed) <= sum(size for _, size in streamed) / LIMIT + 1
-    assert lasted(fetched) >= sum(size for _, size in fetched) / LIMIT - 1
-
-
 def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others() -> None:
     async def story() -> list[Sent]:
         outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
