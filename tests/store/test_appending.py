@@ -24,9 +24,7 @@ from tests.support.stores import SMALL, Machine, chain_digest, draft, frame, ope
 
 @pytest.fixture
 def store(machine: Machine) -> Store:
-    opened = machine.open()
-    open_epoch(opened)
-    return opened
+    return machine.lead()
 
 
 def test_a_group_lies_in_the_log_as_its_pieces_say(store: Store) -> None:
@@ -136,8 +134,7 @@ def test_store_time_never_goes_back_not_even_over_a_restart(machine: Machine, st
     store.sync()
     machine.kill()
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
 
     assert again.append([frame(b"c")], 4_000).store_ms == 5_000
 
@@ -213,8 +210,7 @@ def test_sequences_are_remembered_over_restart_and_cut(machine: Machine, store: 
     store.sync()
     machine.kill()
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
     found = again.find_sequence("p", 3)
     assert found is not None
     assert found.queue_offset == 3

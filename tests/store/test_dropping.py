@@ -10,15 +10,14 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, ProducerExpired
 from dittomq.offsets import PhysicalOffset
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, filled, frame, queues_of, whole_log
 
 SEGMENT = SMALL.segment_bytes
 
 
 def settled(machine: Machine, frames: int = 60) -> Store:
     """A store of several segments, all of it confirmed and in the queues; one queue has messages in the first segment only."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"early", topic="early")], 0)
     store.close(clean=True)
     store = filled(machine, frames)
@@ -109,8 +108,7 @@ def test_a_queue_whose_last_message_was_dropped_continues_its_offsets_even_when_
     store.close(clean=True)
     del machine.disk.names.files["dittomq/checkpoint"]
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
     again.append([frame(b"late", topic="early")], 1_000)
     again.dispatch(again.end)
 

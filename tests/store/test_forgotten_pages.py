@@ -9,7 +9,7 @@ from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StoreFailed
 from tests.simulation.disk import PAGE
-from tests.support.stores import SMALL, Machine, dies, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, dies, frame, whole_log
 
 
 class ForgetfulStorage:
@@ -50,8 +50,7 @@ class ForgetfulFile:
 
 def failed(machine: Machine, records: int = 12) -> Store:
     """A store in use whose last records are written and whose last sync failed; the disk did not even take the mark of that."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"flushed" * 100)], 1_000)
     store.sync()
     store.persist_watermark(store.flushed, store.flushed)
@@ -122,8 +121,7 @@ def test_what_no_disk_can_tell_a_tail_that_is_dropped_whole_looks_like_an_earlie
     machine.kill(all_unsynced=True)
     dropped = logged(machine)
     other = Machine(random.Random(0))
-    killed = other.open()
-    open_epoch(killed)
+    killed = other.lead()
     killed.append([frame(b"flushed" * 100)], 1_000)
     killed.sync()
     killed.persist_watermark(killed.flushed, killed.flushed)

@@ -69,8 +69,7 @@ def test_what_a_start_cannot_read_is_unread_and_a_store_gives_no_numbers_before_
     start, end = entries(log)[-2]
     rot(machine, log, HARMS[name], start, end)
 
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
 
     assert store.unread.ranges == ((start, end),)
     with pytest.raises(AssertionError, match="numbers that damage hides"):
@@ -275,8 +274,7 @@ def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next
     assert not store.unread.ranges
     store.close(clean=True)
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
 
     assert (again.damaged, again.unread.ranges) == ([(start, end)], ())
     assert given(again) == 20
@@ -298,8 +296,7 @@ def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mende
     healed.file_mended()
     machine.lose_power(all_unsynced=True)
 
-    last = machine.open()
-    open_epoch(last)
+    last = machine.lead()
     assert (last.damaged, last.unread.ranges) == ([], ())
     assert given(last) == 20
 

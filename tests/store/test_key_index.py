@@ -36,8 +36,7 @@ def keyed(*keys: str, body: bytes = b"body") -> Draft:
 
 def filled(machine: Machine, messages: int = 40) -> Store:
     """A store in use with several files of the index: every second message has keys, some have three."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     fill(store, range(messages))
     return store
 
@@ -63,8 +62,7 @@ def test_it_is_what_the_log_alone_makes_of_it(machine: Machine) -> None:
 
 
 def test_it_does_not_matter_when_checkpoints_are_made(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for first in range(0, 40, 5):
         fill(store, range(first, first + 5))
         kept(store)
@@ -97,8 +95,7 @@ def test_what_rocketmq_prepared_is_in_it_and_what_it_rolled_back_is_not(machine:
 
 
 def test_messages_without_keys_leave_no_file(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(body=b"KEYS\x01not-a-key\x02")])], 1_000)
 
     kept(store)
@@ -107,8 +104,7 @@ def test_messages_without_keys_leave_no_file(machine: Machine) -> None:
 
 
 def test_keys_behind_long_properties_are_found_too(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     long = draft(TOPIC)._replace(properties=b"p\x01" + b"v" * 5_000 + b"\x02KEYS\x01far-behind\x02")
     store.append([Frame([long])], 1_000)
 

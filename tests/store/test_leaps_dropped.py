@@ -38,8 +38,7 @@ def test_queues_of_which_nothing_is_left_go_on_behind_the_leap_also_when_the_che
     if checkpoint == "lost":
         del machine.disk.names.files["dittomq/checkpoint"]
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
 
     assert [given(again, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
 

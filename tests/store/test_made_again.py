@@ -16,8 +16,7 @@ SEGMENT = SMALL.segment_bytes
 
 def deleted(machine: Machine, *, messages: int = 20) -> int:
     """A store of ours, closed, whose topic `orders` was deleted when its queue 0 held so many messages: where its log ends."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(*(b"deleted %d" % at for at in range(messages)))], 1)
     store.persist_watermark(store.sync(), store.end)
     store.dispatch(store.end)

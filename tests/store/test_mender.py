@@ -254,8 +254,7 @@ def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() ->
 
 def test_what_lies_behind_the_end_of_an_epoch_is_not_taken_from_a_copy_in_which_that_epoch_goes_on() -> None:
     machine, others = Machine(random.Random(1)), [Machine(random.Random(seed)) for seed in (2, 3)]
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(bytes(300)), frame(bytes(300))], 1)
     old = copy_of(store, others[0])  # of the master that wrote on when the other one was promoted past it
     old.append([frame(b"g" * 300)], 2)

@@ -208,8 +208,7 @@ def test_a_bad_sector_is_damage_and_a_unit_that_names_the_wrong_place_is_none() 
 
 
 def test_what_is_not_flushed_yet_is_never_called_damaged(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"x" * 900)], 1)
     log = whole_log(store)
     rot(machine, log, HARMS["body"], 0, len(log))

@@ -13,8 +13,7 @@ from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
 
 def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:
     queues = SYNCED_ONE_BY_ONE
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
     store.dispatch(store.end)
     store.checkpoint()

@@ -203,8 +203,7 @@ def test_one_of_another_size_is_not_used(machine: Machine) -> None:
     machine.kill()
     machine.options = replace(SMALL, segment_bytes=2 * SIZE)
 
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     roll(store)
 
     assert len(machine.files()[segment(0)]) == 2 * SIZE

@@ -38,8 +38,7 @@ def written_back(machine: Machine) -> None:
 
 def ahead(machine: Machine, messages: int = 60) -> list[tuple[int, int]]:
     """Lose the power of a store whose queues were ahead of its flushed log; the units of queue 0 that are right."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"kept", queue=0), frame(b"kept", queue=1)], 1)
     store.dispatch(store.end)
     store.checkpoint()
@@ -84,8 +83,7 @@ def test_units_of_records_that_a_power_loss_took_do_not_outlive_it(machine: Mach
 
 
 def test_units_that_a_cut_took_do_not_come_back_with_a_later_power_loss(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     kept = store.append([frame(b"kept", queue=0)], 1).end
     store.append([frame(b"cut", queue=0) for _ in range(60)], 2)
     store.dispatch(store.end)
@@ -100,8 +98,7 @@ def test_units_that_a_cut_took_do_not_come_back_with_a_later_power_loss(machine:
 
 
 def test_units_that_rocketmq_left_behind_when_it_lost_power_in_our_store_go(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"kept", queue=0)], 1)
     store.dispatch(store.end)
     store.close(clean=True)
@@ -117,8 +114,7 @@ def test_units_that_rocketmq_left_behind_when_it_lost_power_in_our_store_go(mach
 
 def test_of_many_queues_all_are_cleared_and_made_durable_at_once() -> None:
     machine, queues = Machine(random.Random(7)), SYNCED_ONE_BY_ONE + 1
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
     store.dispatch(store.end)
     store.checkpoint()
@@ -137,8 +133,7 @@ def test_of_many_queues_all_are_cleared_and_made_durable_at_once() -> None:
 
 @pytest.mark.parametrize("stop", ["clean", "killed"])
 def test_a_start_that_needs_not_clear_them_touches_no_queue(machine: Machine, stop: str) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"message")], 1)
     store.dispatch(store.end)
     store.persist_watermark(store.sync(), store.end)
@@ -154,8 +149,7 @@ def test_a_start_that_needs_not_clear_them_touches_no_queue(machine: Machine, st
 
 
 def test_a_file_of_the_key_index_that_follows_from_nothing_does_not_come_back(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"kept")], 1)
     store.sync()
     store.append([Frame([draft()._replace(properties=b"KEYS\x01key\x02")])], 2)
@@ -171,8 +165,7 @@ def test_a_file_of_the_key_index_that_follows_from_nothing_does_not_come_back(ma
 
 
 def test_rocketmq_is_told_of_no_message_that_is_not_in_its_queue(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"readable")], 1_000)
     store.dispatch(store.end)
     store.append([frame(b"not confirmed")], 2_000)
@@ -186,8 +179,7 @@ def test_rocketmq_is_told_of_no_message_that_is_not_in_its_queue(machine: Machin
 
 def test_a_log_shorter_than_what_readers_were_let_to_see_was_not_just_killed(machine: Machine) -> None:
     """The disk turned read-only, and took not even the mark that a write had failed."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"flushed")], 1)
     end = store.sync()
     store.append([frame(b"in the page cache")], 2)

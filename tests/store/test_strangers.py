@@ -11,7 +11,7 @@ from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StoreFailed
 from tests.simulation.disk import Disk, Inode
 from tests.store.test_damage import entries
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, frame, whole_log
 
 UNSYNCED = replace(SMALL, acks_unsynced=True)
 
@@ -34,8 +34,7 @@ def flip(machine: Machine, at: int) -> None:
 
 def above_the_recovery_point(machine: Machine, *, synced: bool = True) -> tuple[Store, list[tuple[int, int]]]:
     """A store with a recovery point behind its first two records, and ten more behind those; where each lies."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"a" * 300)], 1)
     store.append([frame(b"b" * 300)], 1)
     store.sync()

@@ -30,8 +30,7 @@ def machine() -> Machine:
 
 @pytest.fixture
 def store(machine: Machine) -> Store:
-    opened = machine.open()
-    open_epoch(opened)
+    opened = machine.lead()
     for at in range(100):
         opened.append([frame(b"x" * 300, queue=at % 2)], at)
     opened.dispatch(opened.end)

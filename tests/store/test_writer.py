@@ -14,7 +14,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.errors import NotMaster, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.lanes import InlineLane
-from tests.support.stores import Machine, frame, open_epoch
+from tests.support.stores import Machine, frame
 from tests.support.stories import told_by
 
 R = TypeVar("R")
@@ -65,8 +65,7 @@ def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
 
     async def run() -> None:
         machine = Machine(random.Random(7))
-        store = machine.open()
-        open_epoch(store)
+        store = machine.lead()
         told = Told(machine, store)
         async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(told.writer.run(told.events()))

@@ -91,6 +91,12 @@ class Machine:
         """Open the store in a new process."""
         return Store.open(self.storage(), self.options, chance=self.chance, wall_ms=1_000)
 
+    def lead(self) -> Store:
+        """The same, and open the next epoch in it."""
+        store = self.open()
+        open_epoch(store)
+        return store
+
     def kill(self, *, all_unsynced: bool = False) -> None:
         """The process is gone; what it wrote stays in the page cache. What a failed sync marked clean goes as chance decides, or all."""
         self.life.end()
@@ -129,8 +135,7 @@ def queues_of(log: bytes, segment_bytes: int) -> dict[tuple[str, int], list[tupl
 
 def filled(machine: Machine, frames: int = 30) -> Store:
     """A store with several segments, synced, dispatched by half, checkpointed, and in use."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for at in range(frames):
         store.append([frame(b"x" * 900, b"y" * 100, queue=at % 3, producer="p", first=at * 2)], at)
         if at == frames // 2:

@@ -13,7 +13,7 @@ from services.slave.holds import HoldsOfOthers
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
-from tests.support.stores import SMALL, Machine, frame, open_epoch
+from tests.support.stores import SMALL, Machine, frame
 from tests.support.stories import under
 
 
@@ -90,8 +90,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
 
 def test_a_member_holds_the_log_without_a_bound_and_is_removed_when_it_is_too_far_behind() -> None:
     machine = Machine(random.Random(1))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     end = store.append([frame(b"x" * 2_000)], 1).end
     records, left = {"a/1": record("a/1", 0), "a/2": record("a/2", end)}, list[str]()
     members = Members(lambda: ["a/1", "a/2", "a/3"], left.append)
