@@ -66,6 +66,25 @@ def bodies(read: dict[tuple[str, int], list[tuple[int, bytes]]]) -> list[bytes]:
     return [body for messages in read.values() for _, body in messages]
 
 
+def test_every_message_of_both_groups_is_read_once_and_in_queue_order(pair: Pair) -> None:
+    with pair.mq.producer() as producer:
+        receipts = producer.publish_many(keyed(10_000, 600))
+
+    read = pair.read()
+    for (broker, queue), messages in read.items():
+        assert [offset for offset, _ in messages] == list(range(len(messages))), (broker, queue)
+    placed = {(receipt.broker, receipt.queue, receipt.queue_offset): b"%d" % (10_000 + at) for at, receipt in enumerate(receipts)}
+    assert {place: read[place[:2]][place[2]][1] for place in placed} == placed
+    assert len(set(bodies(read))) == len(bodies(read))
+
+    printed = pair.command.run("consume", TOPIC, "--json")
+    lines = [json.loads(line) for line in printed.out.splitlines()]
+    assert printed.code == 0
+    assert [(line["broker"], line["queue"], line["queue_offset"]) for line in lines] == [
+        (broker, queue, offset) for (broker, queue), messages in read.items() for offset, _ in messages
+    ]
+
+
 def test_while_one_master_is_dead_the_other_group_takes_writes_and_slaves_serve_what_both_have(pair: Pair) -> None:
     before = pair.read()
     with pair.mq.producer(timeout_s=3, retry_s=1, max_waiting_bytes=64 * 1024) as producer:

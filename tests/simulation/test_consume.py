@@ -13,8 +13,6 @@ from dittomq.errors import InvalidField, OffsetOutOfRange
 from tests.simulation.client_town import ClientTown, play
 from tests.support.stories import told_by
 
-ROUTE_IS_OLD_S = 31
-
 
 async def fill(mq: AsyncClient) -> None:
     """Three messages, "queue@offset", in each of the first two queues of group a."""

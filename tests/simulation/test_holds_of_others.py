@@ -22,9 +22,6 @@ def shape(slaves: int, hold_bytes: int = 64 * SEGMENT) -> Shape:
     return replace(Shape(slaves, table, FlushMode.SYNC_FLUSH), segment_bytes=SEGMENT, retention=retention)
 
 
-THREE_OF_THREE = replace(shape(3), replication=replace(shape(3).replication, in_sync_replicas=3))
-
-
 async def publish(mq: AsyncClient, segments: int) -> None:
     async with mq.producer(Ack.MASTER_FLUSHED, retry_s=60.0, on_weak="return") as producer:
         for _ in range(segments * 8):

@@ -5,7 +5,6 @@ import contextlib
 
 import pytest
 
-from dittomq.client import Ack
 from dittomq.errors import DittoError
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
@@ -36,24 +35,6 @@ async def away_for_too_long(group: Group) -> None:
     await group.publish(4)
     assert (await group.status("a0")).min_offset > HOLD_BYTES
     group.world.nodes["a1"].start()
-
-
-async def unconfirmed_tail(group: Group) -> None:
-    """The master a/0 dies with bytes that only it has, is away for too long while a/1 leads, and comes back to make a copy."""
-    world, old = group.world, group.world.nodes["a0"]
-    world.network.cut("a0", "a1")
-    async with group.mq.producer(Ack.MASTER_FLUSHED) as producer:
-        for _ in range(3):
-            await producer.publish("orders", bytes(8_000), queue=0)
-    old.crash(Power.KILL)
-    await world.buried()
-    world.network.heal("a0", "a1")
-    await group.fail_over("a/1", allow_data_loss=True)
-    await asyncio.sleep(15)
-    await group.publish(20)
-    await asyncio.sleep(OLD_S)
-    await group.publish(4)
-    old.start()
 
 
 async def copying(world: World, times: int = 1, node: str = "a/1") -> None:

@@ -9,7 +9,7 @@ import pytest
 from dittomq.client import AsyncClient, Message, NotStored, Producer
 from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
-from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE, Role
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from tests.simulation.group import Group, play
 from tests.support.stories import told_by
 
@@ -27,11 +27,6 @@ async def create(mq: AsyncClient, topic: str = "orders") -> None:
 async def topics(mq: AsyncClient) -> list[str]:
     [listed] = await mq.admin.list_topics()
     return sorted(topic.name for topic in listed.value or ())
-
-
-async def is_known_to_lead(mq: AsyncClient, node: str) -> bool:
-    """Whether a client that knows all nameservers writes there, whoever else says to lead."""
-    return next(known.name for known in await mq.admin.list_brokers() if known.role is not Role.SLAVE) == node
 
 
 async def publish(mq: AsyncClient, *bodies: bytes) -> None:
@@ -266,9 +261,3 @@ async def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_sl
     await publish(mq, b"first")
     assert await read(mq, "a/1") == [(0, b"first")]
     assert await topics(mq) == ["known", "orders"]
-
-
-async def shown(mq: AsyncClient, node: str) -> list[bytes]:
-    """What that node shows of the topic, from its first message on."""
-    begins = (await mq.reader("orders", 0, broker="a", node=node).pull(3)).min_offset
-    return [body for _, body in await read(mq, node, offset=begins)]
