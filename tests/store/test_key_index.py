@@ -52,24 +52,6 @@ def machine() -> Machine:
     return Machine(random.Random(7), OPTIONS)
 
 
-def test_it_is_what_the_log_alone_makes_of_it(machine: Machine) -> None:
-    store = filled(machine)
-
-    kept(store)
-
-    assert len(on_disk(machine)) > 2
-    assert on_disk(machine) == from_the_log(whole_log(store))
-
-
-def test_it_does_not_matter_when_checkpoints_are_made(machine: Machine) -> None:
-    store = machine.lead()
-    for first in range(0, 40, 5):
-        fill(store, range(first, first + 5))
-        kept(store)
-
-    assert on_disk(machine) == from_the_log(whole_log(store))
-
-
 def test_it_holds_nothing_that_is_not_readable_yet(machine: Machine) -> None:
     store = filled(machine, 10)
     readable = store.end
@@ -130,23 +112,6 @@ def test_many_keys_are_written_before_the_next_checkpoint(machine: Machine, monk
     store.dispatch(store.end)
 
     assert len(hashes(on_disk(machine))) == 9
-
-
-def test_a_slave_builds_the_same_files(machine: Machine) -> None:
-    master = filled(machine)
-    kept(master)
-    other = Machine(random.Random(8), OPTIONS)
-    slave = other.open()
-    slave.adopt_lineage(master.lineage)
-
-    at = 0
-    while at < master.end:
-        chunk = master.read(at, 1_000)
-        slave.write_chunk(at, chunk)
-        at += len(chunk)
-    kept(slave)
-
-    assert on_disk(other) == on_disk(machine)
 
 
 def lose_all(machine: Machine) -> None:
@@ -217,19 +182,6 @@ def test_what_was_added_behind_our_last_stop_is_taken_back(machine: Machine) -> 
     kept(again)
 
     assert on_disk(machine) == before
-
-
-def test_a_cut_takes_the_keys_of_what_is_cut(machine: Machine) -> None:
-    starts = [start for entries in queues_of(whole_log(filled(machine)), OPTIONS.segment_bytes).values() for _, start in entries]
-    for to in starts[1::3]:
-        each = Machine(random.Random(to), OPTIONS)
-        store = filled(each)
-        kept(store)
-
-        store.cut(to)
-        kept(store)
-
-        assert on_disk(each) == from_the_log(whole_log(store)), f"cut to {to}"
 
 
 def test_the_log_is_dropped_while_a_full_file_waits_to_be_made() -> None:
