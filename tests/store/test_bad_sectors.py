@@ -7,51 +7,35 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.disk.storage import PAGE_BYTES, File
+from dittomq.commitlog.disk.storage import PAGE_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
 from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log, put_log
+from tests.support.heard_reads import HeardReads
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, places
 
 WIDE = replace(SMALL, segment_bytes=64 * 1_024)
 
 
-class BadSectors:
+class BadSectors(HeardReads):
     """A door to a disk that refuses to read some bytes of a file, the log's first segment by default."""
 
     def __init__(self, machine: Machine, path: str = f"commitlog/{0:020d}") -> None:
-        self._storage = machine.storage()
+        super().__init__(machine.storage(), self._refuse)
         self._path = path
         self.bad = range(0)
         self.says = errno.EIO  # of them
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._storage, name)
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        file = self._storage.open(path, create=create, readonly=readonly)
-        return BadFile(self, file) if path == self._path else file  # type: ignore[return-value]
+    def _refuse(self, path: str, offset: int, length: int) -> None:
+        if path == self._path and offset < self.bad.stop and self.bad.start < offset + length:
+            raise OSError(self.says, os.strerror(self.says))
 
     def unlink(self, path: str) -> None:
         """The next file of that name lies elsewhere on the disk."""
         self._storage.unlink(path)
         if path == self._path:
             self.bad = range(0)
-
-
-class BadFile:
-    def __init__(self, door: BadSectors, file: File) -> None:
-        self._door = door
-        self._file = file
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, offset: int) -> bytes:
-        if offset < self._door.bad.stop and self._door.bad.start < offset + length:
-            raise OSError(self._door.says, os.strerror(self._door.says))
-        return self._file.pread(length, offset)
 
 
 def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:

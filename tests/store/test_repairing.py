@@ -8,7 +8,6 @@ from typing import TypeVar
 import pytest
 
 from dittomq.broker.mending import Mender, MenderParts, Peer
-from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
@@ -17,7 +16,7 @@ from dittomq.offsets import PhysicalOffset
 from tests.store.test_damage import HARMS, entries
 from tests.store.test_mender import copy_of, serving, store_of
 from tests.store.test_mending import rot
-from tests.support.failing_storage import CrashingFile, CrashingStorage
+from tests.support.heard_reads import hearing
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, whole_log
 
@@ -147,36 +146,20 @@ def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPa
     assert calls > 1
 
 
-class ShiftingDisk(CrashingStorage):
-    """Lets something happen at one read of the log: after so many others."""
-
-    reads_before = 0
-    meanwhile: Callable[[], object] | None = None
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        return ShiftingFile(super().open(path, create=create, readonly=readonly), path, self)
-
-
-class ShiftingFile(CrashingFile):
-    _storage: ShiftingDisk
-
-    def pread(self, length: int, offset: int) -> bytes:
-        if self._path.startswith("commitlog/") and self._storage.meanwhile is not None:
-            self._storage.reads_before -= 1
-            if self._storage.reads_before < 0:
-                happens, self._storage.meanwhile = self._storage.meanwhile, None
-                happens()
-        return super().pread(length, offset)
-
-
 def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
     """A store whose log shrinks behind so many reads of it."""
     machine = Machine(random.Random(1))
     store_of(machine).close(clean=True)
-    disk = ShiftingDisk(machine.storage())
-    store = Store.open(disk, machine.options, chance=machine.chance, wall_ms=1_000)
+    reads = iter(range(reads_before + 1))
+    is_used = False
+
+    def hear(path: str, _: int, __: int) -> None:
+        if is_used and path.startswith("commitlog/") and next(reads, None) == reads_before:
+            shrink(store)
+
+    store = Store.open(hearing(machine.storage(), hear), machine.options, chance=machine.chance, wall_ms=1_000)
     store.persist_watermark(store.end, store.end)
-    disk.reads_before, disk.meanwhile = reads_before, lambda: shrink(store)
+    is_used = True
     return store
 
 
