@@ -103,28 +103,26 @@ def stream_of(store: Store, line: Line, first: Hello, keep: Callable[[SlaveHolds
     return MasterStream(parts, session, line)
 
 
-def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
-    async def story() -> list[PhysicalOffset]:
-        master, chunks = masters_chunks(1)
-        line, first, written = Line(), hello(1, 0, lineage=()), asyncio.Event()
+@under(run)
+async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
+    master, chunks = masters_chunks(1)
+    line, first, written = Line(), hello(1, 0, lineage=()), asyncio.Event()
 
-        async def keep(holds: SlaveHolds) -> None:
-            await written.wait()
+    async def keep(holds: SlaveHolds) -> None:
+        await written.wait()
 
-        stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
-        following = asyncio.create_task(stream.run(first))
-        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
-        line.said.put_nowait(chunks[0])
-        line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
-        await asyncio.sleep(0.1)
-        before = len(line.written)
-        written.set()
-        await asyncio.sleep(0.1)
-        assert len(line.written) > before, "nothing waited"
-        following.cancel()
-        return [message.received for message in line.written if isinstance(message, SlaveAck)]
-
-    acked = run(story())
+    stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
+    following = asyncio.create_task(stream.run(first))
+    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(chunks[0])
+    line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
+    await asyncio.sleep(0.1)
+    before = len(line.written)
+    written.set()
+    await asyncio.sleep(0.1)
+    assert len(line.written) > before, "nothing waited"
+    following.cancel()
+    acked = [message.received for message in line.written if isinstance(message, SlaveAck)]
     assert acked == sorted(acked)
     assert acked[-1] > 0
 

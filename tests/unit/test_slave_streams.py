@@ -111,14 +111,12 @@ def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_says_hello_aga
     assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER), adopted=Epoch(2)))) == (VerdictAction.TRUNCATE, False)
 
 
-def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
-    async def story() -> list[tuple[Epoch, str]]:
-        stream = ServedStream(replace(HELLO, promised=Epoch(4)), nothing())
-        with pytest.raises(StreamDropped, match="promised epoch 4"):
-            await stream.served
-        return stream.promised
-
-    assert run(story()) == [(Epoch(4), "a/1")]
+@under(run)
+async def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
+    stream = ServedStream(replace(HELLO, promised=Epoch(4)), nothing())
+    with pytest.raises(StreamDropped, match="promised epoch 4"):
+        await stream.served
+    assert stream.promised == [(Epoch(4), "a/1")]
 
 
 @under(run)
