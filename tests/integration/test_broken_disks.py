@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
+from tests.simulation.parser import ParsedLog
 from tests.support.harming import Actors, harming
 from tests.support.mounts import ThinDisk, small_tmpfs
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
@@ -108,48 +109,40 @@ def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_c
             assert again.stopped in {StopKind.FAILED_SYNC, StopKind.POWER_LOSS}
 
 
-@pytest.mark.parametrize(("deed", "folder"), [("checkpoint", "commitlog"), ("checkpoint", "consumequeue"), ("checkpoint", "dittomq")])
-def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
-    tmp_path: Path, harmed: Actors, deed: str, folder: str
-) -> None:
-    store = filled(tmp_path / "before")
-    store.close(clean=True)
+def acted_with_failing_syncs(folder: Path, harmed: Actors, deed: str, part: str) -> Iterator[tuple[ParsedLog, int, list[str]]]:
+    """Act on a store of its own while the first fdatasync in that part of it fails, then the second, and so on, until none is left to fail.
 
-    for nth in range(1, 20):
-        root = tmp_path / f"{nth}"
-        shutil.copytree(tmp_path / "before", root)
-        switch = tmp_path / f"{nth}.switch"
-        harm = harming(root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
+    Each time the log that a restart finds, how the deed ended and what it said.
+    """
+    store = filled(folder / "before")
+    store.close(clean=True)
+    for nth in range(1, 40):
+        root = folder / f"{nth}"
+        shutil.copytree(folder / "before", root)
+        switch = folder / f"{nth}.switch"
+        harm = harming(root / part, calls="fdatasync", nth=nth, kind="eio", when=switch)
         status, said = harmed.act(deed, root, harm, switch)
         again, log = reopened(root)
         again.close(clean=True)
+        yield log, status, said
+        if status == 0:
+            assert nth > 1, "no fdatasync was there to fail"
+            return
+        assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
+        assert said[-1].startswith(f"fdatasync of {root}/{part}/")
+    pytest.fail("it never ran to its end")
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue", "dittomq"])
+def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
+    tmp_path: Path, harmed: Actors, part: str
+) -> None:
+    for log, _, _ in acted_with_failing_syncs(tmp_path, harmed, "checkpoint", part):
         assert numbers_in(log) == list(range(FLUSHED + 100))
-        if status == 0:
-            assert nth > 1, "no fdatasync was there to fail"
-            return
-        assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
-        assert said[-1].startswith(f"fdatasync of {root}/{folder}/")
-    pytest.fail("the checkpoint never ran to its end")
 
 
-@pytest.mark.parametrize("folder", ["commitlog", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, folder: str) -> None:
-    store = filled(tmp_path / "before")
-    store.close(clean=True)
-
-    for nth in range(1, 40):
-        root = tmp_path / f"{nth}"
-        shutil.copytree(tmp_path / "before", root)
-        switch = tmp_path / f"{nth}.switch"
-        harm = harming(root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
-        status, said = harmed.act("cut", root, harm, switch)
-        again, log = reopened(root)
-        again.close(clean=True)
+@pytest.mark.parametrize("part", ["commitlog", "dittomq"])
+def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, part: str) -> None:
+    for log, status, said in acted_with_failing_syncs(tmp_path, harmed, "cut", part):
         assert is_whole_or_cut(log)
-        if status == 0:
-            assert len(log.records) == int(said[-1])
-            assert nth > 1, "no fdatasync was there to fail"
-            return
-        assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
-        assert said[-1].startswith(f"fdatasync of {root}/{folder}/")
-    pytest.fail("the cut never ran to its end")
+        assert status != 0 or len(log.records) == int(said[-1])

@@ -1,7 +1,6 @@
 """Damage that is noted, stepped over, and mended with another copy's bytes; holes that a master leaves in its slave's log."""
 
 import contextlib
-import random
 
 import pytest
 
@@ -12,21 +11,9 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
 from tests.store.test_damage import HARMS, Harm, entries, harmed, served
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, filled, frame, queues_of, whole_log
 
 SEGMENT = SMALL.segment_bytes
-
-
-@pytest.fixture
-def log() -> bytes:
-    """A master's log over several segments."""
-    store = Machine(random.Random(1)).open()
-    open_epoch(store)
-    chance = random.Random(2)
-    for at in range(40):
-        bodies = [chance.randbytes(chance.randrange(2_500)) for _ in range(3)]
-        store.append([frame(*bodies, queue=at % 2, producer="p", first=at * 3)], at)
-    return whole_log(store)
 
 
 def follow(store: Store) -> Store:

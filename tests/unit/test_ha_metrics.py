@@ -9,26 +9,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.routes import Role
 from services.ha_metrics import HaCollector
+from tests.support.ha_answers import MASTER
 from tests.support.stories import under
 
-STATUS = HaStatus(
-    node="a/0",
-    cluster="c",
-    broker="a",
-    epoch=7,
-    role=Role.SYNC_MASTER,
-    in_sync_replicas=2,
-    in_sync_now=2,
-    replicas_expected=1,
-    min_offset=0,
+STATUS = replace(
+    MASTER,
     end=900,
     flushed=800,
     confirmed=700,
     readable=700,
-    writable=True,
-    degraded=False,
-    degraded_since_ms=None,
-    waiting_for="",
+    members=(),
+    failover="",
+    coordination_store="",
     nodes=(
         NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
         NodeView("a/1", "slave", "in sync", received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),

@@ -8,7 +8,6 @@ from dittomq.message import Ack
 from dittomq.replication.confirmed_offset import ConfirmedOffset, holders_of, may_change
 from dittomq.replication.lacking import Lacking
 from dittomq.replication.membership_states import Following
-from dittomq.replication.moves import IllegalMove
 from tests.support.confirming import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
 
 THREE = record_of("a/1", "a/2")
@@ -389,10 +388,3 @@ def test_a_change_needs_so_many_holders_as_the_new_members_need() -> None:
     assert may_change(THREE, holders)
     assert not may_change(record_of("a/2"), holders)
     assert not may_change(record_of("a/1"), holders - {replica_of(MASTER)})
-
-
-def test_a_stream_may_not_acknowledge_before_it_begins() -> None:
-    group = ConfirmingGroup()
-
-    with pytest.raises(IllegalMove):
-        group.confirmed.progress.acked("a/1", received=at(1), flushed=at(1), adopted=True, now=0.0)

@@ -51,14 +51,6 @@ def test_a_slave_that_has_not_adopted_the_epoch_does_not_join() -> None:
     assert decided(group, 0.1) is None
 
 
-def test_a_slave_without_a_stream_does_not_join() -> None:
-    group = caught_up("a/1")
-
-    group.confirmed.stream_ended("a/1", said_goodbye=False, now=0.1)
-
-    assert decided(group, 0.2) is None
-
-
 def test_a_new_slave_joins_only_with_what_was_the_end_when_it_came() -> None:
     group = ConfirmingGroup(RULES, record=ALONE)
     group.master(100)
@@ -151,14 +143,6 @@ def test_a_member_that_did_not_answer_the_promise_stays_if_it_streams() -> None:
     group.confirmed.stream_ended("a/2", said_goodbye=False, now=0.2)
 
     assert (before, decided(group, 0.3)) == (None, None)
-
-
-def test_a_member_that_said_goodbye_is_removed_at_once() -> None:
-    group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-
-    group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.1)
-
-    assert kinds(must(group, 0.1)) == [MemberReasonKind.SAID_GOODBYE]
 
 
 def test_a_member_that_missed_two_deadlines_is_removed() -> None:
