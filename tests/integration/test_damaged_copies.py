@@ -17,8 +17,8 @@ from tests.simulation.parser import ParsedRecord
 from tests.support.chances import replayable
 from tests.support.command_line import CommandLine
 from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
-from tests.support.told import Told, wrong_copies, wrong_reads
-from tests.support.traffic import Publishing, messages, read_all
+from tests.support.told import Told, wrong_reads
+from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import eventually
 
 COUNT = 8_000
@@ -89,13 +89,6 @@ def reads_on(reader: SyncReader, at: int, found: list[tuple[int, bytes]]) -> boo
     except CorruptRecord:
         return False
     return True
-
-
-def nothing_is_lost(group: RealGroup, told: Told) -> None:
-    end = group.wait_equal()
-    for name in group.copies:
-        assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
-    assert list(wrong_copies(group.logs(), end)) == []
 
 
 def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_mended_from_another_copy(

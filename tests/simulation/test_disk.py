@@ -230,28 +230,6 @@ def test_a_dead_process_cannot_touch_the_disk() -> None:
         storage.exists("f")
 
 
-def test_a_full_disk_refuses_a_write_and_says_so() -> None:
-    machine = Machine(capacity_bytes=4 * PAGE)
-    machine.put("f", bytes(3 * PAGE))
-    assert machine.storage.free_bytes() == PAGE
-
-    with pytest.raises(StoreFailed, match="No space left"):
-        machine.put("f", bytes(2 * PAGE), 3 * PAGE)
-    machine.put("f", b"x", 0)
-
-
-def test_a_boot_has_another_id_after_power_loss_only() -> None:
-    machine = Machine()
-    first = machine.storage.boot_id()
-
-    machine.dies()
-    machine.boots()
-    assert machine.storage.boot_id() == first
-    machine.loses_power()
-
-    assert machine.storage.boot_id() != first
-
-
 def test_a_bad_page_is_neither_read_nor_written_in_parts_and_good_again_when_it_is_written_as_a_whole() -> None:
     machine = Machine()
     file = machine.storage.open("f", create=True)

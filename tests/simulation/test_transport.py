@@ -204,21 +204,6 @@ def test_a_dead_server_is_noticed_at_once_or_by_keepalive(power: Power, least_s:
     assert least_s < play(story) < most_s
 
 
-def test_a_channel_finds_a_restarted_server_again() -> None:
-    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
-        stub = messaging_grpc.MessagingServiceStub(channel)
-        await stub.Pull(pull())
-        world.nodes["server"].crash(Power.KILL)
-        await asyncio.sleep(1)
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Pull(pull())
-        world.nodes["server"].start()
-        await asyncio.sleep(5)
-        return raised.value.code(), (await stub.Pull(pull(offset=1))).next_offset
-
-    assert play(story) == (grpc.StatusCode.UNAVAILABLE, 2)
-
-
 def test_a_call_that_waits_for_a_connection_is_made_when_the_server_is_back() -> None:
     async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
         stub = messaging_grpc.MessagingServiceStub(channel)
@@ -256,25 +241,6 @@ def test_a_stopped_server_lets_calls_end_within_its_grace_then_aborts_them() -> 
         return raised.value.code(), round(world.loop.time() - began, 1)
 
     assert play(story) == (grpc.StatusCode.UNAVAILABLE, 1.1)
-
-
-def test_a_taken_port_is_refused() -> None:
-    world = World(1)
-
-    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        doors.transport.server((), ()).add_insecure_port("0.0.0.0:1")
-        with pytest.raises(RuntimeError, match="address in use"):
-            doors.transport.server((), ()).add_insecure_port("0.0.0.0:1")
-        assert doors.transport.server((), ()).add_insecure_port("0.0.0.0:0") > 0
-
-    async def story() -> None:
-        node = world.node("n", serve)
-        node.start()
-        await asyncio.sleep(1)
-
-    world.run(story())
-    world.close()
-    assert world.findings == []
 
 
 def test_a_caller_that_reads_no_answers_of_a_stream_is_let_go_after_half_a_minute() -> None:

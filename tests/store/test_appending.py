@@ -201,26 +201,6 @@ def test_an_unknown_producer_in_mid_sequence_skips_its_first_ones_as_long_as_no_
     assert store.find_sequence("p", 9) is None
 
 
-def test_sequences_are_remembered_over_restart_and_cut(machine: Machine, store: Store) -> None:
-    store.append([frame(b"a", b"b", producer="p", first=0)], 1)
-    border = store.end
-    store.append([frame(b"c", producer="p", first=2)], 1)
-    store.checkpoint()
-    store.append([frame(b"d", producer="p", first=3)], 1)
-    store.sync()
-    machine.kill()
-
-    again = machine.lead()
-    found = again.find_sequence("p", 3)
-    assert found is not None
-    assert found.queue_offset == 3
-    again.cut(border)
-    open_epoch(again)
-
-    assert again.find_sequence("p", 2) is None
-    assert places(again.append([frame(b"b", b"C", producer="p", first=1)], 1).placed[0])[1].queue_offset == 2
-
-
 def test_only_the_last_sequences_of_a_producer_are_remembered(store: Store) -> None:
     count = MAX_SEQUENCES + 500
     for first in range(0, count, 500):

@@ -4,8 +4,6 @@ import random
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, ProducerExpired
@@ -72,21 +70,6 @@ def test_what_was_dropped_is_gone_from_log_queues_and_disk_and_nothing_else_is(m
         with pytest.raises(OffsetOutOfRange):
             work()
     assert len(store.leaf_digests(2 * SEGMENT, store.end)) > 0
-
-
-def test_a_restart_finds_the_same(machine: Machine) -> None:
-    store = settled(machine)
-    log = whole_log(store)
-    store.drop_before(2 * SEGMENT)
-    store.close(clean=True)
-
-    again = machine.open()
-
-    assert (again.min_offset, again.end, again.notes, again.damaged) == (2 * SEGMENT, len(log), [], [])
-    assert read_all(again) == left_of(log, 2 * SEGMENT)
-    assert again.queue_range("early", 0) == (1, 1)
-    again.close(clean=True)
-    assert verify(open_on_disk(machine.storage(), "store")).whole
 
 
 def test_the_newest_segment_and_what_is_not_settled_are_never_dropped(machine: Machine) -> None:

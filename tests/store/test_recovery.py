@@ -1,7 +1,7 @@
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, UnreadableStore
+from dittomq.errors import CorruptRecord, UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
@@ -235,26 +235,6 @@ def test_queues_that_were_deleted_are_built_again(machine: Machine) -> None:
     for (topic, queue), entries in expected.items():
         found = again.read_queue(topic, queue, 0, 100, 1 << 20).messages
         assert [(message.queue_offset, message.physical_offset) for message in found] == entries
-
-
-def test_a_topic_deleted_and_made_again_goes_on_behind_its_highest_offset(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
-    store.hide(store.next_offsets("orders"))
-    assert store.queue_range("orders", 0) == (20, 20)
-    store.append([frame(b"new", queue=0)], 1)
-    store.dispatch(store.end)
-    store.sync()
-    machine.kill()
-    del machine.disk.names.files["dittomq/checkpoint"]
-
-    again = machine.open()
-    again.dispatch(again.end)
-
-    assert again.queue_range("orders", 0) == (20, 21)
-    assert [message.body for message in again.read_queue("orders", 0, 20, 10, 1_000).messages] == [b"new"]
-    with pytest.raises(OffsetOutOfRange):
-        again.read_queue("orders", 0, 19, 10, 1_000)
 
 
 def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_none(machine: Machine) -> None:

@@ -9,7 +9,7 @@ from dittomq.commitlog.state import replica
 from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch
-from tests.support.stores import SMALL, Machine, filled
+from tests.support.stores import Machine, filled
 
 PATH = "dittomq/replica"
 SLOT = 4_096
@@ -137,13 +137,3 @@ def test_threads_that_change_it_at_once_lose_nothing_of_each_other(machine: Mach
     assert state is not None
     assert (state.birth, state.adopted, state.promised) == ("4f", 24, 49)
     assert known(store) == (state.birth, state.adopted, state.promised, state.revision)
-
-
-def test_an_open_store_and_the_next_start_agree_after_a_clean_stop(machine: Machine) -> None:
-    store = filled(machine)
-    store.promise(Epoch(4))
-    store.close(clean=True)
-
-    again = Store.open(machine.storage(), SMALL, chance=random.Random(9), wall_ms=0)
-
-    assert (again.replica, known(again)) == (store.replica, known(store))

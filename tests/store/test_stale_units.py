@@ -148,22 +148,6 @@ def test_a_start_that_needs_not_clear_them_touches_no_queue(machine: Machine, st
     assert [call for call in door.heard if "consumequeue" in call] == []
 
 
-def test_a_file_of_the_key_index_that_follows_from_nothing_does_not_come_back(machine: Machine) -> None:
-    store = machine.lead()
-    store.append([frame(b"kept")], 1)
-    store.sync()
-    store.append([Frame([draft()._replace(properties=b"KEYS\x01key\x02")])], 2)
-    store.dispatch(store.end)
-    store.checkpoint()
-    [path] = [path for path in machine.files() if path.startswith("index/")]
-
-    store.cut(store.segment_of(0)[0])
-    grown(store)
-    machine.lose_power(all_unsynced=True)
-
-    assert path not in machine.files()
-
-
 def test_rocketmq_is_told_of_no_message_that_is_not_in_its_queue(machine: Machine) -> None:
     store = machine.lead()
     store.append([frame(b"readable")], 1_000)

@@ -183,24 +183,6 @@ async def test_a_slave_hides_what_its_master_deleted_and_nothing_else(tmp_path: 
     assert slave.store.queue_range("paid", 0) == (0, 3)
 
 
-@pytest.mark.parametrize("log_comes_first", [True, False])
-@under(run)
-async def test_a_slave_shows_a_topic_made_again_without_what_the_old_one_held(tmp_path: Path, log_comes_first: bool) -> None:
-    master = Master(tmp_path / "a0")
-    slave = SlaveOf(tmp_path / "a1", master)
-    await made_again(master)
-
-    if log_comes_first:
-        slave.copy_log()
-        await slave.puller.pull_once()
-    else:
-        await slave.puller.pull_once()
-        slave.copy_log()
-
-    assert slave.bodies() == [b"new"]
-    assert slave.store.queue_range("orders", 0) == master.store.queue_range("orders", 0) == (3, 4)
-
-
 @pytest.mark.parametrize("restart", ["clean", "killed", "without its checkpoint"])
 @under(run)
 async def test_a_slave_that_restarts_before_the_deleted_messages_arrive_never_shows_them(tmp_path: Path, restart: str) -> None:
