@@ -12,24 +12,12 @@ from dittomq.commitlog.retention import Hold
 from dittomq.errors import DiskFull, DittoError, OffsetOutOfRange, QueueFull, SessionEnded, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.audited_cluster import BytesStore
+from tests.support.hand_clock import HandClock
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine
 from tests.support.stories import told_by
 
 NOW_MS = 5_000_000
-
-
-class HandClock:
-    """Goes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        raise AssertionError("a lease does not go by the wall clock")
 
 
 class Node:
