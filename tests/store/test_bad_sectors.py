@@ -13,7 +13,7 @@ from dittomq.errors import CorruptRecord
 from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.heard_reads import HeardReads
-from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, places
+from tests.support.stores import SMALL, Machine, draft, frame, led, places
 
 WIDE = replace(SMALL, segment_bytes=64 * 1_024)
 
@@ -40,8 +40,7 @@ class BadSectors(HeardReads):
 
 def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:
     door = BadSectors(Machine(random.Random(1)))
-    store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    open_epoch(store)
+    store = led(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     (placed,) = store.append([frame(b"one", b"two", b"three")], 1).placed
     store.dispatch(store.end)
     return door, store, places(placed)
@@ -73,8 +72,7 @@ def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are
 
 def test_a_range_with_a_bad_sector_behind_its_first_records_is_refused_by_the_record_that_has_it() -> None:
     door = BadSectors(Machine(random.Random(1), WIDE))
-    store = Store.open(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    open_epoch(store)
+    store = led(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     placed = places(store.append([frame(*[bytes([number]) * 3_000 for number in range(9)])], 1).placed[0])
     page = placed[4].physical_offset // PAGE_BYTES + 1
     door.bad = range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
@@ -118,8 +116,7 @@ def test_a_page_of_properties_that_no_checksum_covers_and_the_disk_does_not_give
 def two_bad_neighbours(*, in_queues: bool) -> tuple[BadSectors, Store, list[PlacedRun]]:
     """Of three messages the first two are noted as damaged, and the disk gives the second one again."""
     door = BadSectors(Machine(random.Random(1), WIDE))
-    store = Store.open(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    open_epoch(store)
+    store = led(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     placed = places(store.append([frame(*[bytes([number]) * 5_000 for number in range(3)])], 1).placed[0])
     store.sync()
     if in_queues:

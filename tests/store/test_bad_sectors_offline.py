@@ -21,7 +21,7 @@ from dittomq.commitlog.records.walk import Sort
 from dittomq.commitlog.store import Frame, Store
 from tests.store.test_bad_sectors import BadSectors
 from tests.support.foreign_records import foreign_log, put_log
-from tests.support.stores import Machine, draft, frame, open_epoch, whole_log
+from tests.support.stores import Machine, draft, frame, led, whole_log
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=200, reserve_bytes=0)
 QUEUE = "consumequeue/orders/0"
@@ -198,8 +198,7 @@ def entries_of(log: bytes) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("stray", [".00000000000000000000.Xy1", "lost+found", "7"])
 def test_a_strangers_file_in_a_queues_folder_is_left_alone(tmp_path: Path, stray: str) -> None:
-    store = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1)
     store.append([frame(b"one", b"two")], 1)
     store.sync()
     store.dispatch(store.end)

@@ -7,7 +7,7 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from tests.store.test_key_index import OPTIONS, TOPIC, fill, from_the_log, kept, on_disk
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, filled, frame, led, open_epoch, queues_of, whole_log
 
 
 def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_a_unit() -> None:
@@ -105,8 +105,7 @@ def test_keys_that_a_cut_took_do_not_come_back_wherever_the_power_is_lost_while_
 def cut_half(machine: Machine, crash_in: int = 0) -> list[str]:
     """Cut half of a store whose keys are all on the disk, or die in that many calls of it; the calls."""
     door = CrashingStorage(machine.storage())
-    store = Store.open(door, OPTIONS, chance=machine.chance, wall_ms=1_000)
-    open_epoch(store)
+    store = led(door, OPTIONS, chance=machine.chance, wall_ms=1_000)
     fill(store, range(40))
     kept(store)
     starts = sorted(start for _, start in queues_of(whole_log(store), OPTIONS.segment_bytes)[TOPIC, 0])

@@ -20,7 +20,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.message import Draft
 from tests.simulation.life import SimCrashed
 from tests.support.foreign_records import foreign_record, put_log
-from tests.support.stores import SMALL, Machine, draft, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, draft, led, open_epoch, queues_of, whole_log
 
 SIZES = KeySizes(slots=7, entries=12)
 OPTIONS = replace(SMALL, key_sizes=SIZES)
@@ -220,8 +220,7 @@ def live(machine: Machine, chance: random.Random) -> None:
     storage = machine.storage()
     machine.faults.operations_to_live = chance.choice((None, chance.randrange(400)))
     try:
-        store = Store.open(storage, machine.options, chance=chance, wall_ms=1_000)
-        open_epoch(store)
+        store = led(storage, machine.options, chance=chance, wall_ms=1_000)
         for _ in range(chance.randrange(12)):
             use(store, chance)
         if chance.random() < 0.4:
@@ -271,8 +270,7 @@ def test_it_may_be_written_while_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_file_of_rocketmqs_size_takes_the_room_of_what_it_holds(tmp_path: Path) -> None:
-    store = Store.open(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, reserve_bytes=0), chance=os_chance(), wall_ms=1_000)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, reserve_bytes=0), chance=os_chance(), wall_ms=1_000)
     store.append([Frame([keyed("one", "two")])], 1_000)
 
     kept(store)

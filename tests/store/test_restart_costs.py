@@ -7,7 +7,7 @@ from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StoreFailed
 from tests.support.failing_storage import CrashingStorage
 from tests.support.heard_reads import hearing
-from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
+from tests.support.stores import SMALL, Machine, draft, frame, led, open_epoch
 
 
 def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:
@@ -28,8 +28,7 @@ def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> N
 def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_them(machine: Machine) -> None:
     queues = SYNCED_ONE_BY_ONE
     storage = CrashingStorage(machine.storage())
-    store = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
-    open_epoch(store)
+    store = led(storage, SMALL, chance=machine.chance, wall_ms=1_000)
     store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
     store.sync()
     store.dispatch(store.end)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.records.digest import root_digest
@@ -60,6 +61,13 @@ def open_epoch(store: Store, opener: int = 0) -> None:
     begin_epoch(store, LineageEntry(epoch, opener, 7_000 + epoch, store.end))
 
 
+def led(storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Store:
+    """Open the store, and the next epoch in it."""
+    store = Store.open(storage, options, chance=chance, wall_ms=wall_ms)
+    open_epoch(store)
+    return store
+
+
 @dataclass(slots=True)
 class Machine:
     """A machine with one disk on which one process after the other opens the same store."""
@@ -93,9 +101,7 @@ class Machine:
 
     def lead(self) -> Store:
         """The same, and open the next epoch in it."""
-        store = self.open()
-        open_epoch(store)
-        return store
+        return led(self.storage(), self.options, chance=self.chance, wall_ms=1_000)
 
     def kill(self, *, all_unsynced: bool = False) -> None:
         """The process is gone; what it wrote stays in the page cache. What a failed sync marked clean goes as chance decides, or all."""
