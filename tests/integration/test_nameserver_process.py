@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import NotReady
 from dittomq.naming.route_cache import RouteCache
 from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
@@ -111,21 +109,6 @@ def refused(*flags: str, **environment: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr.splitlines()[-1]
 
 
-@told_by(told)
-async def test_a_broker_registers_is_routed_to_listed_and_leaves(channels: Channels, /, nameserver: Running) -> None:
-    stub = channels.stub(NameServerServiceStub, nameserver.clients)
-    routes = RouteCache([nameserver.clients], channels, OsClock())
-    request = wire.registration_request(master())
-    session: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, request, who="it", deadline_s=5)
-
-    assert [node.address for node in (await routes.route("orders")).nodes] == ["a-0:10911"]
-    assert [node.name for node in await routes.brokers()] == ["a/0"]
-    goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
-    assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
-    with pytest.raises(NotReady, match="no broker has registered topic"):
-        await routes.refresh("orders")
-
-
 def test_a_data_dir_that_another_nameserver_holds_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with serving(tmp_path):
         status, sentence = refused(*at(tmp_path, *free_addresses()))
@@ -164,14 +147,6 @@ def test_a_process_may_open_as_many_files_as_its_hard_limit_allows(tmp_path: Pat
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert limits == (hard, hard)
-
-
-@told_by(told)
-async def test_health_is_serving_on_the_data_port(channels: Channels, /, nameserver: Running) -> None:
-    stub: Any = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
-    for name in ["", "ditto.naming.v1.NameServerService", "startup", "readiness", "liveness"]:
-        answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.parametrize("path", ["/startupz", "/readyz", "/livez"])

@@ -20,7 +20,6 @@ from tests.simulation.service_logs import log_into
 from tests.simulation.transport import SimulatedTransport
 from tests.simulation.world import Power, World
 from tests.support.group_records import group_record
-from tests.support.memory_coordination import Fate, MemoryCoordination
 from tests.support.stories import told_by
 
 KEY = GroupKey("dittomq", "a")
@@ -188,20 +187,3 @@ def test_each_version_has_one_successor_whatever_fails(seed: int) -> None:
     assert {len(successors) for successors in writers.next_of.values()} == {1}, f"seed {seed}"
     assert writers.written > 3, f"seed {seed}"
     world.close()
-
-
-@pytest.mark.parametrize("fate", list(Fate))
-def test_a_write_of_the_memory_store_has_the_fate_that_a_test_gives_it(world: World, fate: Fate) -> None:
-    async def story() -> None:
-        store = MemoryCoordination()
-        door = store.through("a0")
-        store.fates.append(fate)
-        outcome = await door.write(KEY, FIRST, None)
-        applied_at_once = await door.read(KEY) is not None
-        await asyncio.sleep(store.late_s + 0.1)
-
-        assert isinstance(outcome, Written if fate is Fate.ANSWERED else Unknown)
-        assert applied_at_once == (fate in {Fate.ANSWERED, Fate.UNANSWERED})
-        assert (store.now(KEY) is not None) == (fate is not Fate.LOST)
-
-    world.run(story())

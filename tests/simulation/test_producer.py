@@ -27,16 +27,6 @@ def messages(count: int, start: int = 0) -> list[Message]:
     return [Message("orders", b"%d" % at) for at in range(start, start + count)]
 
 
-@told_by(play)
-async def test_callers_that_publish_together_share_a_frame(town: ClientTown, mq: AsyncClient) -> None:
-    async with mq.producer() as orders:
-        await orders.publish("orders", b"first")
-        town.master.frames.clear()
-        await publish_together(orders, 100)
-
-    assert [len(frame.messages) for frame in town.master.frames] == [1, 99] or len(town.master.frames) == 1
-
-
 async def publish_together(orders: Producer, count: int) -> list[Receipt]:
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(orders.publish("orders", b"%d" % at)) for at in range(count)]

@@ -69,22 +69,6 @@ def test_an_unreadable_store_stops_the_start_and_is_left_as_it_was(bench: Bench)
     assert segment.read_bytes() == b"short"
 
 
-def test_a_port_in_use_is_named_with_its_setting(bench: Bench) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        config = bench.command.folder / "nameserver.toml"
-        node = f'[node]\ndata_dir = "{bench.command.folder}/nameserver"\n'
-        config.write_text(f'{node}[listen]\nclients = "127.0.0.1:{port}"\nops = "127.0.0.1:0"\n')
-
-        ran = ended_at_once(bench, "nameserver", config)
-
-    assert ran.code == 1
-    assert str(port) in ran.err
-    assert "in use" in ran.err
-
-
 def test_a_slave_of_another_cluster_is_refused_and_says_both_names(bench: Bench) -> None:
     store = bench.command.folder / "stranger"
     ours = bench.cluster.settled().cluster

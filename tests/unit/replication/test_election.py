@@ -35,7 +35,6 @@ from dittomq.replication.election import (
     may_stand,
 )
 from dittomq.replication.election_states import ELECTION_MOVES, Attempt
-from dittomq.replication.moves import IllegalMove
 from tests.support.confirming import member_of, record_of, replica_of
 from tests.support.electing import BY_ITSELF, SENT, THREE, Candidacy, position, rules_of
 
@@ -55,11 +54,6 @@ def test_the_table_has_a_row_for_each_state_and_each_event() -> None:
 
     assert taken == set(election_events.Event.__args__)
     assert set(Attempt) - set(ELECTION_MOVES.rows) == {Attempt.ELECTED, Attempt.ENDED}
-
-
-def test_a_driver_that_reports_what_was_not_asked_for_is_stopped() -> None:
-    with pytest.raises(IllegalMove, match="ASKING takes no WriteEnded"):
-        Candidacy().take(WriteEnded(Conflict()))
 
 
 def test_an_election_reads_asks_promises_writes_and_leads() -> None:
