@@ -15,7 +15,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.errors import NotReady, Refused, StoreFailed
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
-from tests.support.stores import SMALL, Machine, filled, frame, led, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, filled, frame, led, whole_log
 
 GROUPS = 300
 
@@ -156,8 +156,7 @@ class CutFile(PagedFile):
 
 def test_who_reads_what_is_cut_just_then_is_told_to_ask_again_and_of_no_damage() -> None:
     machine = Machine(random.Random(1))
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     store.close(clean=True)
     door = Cut(machine)
     store = Store.open(cast("Storage", door), SMALL, chance=machine.chance, wall_ms=9_000)

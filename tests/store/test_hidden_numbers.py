@@ -12,7 +12,7 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries, loses
 from tests.store.test_mending import rot
-from tests.support.stores import Machine, dies, filled, frame, open_epoch, places, queues_of, whole_log
+from tests.support.stores import Machine, dies, dispatched, filled, frame, open_epoch, places, queues_of, whole_log
 
 KEY = ("orders", 2)
 NEWEST = 59  # the sequence of the last message that `filled` appends, and 19 is its offset in queue 2
@@ -265,8 +265,7 @@ def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -
 
 
 def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next_start(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[-2]
     rot(machine, log, HARMS["body"], start, end)
@@ -332,8 +331,7 @@ def test_with_its_register_damaged_a_store_finds_again_what_it_has_not_read(mach
 
 
 def test_with_its_checkpoint_gone_a_store_reads_all_anew_and_knows_of_no_damage_what_lies_there(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[4]
     rot(machine, log, HARMS["body"], start, end)

@@ -11,7 +11,7 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
 from tests.store.test_damage import HARMS, Harm, entries, harmed, served
-from tests.support.stores import SMALL, Machine, filled, frame, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, frame, queues_of, whole_log
 
 SEGMENT = SMALL.segment_bytes
 
@@ -91,8 +91,7 @@ def test_what_a_start_finds_damaged_is_mended_to_the_last_byte_and_stays_so(mach
 
 @pytest.mark.parametrize("name", HARMS)
 def test_cold_damage_is_noted_by_whoever_verifies_it_and_nothing_else_is(machine: Machine, name: str) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[20]
     assert store.verify(0, store.end).damaged == ()
@@ -109,8 +108,7 @@ def test_cold_damage_is_noted_by_whoever_verifies_it_and_nothing_else_is(machine
 
 
 def test_a_range_is_mended_piece_by_piece_and_what_is_left_stays_noted(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     at = [pair for pair in entries(log) if pair[0] >= SEGMENT][2:5]
     for start, end in at:

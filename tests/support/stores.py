@@ -152,6 +152,13 @@ def filled(machine: Machine, frames: int = 30) -> Store:
     return store
 
 
+def dispatched(machine: Machine) -> Store:
+    """The same, and all of it is in the queues."""
+    store = filled(machine)
+    store.dispatch(store.end)
+    return store
+
+
 def dies(work: Callable[[], object]) -> bool:
     """Run until the end or the death of the process; whether it came to its end."""
     try:
