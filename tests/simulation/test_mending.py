@@ -267,30 +267,3 @@ async def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copie
     assert (await read_from(mq, "a/1"))[: len(_BODIES)] == _BODIES
     await whole(mq)
     equal_copies(group)
-
-
-@told_by(play, _THREE_COPIES)
-async def test_a_slave_that_lost_a_segment_gets_all_of_it_but_the_one_record_in_it_that_no_copy_has(group: Group, mq: AsyncClient) -> None:
-    await publish(mq, _BODIES)
-    await asyncio.sleep(_CHECKPOINT_S)
-    await group.kill("a1")
-    disk, path = group.node("a1").disk, f"commitlog/{_SEGMENT:020d}"
-    disk.do(Operation(Deed.REMOVED, path, disk.names.files[path]))
-    disk.sync_folder("commitlog")
-    for machine in ("a0", "a2"):
-        flip(group, machine, _SEGMENT + 2_000)  # near its beginning: all the rest of the segment lies behind it
-
-    group.node("a1").start()
-    await group.in_sync(mq)
-    await asyncio.sleep(60)
-
-    left = [(await view(mq, machine)).damaged_bytes or 0 for machine in _ALL]
-    assert left[0] == left[1] == left[2] < 2 * len(_BODIES[0])
-    reader = mq.reader("orders", 0, broker="a", node="a/1", max_messages=1)
-    refused = 0
-    for offset, body in enumerate(_BODIES):
-        try:
-            assert [message.body for message in (await reader.pull(offset)).messages] == [body]
-        except CorruptRecord:
-            refused += 1
-    assert refused == 1
