@@ -22,6 +22,7 @@ from dittomq.errors import ConfigError, DittoError, UnreadableRecord
 from dittomq.group_record import MAX_RECORD_BYTES, encode
 from tests.coordination.backends import CLUSTER, ETCD, door_of
 from tests.support.group_records import group_record
+from tests.support.stories import under
 
 KEY = GroupKey(CLUSTER, "a")
 FIRST = group_record("a", "first")
@@ -158,22 +159,20 @@ def test_a_version_of_another_kind_of_store_conflicts_or_is_refused(settings: Co
 
 
 @KINDS
-def test_a_server_of_another_kind_is_out_of_reach(settings: CoordinationTable) -> None:
-    async def story() -> None:
-        server = grpc.aio.server()
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        door = door_of(settings, f"127.0.0.1:{port}")
-        try:
-            with pytest.raises(DittoError, match="does not know this call"):
-                await door.read(KEY)
-            with pytest.raises(DittoError, match="does not know this call"):
-                await anext(door.watch(KEY))
-        finally:
-            await door.close()
-            await server.stop(0)
-
-    asyncio.run(story())
+@under(asyncio.run)
+async def test_a_server_of_another_kind_is_out_of_reach(settings: CoordinationTable) -> None:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    door = door_of(settings, f"127.0.0.1:{port}")
+    try:
+        with pytest.raises(DittoError, match="does not know this call"):
+            await door.read(KEY)
+        with pytest.raises(DittoError, match="does not know this call"):
+            await anext(door.watch(KEY))
+    finally:
+        await door.close()
+        await server.stop(0)
 
 
 def test_two_nameservers_cannot_both_keep_the_record() -> None:

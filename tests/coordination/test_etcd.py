@@ -19,6 +19,7 @@ from dittomq.errors import ConfigError, DittoError, OutOfReach
 from tests.coordination.backends import CLUSTER, ETCD, door_of
 from tests.support.etcd import Etcd, ServerTls, etcd_members
 from tests.support.group_records import group_record
+from tests.support.stories import under
 from tests.support.waiting import PATIENCE_S
 
 KEY = GroupKey(CLUSTER, "a")
@@ -135,7 +136,8 @@ def test_a_watch_on_a_member_without_the_others_ends(tmp_path: Path) -> None:
     with_three_members(tmp_path / "etcd", story)
 
 
-def test_an_etcd_restored_from_a_backup_takes_no_write_by_an_old_revision(tmp_path: Path) -> None:
+@under(asyncio.run)
+async def test_an_etcd_restored_from_a_backup_takes_no_write_by_an_old_revision(tmp_path: Path) -> None:
     async def writes(folder: Path, *names: str) -> Versioned:
         with etcd_members(folder, 1) as members:
             async with door_to(*members.endpoints) as door:
@@ -147,19 +149,16 @@ def test_an_etcd_restored_from_a_backup_takes_no_write_by_an_old_revision(tmp_pa
                     found = Versioned(record, outcome.version)
                 return found
 
-    async def story() -> None:
-        before = await writes(tmp_path / "etcd", "one", "lost")
-        with etcd_members(tmp_path / "other", 1) as members:  # the same revision once more, as after a backup was restored
-            async with door_to(*members.endpoints) as door:
-                found = await created(door)
-                for name in ("one", "another"):
-                    outcome = await door.write(KEY, found.record.next(name), found)
-                    assert isinstance(outcome, Written), outcome
-                    found = Versioned(found.record.next(name), outcome.version)
-                assert found.version == before.version
-                assert not isinstance(await door.write(KEY, before.record.next("next"), before), Written)
-
-    asyncio.run(story())
+    before = await writes(tmp_path / "etcd", "one", "lost")
+    with etcd_members(tmp_path / "other", 1) as members:  # the same revision once more, as after a backup was restored
+        async with door_to(*members.endpoints) as door:
+            found = await created(door)
+            for name in ("one", "another"):
+                outcome = await door.write(KEY, found.record.next(name), found)
+                assert isinstance(outcome, Written), outcome
+                found = Versioned(found.record.next(name), outcome.version)
+            assert found.version == before.version
+            assert not isinstance(await door.write(KEY, before.record.next("next"), before), Written)
 
 
 # Users.

@@ -12,7 +12,7 @@ import pytest
 
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2_grpc
 from dittomq.coordination.settings import CoordinationTable
-from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, Written
+from dittomq.doors.coordination import CoordinationStore, GroupKey, Unknown, Versioned
 from dittomq.errors import DiskFull, DittoError, NotReady, OutOfReach, QueueFull, StoreFailed, WrongCluster
 from dittomq.rpc import status
 from tests.coordination.backends import CLUSTER, NameserverProcess, door_of
@@ -94,27 +94,6 @@ def test_a_nameserver_whose_sync_failed_leaves_a_write_unknown_and_ends_no_calle
                 await use
 
     refused_by(StoreFailed("fsync", "/data", "Input/output error"), story)
-
-
-def test_a_nameserver_that_lost_its_file_has_no_record_and_takes_no_old_version(tmp_path: Path) -> None:
-    async def story(process: NameserverProcess) -> None:
-        door = door_of(CoordinationTable(), process.address)
-        assert await answering(door) is None
-        outcome = await door.write(KEY, FIRST, None)
-        assert isinstance(outcome, Written)
-        process.kill()
-        (process.data_dir / "dittomq" / "groups").unlink()
-        process.start()
-
-        assert await answering(door) is None
-        assert await door.write(KEY, FIRST.next("second"), Versioned(FIRST, outcome.version)) == Conflict()
-        again = await door.write(KEY, FIRST, None)
-        assert isinstance(again, Written)
-        assert again.version != outcome.version
-        await door.close()
-
-    with NameserverProcess(tmp_path / "data").running() as process:
-        asyncio.run(story(process))
 
 
 def test_a_nameserver_that_is_stopped_waits_for_no_watch(tmp_path: Path) -> None:

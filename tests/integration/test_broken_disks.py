@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,14 @@ import pytest
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
+from tests.simulation.parser import ParsedLog
 from tests.support.harming import Actors, harming
-from tests.support.mounts import ThinDisk, loop_device, mounted_ext4, new_image, small_tmpfs
+from tests.support.mounts import ThinDisk, small_tmpfs
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
 from tests.support.store_process import FAILED, FLUSHED, fill, log_of, middle, open_store
 
 DISK_BYTES = 4 * 1024 * 1024
-IMAGE_BYTES = 32 * 1024 * 1024
 THIN_BYTES = 16 * 1024 * 1024
-READ_ONLY = "Read-only file system|Input/output error"
 
 
 def breaks(store: Store) -> None:
@@ -28,47 +26,6 @@ def breaks(store: Store) -> None:
     with contextlib.suppress(StoreFailed):
         store.clear_boot_stamp()
     store.close(clean=False)
-
-
-def test_a_disk_that_turns_read_only_fails_the_store_and_is_refused_until_it_can_be_written(tmp_path: Path) -> None:
-    disk, root = tmp_path / "disk", tmp_path / "disk" / "store"
-    with loop_device(new_image(tmp_path / "image", IMAGE_BYTES)) as device:
-        with mounted_ext4(device, disk):
-            store = filled(root)
-            fill(store, range(FLUSHED, FLUSHED + 1))
-            Path(f"/sys/fs/ext4/{device.name}/trigger_fs_error").write_text("a test", encoding="ascii")
-
-            with pytest.raises(StoreFailed, match=READ_ONLY):
-                store.checkpoint()
-            with pytest.raises(StoreFailed):
-                fill(store, range(FLUSHED + 1, FLUSHED + 2))
-            breaks(store)
-            with pytest.raises(UnreadableStore, match="Read-only file system"):
-                open_store(OsStorage(root))
-
-        with mounted_ext4(device, disk):
-            again, log = reopened(root)
-            assert numbers_in(log) in (list(range(FLUSHED)), list(range(FLUSHED + 1)))
-            again.close(clean=True)
-
-
-def test_a_process_without_descriptors_fails_its_store_with_the_reason_and_loses_nothing(tmp_path: Path) -> None:
-    store = filled(tmp_path)
-    end = store.end
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        with pytest.raises(StoreFailed, match="Too many open files"):
-            store.persist_watermark(store.flushed, store.flushed)
-        with pytest.raises(StoreFailed):
-            fill(store, range(FLUSHED, FLUSHED + 1))
-        breaks(store)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    again, log = reopened(tmp_path)
-    assert (log.end, numbers_in(log)) == (end, list(range(FLUSHED)))
-    again.close(clean=True)
 
 
 def appends(store: Store) -> None:
@@ -152,48 +109,40 @@ def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_c
             assert again.stopped in {StopKind.FAILED_SYNC, StopKind.POWER_LOSS}
 
 
-@pytest.mark.parametrize(("deed", "folder"), [("checkpoint", "commitlog"), ("checkpoint", "consumequeue"), ("checkpoint", "dittomq")])
-def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
-    tmp_path: Path, harmed: Actors, deed: str, folder: str
-) -> None:
-    store = filled(tmp_path / "before")
-    store.close(clean=True)
+def acted_with_failing_syncs(folder: Path, harmed: Actors, deed: str, part: str) -> Iterator[tuple[ParsedLog, int, list[str]]]:
+    """Act on a store of its own while the first fdatasync in that part of it fails, then the second, and so on, until none is left to fail.
 
-    for nth in range(1, 20):
-        root = tmp_path / f"{nth}"
-        shutil.copytree(tmp_path / "before", root)
-        switch = tmp_path / f"{nth}.switch"
-        harm = harming(root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
+    Each time the log that a restart finds, how the deed ended and what it said.
+    """
+    store = filled(folder / "before")
+    store.close(clean=True)
+    for nth in range(1, 40):
+        root = folder / f"{nth}"
+        shutil.copytree(folder / "before", root)
+        switch = folder / f"{nth}.switch"
+        harm = harming(root / part, calls="fdatasync", nth=nth, kind="eio", when=switch)
         status, said = harmed.act(deed, root, harm, switch)
         again, log = reopened(root)
         again.close(clean=True)
+        yield log, status, said
+        if status == 0:
+            assert nth > 1, "no fdatasync was there to fail"
+            return
+        assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
+        assert said[-1].startswith(f"fdatasync of {root}/{part}/")
+    pytest.fail("it never ran to its end")
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue", "dittomq"])
+def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
+    tmp_path: Path, harmed: Actors, part: str
+) -> None:
+    for log, _, _ in acted_with_failing_syncs(tmp_path, harmed, "checkpoint", part):
         assert numbers_in(log) == list(range(FLUSHED + 100))
-        if status == 0:
-            assert nth > 1, "no fdatasync was there to fail"
-            return
-        assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
-        assert said[-1].startswith(f"fdatasync of {root}/{folder}/")
-    pytest.fail("the checkpoint never ran to its end")
 
 
-@pytest.mark.parametrize("folder", ["commitlog", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, folder: str) -> None:
-    store = filled(tmp_path / "before")
-    store.close(clean=True)
-
-    for nth in range(1, 40):
-        root = tmp_path / f"{nth}"
-        shutil.copytree(tmp_path / "before", root)
-        switch = tmp_path / f"{nth}.switch"
-        harm = harming(root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
-        status, said = harmed.act("cut", root, harm, switch)
-        again, log = reopened(root)
-        again.close(clean=True)
+@pytest.mark.parametrize("part", ["commitlog", "dittomq"])
+def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, part: str) -> None:
+    for log, status, said in acted_with_failing_syncs(tmp_path, harmed, "cut", part):
         assert is_whole_or_cut(log)
-        if status == 0:
-            assert len(log.records) == int(said[-1])
-            assert nth > 1, "no fdatasync was there to fail"
-            return
-        assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
-        assert said[-1].startswith(f"fdatasync of {root}/{folder}/")
-    pytest.fail("the cut never ran to its end")
+        assert status != 0 or len(log.records) == int(said[-1])

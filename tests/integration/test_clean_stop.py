@@ -7,8 +7,8 @@ import pytest
 
 from dittomq.client import Message, PutStatus
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import Fate, wrong_copies, wrong_reads
-from tests.support.traffic import Publishing, messages, read_all
+from tests.support.told import Fate, wrong_copies
+from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -44,10 +44,7 @@ def test_a_master_that_is_stopped_in_the_middle_of_a_publish_leaves_no_outcome_o
     assert status == [0]
     assert publishing.refusals[:3] == []
     assert (told.bodies(Fate.UNKNOWN), told.bodies(Fate.NOT_STORED)) == ([], [])
-    end = group.wait_equal()
-    for name in group.copies:
-        assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
-    assert list(wrong_copies(group.logs(), end)) == []
+    nothing_is_lost(group, told)
 
 
 def test_a_master_that_was_stopped_cleanly_waits_for_no_slave_before_it_leads(group: RealGroup) -> None:
@@ -90,18 +87,3 @@ def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup)
     assert group.stopped("a/1") == "clean"
     assert group.events("a/1", "log_cut") == []
     assert list(wrong_copies(group.logs(), group.wait_equal())) == []
-
-
-def test_a_nameserver_that_comes_back_empty_hears_of_all_nodes_again(group: RealGroup) -> None:
-    assert ended(group, "nameserver") == 0
-    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
-        assert producer.publish(TOPIC, b"without a nameserver", queue=0).status is PutStatus.PUT_OK
-
-    group.cluster.start_node("nameserver")
-    eventually(lambda: group.events("nameserver", "nameserver_started")[1:], "the nameserver is up")
-
-    def all_are_known() -> bool:
-        return [node.name for node in group.mq.admin.list_brokers()] == list(group.copies)
-
-    eventually(all_are_known, "all three nodes are registered again")
-    assert [queues.broker for queues in group.mq.route(TOPIC).queues] == ["a"]

@@ -17,8 +17,8 @@ from tests.simulation.parser import ParsedRecord
 from tests.support.chances import replayable
 from tests.support.command_line import CommandLine
 from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
-from tests.support.told import Told, wrong_copies, wrong_reads
-from tests.support.traffic import Publishing, messages, read_all
+from tests.support.told import Told, wrong_reads
+from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import eventually
 
 COUNT = 8_000
@@ -89,13 +89,6 @@ def reads_on(reader: SyncReader, at: int, found: list[tuple[int, bytes]]) -> boo
     except CorruptRecord:
         return False
     return True
-
-
-def nothing_is_lost(group: RealGroup, told: Told) -> None:
-    end = group.wait_equal()
-    for name in group.copies:
-        assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
-    assert list(wrong_copies(group.logs(), end)) == []
 
 
 def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_mended_from_another_copy(
@@ -325,32 +318,3 @@ def test_dittomq_repair_mends_what_the_last_audit_found_and_says_which_bytes_no_
     assert commands.run("repair", "--broker", "a", "--run", "last", *at).code == 0
     assert log_bytes(group) == whole
     nothing_is_lost(group, told)
-
-
-# The last one: from here on queues have places without a message.
-def test_a_master_that_cannot_read_its_newest_messages_leads_and_gives_no_place_twice(group: RealGroup, told: Told) -> None:
-    root, end = group.cluster.data_dir(MASTER), group.wait_equal()
-    victim = group.parsed_log(MASTER).records[-1]
-    eventually(lambda: flushed_as_written_down(root) == end, "it has written down how much is durable")
-    for name in (MASTER, "a/1", "a/2"):
-        group.cluster.kill(name)
-    flip(root, victim.physical_offset + 150)
-    (root / "dittomq" / "checkpoint").unlink(missing_ok=True)  # the start reads what a checkpoint would spare it
-
-    group.cluster.start_node(MASTER)
-    eventually(group.writable, "the recorded master leads alone: damage changes no members")
-    assert group.status(MASTER).nodes[0].damaged_bytes == victim.size
-    group.cluster.start()
-    group.cluster.wait_in_sync()
-
-    eventually(lambda: group.status(MASTER).nodes[0].damaged_bytes == 0, "it is whole again")
-    [mended_here] = [event for event in group.events(MASTER, "range_mended") if event["start"] == victim.physical_offset]
-    assert mended_here["source"] in {"a/1", "a/2"}
-    with group.mq.producer() as producer:
-        Publishing(producer, told).publish(messages(COUNT, 40, size=200))
-    end = group.wait_equal()
-    for name in group.copies:  # it did not know which places its newest messages had, and left some out
-        records = [record for record in group.parsed_log(name).records if record.topic == TOPIC]
-        assert {record.body: (record.queue, record.queue_offset) for record in records} == told.outcomes
-        assert len({(record.queue, record.queue_offset) for record in records}) == len(records) == len(told.outcomes)
-    assert list(wrong_copies(group.logs(), end)) == []

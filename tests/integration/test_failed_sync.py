@@ -12,8 +12,8 @@ from dittomq.client import Message
 from dittomq.client.sync_client import SyncProducer
 from tests.support.harming import calls_in, harming, preloading
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.told import Fate, Told, wrong_copies, wrong_reads
-from tests.support.traffic import Publishing, messages, read_all
+from tests.support.told import Fate, Told
+from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S
 
 INTERNAL = 128
@@ -83,13 +83,6 @@ class Bench:
         """What the node's disk says of its replica id, its promise and its adopted epoch."""
         return (self.group.cluster.data_dir(name) / "dittomq" / "replica").read_bytes()
 
-    def nothing_is_lost(self) -> None:
-        """Every copy holds what was told, and the copies are equal."""
-        end = self.group.wait_equal()
-        for name in self.group.copies:
-            assert list(wrong_reads(self.told, read_all(self.group.mq, name)))[:3] == []
-        assert list(wrong_copies(self.group.logs(), end)) == []
-
 
 @pytest.fixture(scope="module")
 def bench(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
@@ -118,7 +111,7 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
 
         bench.master_comes_back(publishing)
 
-    bench.nothing_is_lost()
+    nothing_is_lost(bench.group, bench.told)
     assert (own / "boot").exists()
 
 
@@ -142,7 +135,7 @@ def test_a_write_that_fails_stops_the_master_and_nothing_is_acknowledged_that_wa
 
         bench.master_comes_back(publishing)
 
-    bench.nothing_is_lost()
+    nothing_is_lost(bench.group, bench.told)
 
 
 def test_a_failed_fdatasync_stops_a_slave_and_the_group_goes_on(bench: Bench) -> None:
@@ -160,4 +153,4 @@ def test_a_failed_fdatasync_stops_a_slave_and_the_group_goes_on(bench: Bench) ->
     assert not [told for told in list(bench.told.outcomes.values())[first:] if isinstance(told, Fate)]
     group.cluster.start_node("a/1")
     group.wait_led_by_all()
-    bench.nothing_is_lost()
+    nothing_is_lost(bench.group, bench.told)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.grpcurl import Grpcurl, grpcurl_command
-from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup
+from tests.support.real_group import MASTER, TOPIC, RealGroup
 from tests.support.waiting import eventually
 
 NAMING = "ditto.naming.v1.NameServerService"
@@ -67,25 +67,6 @@ def refused(curl: Grpcurl, ended: "subprocess.CompletedProcess[str]", code: int)
     return ended.stdout + ended.stderr
 
 
-def test_a_route_is_asked_for_by_hand(curl: Grpcurl, group: RealGroup) -> None:
-    route = answer(curl.call(group.cluster.nameserver, f"{NAMING}/GetRoute", '{"topic":"orders"}'))
-
-    assert [(each["broker"], each["write_queues"]) for each in route["queues"]] == [("a", QUEUES)]
-    assert [(node["broker_id"], node["address"]) for node in route["nodes"]] == [
-        (str(number), group.address(name)) for number, name in enumerate(group.copies)
-    ]
-
-
-def test_a_topic_is_made_by_hand_and_made_again_without_harm(curl: Grpcurl, group: RealGroup) -> None:
-    request = '{"topic":{"name":"by-hand","read_queues":8,"write_queues":8}}'
-
-    first = answer(curl.call(group.address(MASTER), f"{TOPICS}/CreateTopic", request))
-    second = answer(curl.call(group.address(MASTER), f"{TOPICS}/CreateTopic", request))
-
-    assert first["topic"]["name"] == "by-hand"
-    assert (first["created"], second.get("created", False)) == (True, False)
-
-
 def test_text_published_by_hand_is_pulled_as_text(curl: Grpcurl, group: RealGroup) -> None:
     request = '{"message":{"topic":"orders","text":"bezahlt ✓","keys":["o-17"]},"ack":"ACK_LEVEL_REPLICA_FLUSHED","timeout":"60s"}'
 
@@ -121,13 +102,6 @@ def test_lines_of_a_file_are_published_through_one_stream(curl: Grpcurl, group: 
     assert all(len(frame["stored"]["runs"]) == 1 for frame in stored)
 
 
-def test_the_state_of_replication_is_asked_for_by_hand(curl: Grpcurl, group: RealGroup) -> None:
-    status = answer(curl.call(group.address(MASTER), f"{BROKER}/GetHaStatus"))
-
-    assert (status["node"], status["role"], status["writable"]) == ("a/0", "SYNC_MASTER", True)
-    assert [(node["node"], node["role"]) for node in status["nodes"]] == [("a/0", "master"), ("a/1", "slave"), ("a/2", "slave")]
-
-
 def test_a_node_says_what_it_is_and_where_its_settings_come_from(curl: Grpcurl, group: RealGroup) -> None:
     broker = answer(curl.call(group.address("a/1"), f"{BROKER}/GetBroker"))
 
@@ -135,25 +109,6 @@ def test_a_node_says_what_it_is_and_where_its_settings_come_from(curl: Grpcurl, 
     assert (broker["node"], broker["role"]) == ("a/1", "SLAVE")
     assert settings["reading.master_gone_ms"]["value"] == "500"
     assert "a-1.toml:" in settings["reading.master_gone_ms"]["origin"]
-
-
-@pytest.mark.parametrize("name", ["a/0", "a/1"])
-def test_the_topic_table_is_asked_for_by_hand_and_skipped_when_equal(curl: Grpcurl, group: RealGroup, name: str) -> None:
-    page = answer(curl.call(group.address(name), f"{METADATA}/GetAllTopicConfig", '{"page_size":100}'))
-    assert TOPIC in [topic["topic"] for topic in page["topics"]]
-
-    def skipped() -> bool:
-        """A slave may have pulled a newer table between two calls."""
-        version = answer(curl.call(group.address(name), f"{METADATA}/GetAllTopicConfig", '{"page_size":1}'))["version"]
-        again = answer(curl.call(group.address(name), f"{METADATA}/GetAllTopicConfig", json.dumps({"known_version": version})))
-        return again.get("not_modified") is True
-
-    eventually(skipped, "an equal table is skipped")
-
-
-@pytest.mark.parametrize("method", ["GetAllConsumerOffset", "GetAllDelayOffset", "GetAllSubscriptionGroupConfig"])
-def test_every_other_table_is_asked_for_by_hand(curl: Grpcurl, group: RealGroup, method: str) -> None:
-    assert "version" in answer(curl.call(group.address(MASTER), f"{METADATA}/{method}", '{"page_size":100}'))
 
 
 @pytest.mark.parametrize("service", ["", "startup", "readiness", "liveness", MESSAGING])

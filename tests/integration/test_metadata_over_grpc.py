@@ -31,6 +31,7 @@ from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_source import RemoteMetadata
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
+from tests.support.stories import under
 from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
 
@@ -136,88 +137,78 @@ def test_a_stranger_at_the_address_of_its_master_changes_no_table_of_a_slave_and
     asyncio.run(story())
 
 
-def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = MetadataNode.make(tmp_path)
-        await fill(master)
-        async with serving(master) as address, Channels(GrpcTransport()) as channels:
-            remote = RemoteMetadata(channels, OWN_GROUP, lambda: address)
-            first = await remote.fetch(TOPICS, Ask(page_size=10), PATIENCE_S)
-            equal = await remote.fetch(TOPICS, Ask(known=first.version), PATIENCE_S)
-            assert (equal.not_modified, equal.rows) == (True, ())
+@under(asyncio.run)
+async def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(tmp_path: Path) -> None:
+    master = MetadataNode.make(tmp_path)
+    await fill(master)
+    async with serving(master) as address, Channels(GrpcTransport()) as channels:
+        remote = RemoteMetadata(channels, OWN_GROUP, lambda: address)
+        first = await remote.fetch(TOPICS, Ask(page_size=10), PATIENCE_S)
+        equal = await remote.fetch(TOPICS, Ask(known=first.version), PATIENCE_S)
+        assert (equal.not_modified, equal.rows) == (True, ())
 
-            await master.metadata.lead(Epoch(6), {})
+        await master.metadata.lead(Epoch(6), {})
 
-            with pytest.raises(VersionChanged):
-                await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), PATIENCE_S)
-            with pytest.raises(InvalidField, match="page_size"):
-                await remote.fetch(TOPICS, Ask(page_size=10_001), PATIENCE_S)
-
-    asyncio.run(story())
+        with pytest.raises(VersionChanged):
+            await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), PATIENCE_S)
+        with pytest.raises(InvalidField, match="page_size"):
+            await remote.fetch(TOPICS, Ask(page_size=10_001), PATIENCE_S)
 
 
-def test_a_master_that_is_not_known_or_not_there_is_out_of_reach() -> None:
-    async def story() -> None:
-        async with Channels(GrpcTransport()) as channels:
-            with pytest.raises(OutOfReach, match="not known"):
-                await RemoteMetadata(channels, OWN_GROUP, lambda: "").fetch(TOPICS, Ask(), 1)
-            with pytest.raises(OutOfReach):
-                await RemoteMetadata(channels, OWN_GROUP, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
-
-    asyncio.run(story())
+@under(asyncio.run)
+async def test_a_master_that_is_not_known_or_not_there_is_out_of_reach() -> None:
+    async with Channels(GrpcTransport()) as channels:
+        with pytest.raises(OutOfReach, match="not known"):
+            await RemoteMetadata(channels, OWN_GROUP, lambda: "").fetch(TOPICS, Ask(), 1)
+        with pytest.raises(OutOfReach):
+            await RemoteMetadata(channels, OWN_GROUP, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
 
 
-def test_a_topic_is_created_described_listed_changed_and_deleted(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with serving(MetadataNode.make(tmp_path)) as address, Channels(GrpcTransport()) as channels:
-            stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
+@under(asyncio.run)
+async def test_a_topic_is_created_described_listed_changed_and_deleted(tmp_path: Path) -> None:
+    async with serving(MetadataNode.make(tmp_path)) as address, Channels(GrpcTransport()) as channels:
+        stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
 
-            async def ask(method: Any, request: object) -> Any:
-                return await call(method, request, who=address, deadline_s=PATIENCE_S)
+        async def ask(method: Any, request: object) -> Any:
+            return await call(method, request, who=address, deadline_s=PATIENCE_S)
 
-            created = await ask(stub.CreateTopic, admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name="orders")))
-            assert (created.created, created.topic.read_queues, created.topic.permission) == (True, 8, 6)
-            described = await ask(stub.GetTopic, admin_pb2.GetTopicRequest(name="orders"))
-            assert [queue.queue for queue in described.queues] == list(range(8))
-            listed = await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())
-            assert [topic.name for topic in listed.topics] == ["orders"]
-            asked = admin_pb2.Topic(name="orders", write_queues=4)
-            changed = await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=["write_queues"]))
-            assert (changed.changed, changed.topic.read_queues, changed.topic.write_queues) == (True, 8, 4)
-            for paths in ([], ["name"], ["permission", "order"]):
-                with pytest.raises(InvalidField, match="update_mask"):
-                    await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=paths))
-            for absent in ("read_queues", "permission"):
-                with pytest.raises(InvalidField, match=f"topic.{absent}"):
-                    await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=["write_queues", absent]))
-            await ask(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"))
-            assert not (await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())).topics
-
-    asyncio.run(story())
+        created = await ask(stub.CreateTopic, admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name="orders")))
+        assert (created.created, created.topic.read_queues, created.topic.permission) == (True, 8, 6)
+        described = await ask(stub.GetTopic, admin_pb2.GetTopicRequest(name="orders"))
+        assert [queue.queue for queue in described.queues] == list(range(8))
+        listed = await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())
+        assert [topic.name for topic in listed.topics] == ["orders"]
+        asked = admin_pb2.Topic(name="orders", write_queues=4)
+        changed = await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=["write_queues"]))
+        assert (changed.changed, changed.topic.read_queues, changed.topic.write_queues) == (True, 8, 4)
+        for paths in ([], ["name"], ["permission", "order"]):
+            with pytest.raises(InvalidField, match="update_mask"):
+                await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=paths))
+        for absent in ("read_queues", "permission"):
+            with pytest.raises(InvalidField, match=f"topic.{absent}"):
+                await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=["write_queues", absent]))
+        await ask(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"))
+        assert not (await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())).topics
 
 
-def test_a_slave_names_its_master_on_the_wire(tmp_path: Path) -> None:
-    async def story() -> None:
-        slave = SlaveTopics("a/1", lambda: "10.0.0.7:10911")
-        async with serving(MetadataNode.make(tmp_path), slave) as address, Channels(GrpcTransport()) as channels:
-            stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
-            with pytest.raises(NotMaster) as refused:
-                await call(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"), who=address, deadline_s=PATIENCE_S)
-            assert refused.value.master == "10.0.0.7:10911"
-
-    asyncio.run(story())
+@under(asyncio.run)
+async def test_a_slave_names_its_master_on_the_wire(tmp_path: Path) -> None:
+    slave = SlaveTopics("a/1", lambda: "10.0.0.7:10911")
+    async with serving(MetadataNode.make(tmp_path), slave) as address, Channels(GrpcTransport()) as channels:
+        stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
+        with pytest.raises(NotMaster) as refused:
+            await call(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"), who=address, deadline_s=PATIENCE_S)
+        assert refused.value.master == "10.0.0.7:10911"
 
 
-def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
-    async def story() -> None:
-        node = MetadataNode.make(tmp_path)
-        odd = [TopicConfig("\u0391\U0001f600", attributes={"ключ": "値"}, other_fields={"é": "\n\t\\"})]
-        await node.metadata.change(TOPICS, lambda table: table.changed(odd, 1, 1))
-        async with serving(node) as address, Channels(GrpcTransport()) as channels:
-            page = await RemoteMetadata(channels, OWN_GROUP, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
-            assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
-
-    asyncio.run(story())
+@under(asyncio.run)
+async def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
+    node = MetadataNode.make(tmp_path)
+    odd = [TopicConfig("\u0391\U0001f600", attributes={"ключ": "値"}, other_fields={"é": "\n\t\\"})]
+    await node.metadata.change(TOPICS, lambda table: table.changed(odd, 1, 1))
+    async with serving(node) as address, Channels(GrpcTransport()) as channels:
+        page = await RemoteMetadata(channels, OWN_GROUP, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
+        assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
 
 
 @pytest.mark.parametrize(
@@ -229,14 +220,12 @@ def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
     ],
     ids=["a table", "topics", "queues"],
 )
-def test_pages_that_a_client_does_not_read_take_a_bounded_part_of_memory_and_others_are_answered(
+@under(asyncio.run)
+async def test_pages_that_a_client_does_not_read_take_a_bounded_part_of_memory_and_others_are_answered(
     tmp_path: Path, method: str, request_: Any
 ) -> None:
-    async def story() -> None:
-        node = MetadataNode.make(tmp_path)
-        rows = [TopicConfig("wide", 8_192, 8_192), *(TopicConfig(f"{number:0>120}") for number in range(2_000))]
-        await node.metadata.change(TOPICS, lambda table: table.changed(rows, 1, 1))
-        async with serving(node) as address:
-            await refused_when_unread(address, method, request_)
-
-    asyncio.run(story())
+    node = MetadataNode.make(tmp_path)
+    rows = [TopicConfig("wide", 8_192, 8_192), *(TopicConfig(f"{number:0>120}") for number in range(2_000))]
+    await node.metadata.change(TOPICS, lambda table: table.changed(rows, 1, 1))
+    async with serving(node) as address:
+        await refused_when_unread(address, method, request_)

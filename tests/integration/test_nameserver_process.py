@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import NotReady
 from dittomq.naming.route_cache import RouteCache
-from dittomq.routes import Node
 from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
 from tests.support.naming import master
+from tests.support.stories import told_by
 from tests.support.tree import ROOT
 from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
@@ -111,41 +109,6 @@ def refused(*flags: str, **environment: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr.splitlines()[-1]
 
 
-def test_a_broker_registers_is_routed_to_listed_and_leaves(nameserver: Running) -> None:
-    async def story(channels: Channels) -> None:
-        stub = channels.stub(NameServerServiceStub, nameserver.clients)
-        routes = RouteCache([nameserver.clients], channels, OsClock())
-        request = wire.registration_request(master())
-        session: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, request, who="it", deadline_s=5)
-
-        assert [node.address for node in (await routes.route("orders")).nodes] == ["a-0:10911"]
-        assert [node.name for node in await routes.brokers()] == ["a/0"]
-        goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
-        assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
-        with pytest.raises(NotReady, match="no broker has registered topic"):
-            await routes.refresh("orders")
-
-    told(story)
-
-
-def test_a_silent_broker_is_forgotten(tmp_path: Path) -> None:
-    async def story(channels: Channels) -> None:
-        stub = channels.stub(NameServerServiceStub, hasty.clients)
-        routes = RouteCache([hasty.clients], channels, OsClock())
-        listed: list[Node] = []
-        while not listed:  # again, when it was forgotten before anybody could ask
-            await call(stub.RegisterBroker, wire.registration_request(master()), who="it", deadline_s=5)
-            listed = await routes.brokers()
-        assert [node.name for node in listed] == ["a/0"]
-
-        assert hasty.logged("broker_expired")["node"] == "a/0"
-        while await routes.brokers():  # what was forgotten was what nobody could ask for
-            assert hasty.logged("broker_expired")["node"] == "a/0"
-
-    with serving(tmp_path, "--set", "registry.broker_expiry_ms=600", "--set", "registry.scan_period_ms=50") as hasty:
-        told(story)
-
-
 def test_a_data_dir_that_another_nameserver_holds_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with serving(tmp_path):
         status, sentence = refused(*at(tmp_path, *free_addresses()))
@@ -186,26 +149,14 @@ def test_a_process_may_open_as_many_files_as_its_hard_limit_allows(tmp_path: Pat
     assert limits == (hard, hard)
 
 
-def test_health_is_serving_on_the_data_port(nameserver: Running) -> None:
-    async def story(channels: Channels) -> None:
-        stub: Any = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
-        for name in ["", "ditto.naming.v1.NameServerService", "startup", "readiness", "liveness"]:
-            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-    told(story)
-
-
 @pytest.mark.parametrize("path", ["/startupz", "/readyz", "/livez"])
 def test_probes_are_well_on_the_ops_port(nameserver: Running, path: str) -> None:
     assert nameserver.page(path) == (200, "ok\n")
 
 
-def test_metrics_count_calls_and_nodes(nameserver: Running) -> None:
-    async def story(channels: Channels) -> None:
-        await RouteCache([nameserver.clients], channels, OsClock()).brokers()
-
-    told(story)
+@told_by(told)
+async def test_metrics_count_calls_and_nodes(channels: Channels, /, nameserver: Running) -> None:
+    await RouteCache([nameserver.clients], channels, OsClock()).brokers()
 
     status, text = nameserver.page("/metrics")
     assert status == 200
@@ -215,17 +166,6 @@ def test_metrics_count_calls_and_nodes(nameserver: Running) -> None:
 
 def test_another_page_of_the_ops_port_is_not_found(nameserver: Running) -> None:
     assert nameserver.page("/etc/passwd")[0] == 404
-
-
-def test_a_port_in_use_is_refused_in_one_sentence(nameserver: Running, tmp_path: Path) -> None:
-    _, ops = free_addresses()
-
-    status, sentence = refused(*at(tmp_path, nameserver.clients, ops))
-
-    assert status == 1
-    assert (
-        sentence == f"dittomq serve nameserver: listen.clients: {nameserver.clients} is in use; stop what holds it or choose another port"
-    )
 
 
 def test_an_ops_port_in_use_is_refused_in_one_sentence(nameserver: Running, tmp_path: Path) -> None:
@@ -247,27 +187,6 @@ def test_an_address_that_is_not_this_machines_is_refused_as_that_and_not_as_one_
     assert status == 1
     said = f"{setting}: {elsewhere} is no address of this machine; listen at one that it has, or at 0.0.0.0 for all of them"
     assert sentence == f"dittomq serve nameserver: {said}"
-
-
-def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
-    status, sentence = refused("--set", "registry.broker_expiry=1")
-
-    assert status == 64
-    assert sentence.endswith('unknown key "registry.broker_expiry"; did you mean "registry.broker_expiry_ms"?')
-
-
-def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
-    status, sentence = refused(DITTOMQ_LISTEN__CLIENT="x:1")
-
-    assert status == 64
-    assert sentence.endswith('unknown variable; did you mean "DITTOMQ_LISTEN__CLIENTS"?')
-
-
-def test_checking_a_configuration_starts_nothing() -> None:
-    ended = subprocess.run(command("--check-config"), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "broker_expiry_ms = 30_000" in ended.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

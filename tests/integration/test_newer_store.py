@@ -10,10 +10,9 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.state import identity
-from dittomq.commitlog.store import Store
 from dittomq.testing.processes import module_environment
 from dittomq.version import VERSION
-from tests.support.stores import SMALL, frame, open_epoch
+from tests.support.stores import SMALL, frame, led
 
 NEWER = identity.FORMAT + 1
 NAMESERVER = 'node.nameservers=["127.0.0.1:1"]'
@@ -32,8 +31,7 @@ COMMANDS = {
 def newer_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that a killed process of dittomq 9.4.1 left."""
     folder = tmp_path_factory.mktemp("newer") / "store"
-    store = Store.open(OsStorage(folder), SMALL, chance=random.Random(1), wall_ms=0)
-    open_epoch(store)
+    store = led(OsStorage(folder), SMALL, chance=random.Random(1), wall_ms=0)
     store.append([frame(b"m" * 900)], 1)
     store.sync()
     store.close(clean=False)

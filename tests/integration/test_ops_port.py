@@ -15,6 +15,7 @@ from dittomq.doors.workers import ThreadLane
 from dittomq.rpc.vitals import Phase, Vitals
 from services import ops
 from services.ops import OpsServer
+from tests.support.stories import under
 
 
 def page(port: int, path: str) -> tuple[int, str]:
@@ -24,36 +25,32 @@ def page(port: int, path: str) -> tuple[int, str]:
     return answer.status, answer.read().decode()
 
 
-def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
-    async def story() -> None:
-        vitals, lane = Vitals(), ThreadLane("probe", 1)
+@under(asyncio.run)
+async def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
+    vitals, lane = Vitals(), ThreadLane("probe", 1)
 
-        async def probes() -> list[tuple[int, str]]:
-            return [await lane.call(lambda path=path: page(server.port, path)) for path in ("/startupz", "/readyz", "/livez")]  # type: ignore[misc]
+    async def probes() -> list[tuple[int, str]]:
+        return [await lane.call(lambda path=path: page(server.port, path)) for path in ("/startupz", "/readyz", "/livez")]  # type: ignore[misc]
 
-        with OpsServer("127.0.0.1:0", vitals, CollectorRegistry(), asyncio.get_running_loop()) as server:
-            assert await probes() == [(503, "starting\n"), (503, "starting\n"), (200, "ok\n")]
-            await vitals.become(Phase.WAITING, "waits for 1 of 2 slaves")
-            assert await probes() == [(200, "ok\n"), (503, "waits for 1 of 2 slaves\n"), (200, "ok\n")]
-            await vitals.become(Phase.READY)
-            assert await probes() == [(200, "ok\n")] * 3
-            await vitals.become(Phase.DRAINING)
-            assert await probes() == [(200, "ok\n"), (503, "draining\n"), (200, "ok\n")]
-        lane.close()
-
-    asyncio.run(story())
-
-
-def test_a_service_that_is_shutting_down_is_not_ready_again_when_its_recovery_ends_meanwhile() -> None:
-    async def story() -> None:
-        vitals = Vitals()
-        await vitals.become(Phase.WAITING, "recovering")
-        await vitals.become(Phase.DRAINING, "shutting down")
+    with OpsServer("127.0.0.1:0", vitals, CollectorRegistry(), asyncio.get_running_loop()) as server:
+        assert await probes() == [(503, "starting\n"), (503, "starting\n"), (200, "ok\n")]
+        await vitals.become(Phase.WAITING, "waits for 1 of 2 slaves")
+        assert await probes() == [(200, "ok\n"), (503, "waits for 1 of 2 slaves\n"), (200, "ok\n")]
         await vitals.become(Phase.READY)
+        assert await probes() == [(200, "ok\n")] * 3
+        await vitals.become(Phase.DRAINING)
+        assert await probes() == [(200, "ok\n"), (503, "draining\n"), (200, "ok\n")]
+    lane.close()
 
-        assert vitals.state == (Phase.DRAINING, "shutting down")
 
-    asyncio.run(story())
+@under(asyncio.run)
+async def test_a_service_that_is_shutting_down_is_not_ready_again_when_its_recovery_ends_meanwhile() -> None:
+    vitals = Vitals()
+    await vitals.become(Phase.WAITING, "recovering")
+    await vitals.become(Phase.DRAINING, "shutting down")
+    await vitals.become(Phase.READY)
+
+    assert vitals.state == (Phase.DRAINING, "shutting down")
 
 
 def test_a_process_whose_loop_is_stuck_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:

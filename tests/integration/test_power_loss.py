@@ -1,79 +1,19 @@
 """Power loss under a real process on a real file system: its disk as it is at one moment, without what only the page cache holds."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
-from dittomq.commitlog.store import StopKind
 from tests.support.chances import replayable
 from tests.support.mounts import new_image
 from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder
 from tests.support.real_store import filled, numbers_in, reopened
-from tests.support.store_process import FLUSHED, OPTIONS, fill, open_store
-from tests.support.tree import ROOT
-from tests.support.waiting import eventually
+from tests.support.store_process import FLUSHED, OPTIONS, fill
 
 IMAGE_BYTES = 64 * 1024 * 1024
-MOMENTS = 6
-AHEAD = 100  # so many syncs it may be ahead of its reader: it writes while it is stopped, and has not ended however late that comes
 UNFLUSHED = 20
-
-
-@contextmanager
-def writer(root: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.support.store_process", "stream", f"{root}"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-
-
-def waiting_lines(pipe: IO[str]) -> list[str]:
-    """What a stopped process has printed and nobody has read yet."""
-    os.set_blocking(pipe.fileno(), False)
-    try:
-        return pipe.read().split()
-    except TypeError:  # nothing is there
-        return []
-    finally:
-        os.set_blocking(pipe.fileno(), True)
-
-
-def test_power_loss_at_any_moment_keeps_every_message_that_was_called_flushed(tmp_path: Path) -> None:
-    taken, chance = [], replayable()
-    with fast_folder() as memory:
-        image = new_image(memory / "image", IMAGE_BYTES)
-        with booted(image, tmp_path / "disk") as disk, writer(tmp_path / "disk" / "store") as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            for moment in range(MOMENTS):
-                wanted = chance.randrange(20, 200)
-                process.stdin.write("\n" * (wanted + AHEAD))
-                process.stdin.flush()
-                acknowledged = [next(process.stdout) for _ in range(wanted)]
-                process.send_signal(signal.SIGSTOP)
-                eventually(lambda: state_of(process.pid) == "T", "the writer stands still")
-                acknowledged += waiting_lines(process.stdout)
-                disk.photograph(memory / f"{moment}.img")
-                taken.append(int(acknowledged[-1]))
-                process.send_signal(signal.SIGCONT)
-
-        for moment, flushed in enumerate(taken):
-            with after_power_loss(memory / f"{moment}.img", tmp_path / "disk"):
-                judge(tmp_path / "disk" / "store", flushed)
 
 
 TEARS: dict[str, Callable[[random.Random, int], set[int]]] = {
@@ -127,15 +67,3 @@ def judge_torn(root: Path, torn: bytes) -> None:
     else:
         assert store.recovery_cut is None
     store.close(clean=False)
-
-
-def judge(root: Path, flushed: int) -> None:
-    """Start on the disk that is left: all that was called flushed is there, whole, and nothing is bent."""
-    store, log = reopened(root, Rebooted(root))
-    assert store.stopped is StopKind.POWER_LOSS
-    assert numbers_in(log) == list(range(len(log.records)))
-    assert len(log.records) >= flushed
-    store.close(clean=False)
-    again = open_store(Rebooted(root))
-    assert (again.end, again.recovery_cut) == (store.end, None), "a second recovery changes nothing"
-    again.close(clean=True)

@@ -1,13 +1,12 @@
 """Reading from masters and slaves over real gRPC: long polls, tokens, offsets that are not there."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dittomq.client import Message, Page
-from dittomq.errors import InvalidField, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import InvalidField, NotReady, OffsetOutOfRange
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.tokens import encode_token
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
@@ -83,24 +82,6 @@ def test_an_offset_beyond_the_end_is_refused_by_the_master_with_the_range_and_wa
     assert (refused.value.asked, refused.value.start, refused.value.end) == (end + 1, 0, end)
     page = group.mq.reader(TOPIC, 3, node="a/1").pull(end + 1)
     assert (page.messages, page.next_offset) == ((), end + 1)
-
-
-@pytest.mark.parametrize("name", COPIES)
-@pytest.mark.parametrize(
-    ("pull", "error"),
-    [
-        (lambda mq, name: mq.reader(TOPIC, 0, node=name).pull(-1), InvalidField),
-        (lambda mq, name: mq.reader(TOPIC, -1, node=name).pull(0), InvalidField),
-        (lambda mq, name: mq.reader(TOPIC, 4, node=name).pull(0), QueueNotFound),
-        (lambda mq, name: mq.reader("order", 0, node=name).pull(0), TopicNotFound),
-    ],
-    ids=["negative offset", "negative queue", "queue beyond the last", "unknown topic"],
-)
-def test_a_place_that_cannot_be_is_refused_by_every_copy(
-    group: RealGroup, name: str, pull: "Callable[..., Page]", error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        pull(group.mq, name)
 
 
 def test_a_long_poll_on_a_slave_outlives_its_master(tmp_path: Path) -> None:

@@ -59,21 +59,6 @@ def test_a_line_works_as_it_is_written(shown: Shown, cluster: LocalCluster) -> N
         assert done.returncode == 0, said
 
 
-def test_the_message_published_by_hand_is_pulled_by_hand(cluster: LocalCluster) -> None:
-    tool = grpcurl_command()
-    publish, pull = (
-        next(call for shown in _CALLS if (call := call_of(shown)).method == f"ditto.messaging.v1.MessagingService/{name}")
-        for name in ("Publish", "Pull")
-    )
-
-    tool.call(_here(publish.address, cluster), publish.method, publish.request)
-    again = tool.call(_here(publish.address, cluster), publish.method, publish.request)
-    pulled = tool.call(_here(pull.address, cluster), pull.method, pull.request)
-
-    assert '"duplicate": true' in again.stdout.replace('":true', '": true')
-    assert pulled.stdout.replace('":"', '": "').count('"text": "paid"') == 1
-
-
 def call_of(shown: Shown) -> Call:
     words = shlex.split(shown.command)
     assert words[:2] == ["grpcurl", "-plaintext"]

@@ -66,21 +66,6 @@ def bodies(read: dict[tuple[str, int], list[tuple[int, bytes]]]) -> list[bytes]:
     return [body for messages in read.values() for _, body in messages]
 
 
-def test_what_is_published_spreads_over_both_groups_and_one_key_stays_in_one_queue(pair: Pair) -> None:
-    assert sorted(pair.mq.queues(TOPIC)) == PLACES
-
-    with pair.mq.producer() as producer:
-        receipts = producer.publish_many(keyed(0, 2_000))
-        free = [producer.publish(TOPIC, b"free %d" % number) for number in range(12)]
-
-    assert {(receipt.broker, receipt.queue) for receipt in free} == set(PLACES)
-    assert {receipt.broker for receipt in receipts} == set(GROUPS)
-    for key in range(20):
-        of_key = receipts[key::20]
-        assert len({(receipt.broker, receipt.queue) for receipt in of_key}) == 1
-        assert [receipt.queue_offset for receipt in of_key] == sorted(receipt.queue_offset for receipt in of_key)
-
-
 def test_every_message_of_both_groups_is_read_once_and_in_queue_order(pair: Pair) -> None:
     with pair.mq.producer() as producer:
         receipts = producer.publish_many(keyed(10_000, 600))

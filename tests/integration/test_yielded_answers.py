@@ -10,36 +10,33 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
 from dittomq.errors import NotMaster, OutOfReach
 from dittomq.rpc.channel import call
 from tests.support.loopback import MESSAGING, Loopback, over_sockets
+from tests.support.stories import told_by
 from tests.support.waiting import PATIENCE_S
 
 
-def test_one_answer_that_is_yielded_is_an_answer_like_any_other_and_its_handler_goes_on_when_it_is_sent() -> None:
-    async def story(loopback: Loopback) -> None:
-        stub: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address)
-        [message] = (await stub.Pull(messaging_pb2.PullRequest(offset=100_000), timeout=PATIENCE_S)).messages
+@told_by(over_sockets)
+async def test_one_answer_that_is_yielded_is_an_answer_like_any_other_and_its_handler_goes_on_when_it_is_sent(loopback: Loopback) -> None:
+    stub: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address)
+    [message] = (await stub.Pull(messaging_pb2.PullRequest(offset=100_000), timeout=PATIENCE_S)).messages
 
-        assert len(message.body) == 100_000
+    assert len(message.body) == 100_000
+    await loopback.messaging.sent.wait()
+    assert await loopback.counted.once() == [(f"{MESSAGING}/Pull", "OK")]
+    with pytest.raises(NotMaster, match="a-0:10911"):
+        await call(stub.Pull, messaging_pb2.PullRequest(offset=-1), who="a/0", deadline_s=PATIENCE_S)
+
+
+@told_by(over_sockets)
+async def test_an_answer_that_nobody_reads_is_held_until_the_callers_deadline(loopback: Loopback) -> None:
+    async with grpc.aio.insecure_channel(loopback.address, [("grpc.http2.bdp_probe", 0)]) as channel:  # a small window: soon full
+        pull: Any = channel.unary_stream(f"/{MESSAGING}/Pull", messaging_pb2.PullRequest.SerializeToString)
+        unread = pull(messaging_pb2.PullRequest(offset=4_000_000), timeout=1)
+        read: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address).GetOutcome
+        await loopback.messaging.asked.wait()
+        with pytest.raises(OutOfReach):  # unknown here; an answer behind it, to see that nothing is over yet
+            await call(read, messaging_pb2.GetOutcomeRequest(), who="a/0", deadline_s=PATIENCE_S)
+
+        assert not loopback.messaging.sent.is_set()
         await loopback.messaging.sent.wait()
-        assert await loopback.counted.once() == [(f"{MESSAGING}/Pull", "OK")]
-        with pytest.raises(NotMaster, match="a-0:10911"):
-            await call(stub.Pull, messaging_pb2.PullRequest(offset=-1), who="a/0", deadline_s=PATIENCE_S)
-
-    over_sockets(story)
-
-
-def test_an_answer_that_nobody_reads_is_held_until_the_callers_deadline() -> None:
-    async def story(loopback: Loopback) -> None:
-        async with grpc.aio.insecure_channel(loopback.address, [("grpc.http2.bdp_probe", 0)]) as channel:  # a small window: soon full
-            pull: Any = channel.unary_stream(f"/{MESSAGING}/Pull", messaging_pb2.PullRequest.SerializeToString)
-            unread = pull(messaging_pb2.PullRequest(offset=4_000_000), timeout=1)
-            read: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address).GetOutcome
-            await loopback.messaging.asked.wait()
-            with pytest.raises(OutOfReach):  # unknown here; an answer behind it, to see that nothing is over yet
-                await call(read, messaging_pb2.GetOutcomeRequest(), who="a/0", deadline_s=PATIENCE_S)
-
-            assert not loopback.messaging.sent.is_set()
-            await loopback.messaging.sent.wait()
-            assert (f"{MESSAGING}/Pull", "CANCELLED") in loopback.counted.calls
-            assert await unread.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-
-    over_sockets(story)
+        assert (f"{MESSAGING}/Pull", "CANCELLED") in loopback.counted.calls
+        assert await unread.code() is grpc.StatusCode.DEADLINE_EXCEEDED

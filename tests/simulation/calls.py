@@ -141,11 +141,6 @@ class ClientCall:
     async def initial_metadata(self) -> grpc.aio.Metadata:
         return grpc.aio.Metadata(*(await asyncio.shield(self._headers)))
 
-    async def wait_for_connection(self) -> None:
-        await self._opened()
-        if self.done():
-            self._raise_for_status()
-
     # For the four kinds.
 
     async def _open(self) -> None:
@@ -285,11 +280,6 @@ class ManyRequests(ClientCall):
         if self._done_writing:
             raise asyncio.InvalidStateError("RPC is half closed after calling done_writing().")
         await self._write(request)
-
-    async def done_writing(self) -> None:
-        if self._from_iterator:
-            raise grpc.aio.UsageError("the requests come from an iterator; done_writing() is not for this call")
-        await self._half_close()
 
     async def _half_close(self) -> None:
         if not self.done() and not self._done_writing:

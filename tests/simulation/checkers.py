@@ -188,7 +188,3 @@ def _differences(publish: Publish, receipt: Receipt, record: ParsedRecord, node:
 
 def _promise(receipt: Receipt) -> str:
     return f"{receipt.status}, epoch {receipt.epoch}, {', '.join(map(str, receipt.copies))}"
-
-
-def _offsets(records: list[ParsedRecord]) -> list[int]:
-    return [record.physical_offset for record in records]

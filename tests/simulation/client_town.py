@@ -84,3 +84,8 @@ class ClientTown:
         if failed:
             raise failed[0]
         assert self.world.findings == []
+
+
+def play(story: Story, *, groups: tuple[str, ...] = ("a",), slaves: int = 1) -> None:
+    """Run a client's story in a town of its own."""
+    ClientTown(groups=groups, slaves=slaves).play(story)

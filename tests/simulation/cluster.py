@@ -149,7 +149,6 @@ class Cluster:
 
     def heal(self) -> None:
         """No more faults: what is left of them is taken back."""
-        self.history.healed_at = self.world.loop.time()
         self.world.network.heal_all()
         for node in self.world.nodes.values():
             node.thaw()

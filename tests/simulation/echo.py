@@ -53,12 +53,8 @@ class EchoMessaging(messaging_grpc.MessagingServiceServicer):
         match request.topic:
             case "slow":
                 await asyncio.sleep(5)
-            case "refuse":
-                await context.abort(grpc.StatusCode.NOT_FOUND, "no such topic")
             case "mistake":
                 raise KeyError("a mistake")
-        await context.send_initial_metadata((("node", "a/0"),))
-        context.set_trailing_metadata((("epoch", "7"),))
         return messaging.PullResponse(next_offset=request.offset + 1)
 
 

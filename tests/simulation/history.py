@@ -120,7 +120,6 @@ class History:
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
-    healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
     withheld: list[tuple[int, int]] = field(default_factory=list)
     topics: dict[str, float] = field(default_factory=dict)

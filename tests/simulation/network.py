@@ -232,10 +232,6 @@ class Network:
         for socket in self._between(one, other):
             self.later(self.latency(one, other), socket.break_here, "cut")
 
-    def talk(self, one: str, other: str) -> bool:
-        """Whether what either says gets to the other."""
-        return all(self.link(*way).state is LinkState.UP for way in ((one, other), (other, one)))
-
     def heal(self, one: str, other: str) -> None:
         """Bring both directions up again; what waited is delivered."""
         for source, target in ((one, other), (other, one)):

@@ -28,7 +28,6 @@ from tests.simulation.streams import (
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Incident = Callable[[str, BaseException], None]
-_OK = Status(grpc.StatusCode.OK, "", ())
 
 
 class CallDetails:
@@ -241,7 +240,6 @@ class SimulatedServer:
         self._connections: dict[_ServerConnection, None] = {}
         self._running: dict[ServerCall, None] = {}
         self._started = False
-        self._stopped = asyncio.Event()
 
     @property
     def _machine(self) -> Machine:
@@ -280,15 +278,6 @@ class SimulatedServer:
         for connection in list(self._connections):
             connection.socket.close("GOAWAY")
         self._connections.clear()
-        self._stopped.set()
-
-    async def wait_for_termination(self, timeout: float | None = None) -> bool:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._stopped.wait()
-        except TimeoutError:
-            return True
-        return False
 
     def accept(self, socket: Socket) -> None:
         """Own the server's end of a new connection."""

@@ -11,8 +11,9 @@ from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Prod
 from dittomq.client.outcomes import Stored
 from dittomq.errors import DiskFull, InvalidField
 from dittomq.message import MAX_FRAME_MESSAGES
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse
+from tests.support.stories import told_by
 
 FULL = DiskFull("a/0", 0, 1)
 
@@ -86,16 +87,16 @@ def test_leaving_the_block_raises_what_an_abandoned_call_had_handed_over_and_is_
 
 
 @ABANDONED
-def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_block_says_nothing(abandoned: object) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            town.master.gate = asyncio.Event()
-            await abandoned(orders)  # type: ignore[operator]
-            town.master.gate.set()
+@told_by(play)
+async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_block_says_nothing(
+    town: ClientTown, mq: AsyncClient, /, abandoned: object
+) -> None:
+    async with mq.producer() as orders:
+        town.master.gate = asyncio.Event()
+        await abandoned(orders)  # type: ignore[operator]
+        town.master.gate.set()
 
-        assert len(town.log.placed) in (3, MAX_FRAME_MESSAGES)
-
-    ClientTown().play(story)
+    assert len(town.log.placed) in (3, MAX_FRAME_MESSAGES)
 
 
 def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_that_was_abandoned() -> None:
@@ -113,33 +114,29 @@ def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_
     assert isinstance(raised.value.cause, InvalidField)
 
 
-def test_what_a_call_has_told_of_is_not_raised_again_when_the_block_is_left() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.append(Refuse(FULL))
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored):
-                await orders.publish_many([Message("orders", b"told")])
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_what_a_call_has_told_of_is_not_raised_again_when_the_block_is_left(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.script.append(Refuse(FULL))
+    async with mq.producer() as orders:
+        with pytest.raises(NotStored):
+            await orders.publish_many([Message("orders", b"told")])
 
 
-def test_of_cancelled_publishes_that_were_stored_nothing_is_kept() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            for _ in range(50):
-                town.master.gate = asyncio.Event()
-                publishing = asyncio.create_task(orders.publish("orders", b"left"))
-                await asyncio.sleep(0.1)
-                publishing.cancel()
-                await asyncio.wait([publishing])
-                town.master.gate.set()
-                await asyncio.sleep(0.1)
+@told_by(play)
+async def test_of_cancelled_publishes_that_were_stored_nothing_is_kept(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        for _ in range(50):
+            town.master.gate = asyncio.Event()
+            publishing = asyncio.create_task(orders.publish("orders", b"left"))
+            await asyncio.sleep(0.1)
+            publishing.cancel()
+            await asyncio.wait([publishing])
+            town.master.gate.set()
+            await asyncio.sleep(0.1)
 
-            assert len(town.log.placed) == 50
-            gc.collect()
-            assert sum(isinstance(each, Stored) for each in gc.get_objects()) <= 1
-
-    ClientTown().play(story)
+        assert len(town.log.placed) == 50
+        gc.collect()
+        assert sum(isinstance(each, Stored) for each in gc.get_objects()) <= 1
 
 
 class BlockLeft(Exception):
@@ -147,53 +144,47 @@ class BlockLeft(Exception):
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_it(turns: int) -> None:
-    async def story(_: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as first:
-            await first.publish("orders", b"so that the route is known")
-        with contextlib.suppress(BlockLeft):
-            async with mq.producer() as orders:
-                publishing = asyncio.ensure_future(orders.publish("orders", b"x"))
-                for _turn in range(turns):
-                    await asyncio.sleep(0)
-                raise BlockLeft
-        async with asyncio.timeout(60):
-            with pytest.raises((NotStored, OutcomeUnknown)):
-                await publishing
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_it(town: ClientTown, mq: AsyncClient, /, turns: int) -> None:
+    async with mq.producer() as first:
+        await first.publish("orders", b"so that the route is known")
+    with contextlib.suppress(BlockLeft):
+        async with mq.producer() as orders:
+            publishing = asyncio.ensure_future(orders.publish("orders", b"x"))
+            for _turn in range(turns):
+                await asyncio.sleep(0)
+            raise BlockLeft
+    async with asyncio.timeout(60):
+        with pytest.raises((NotStored, OutcomeUnknown)):
+            await publishing
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(many: bool) -> None:
+@told_by(play)
+async def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(town: ClientTown, mq: AsyncClient, /, many: bool) -> None:
     async def publish(orders: Producer) -> None:
         await (orders.publish_many([Message("orders", b"x")]) if many else orders.publish("orders", b"x"))
 
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        orders = mq.producer()
-        with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
-            await publish(orders)
-        async with orders:
-            await orders.publish("orders", b"stored")
-        with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
-            await publish(orders)
-        assert len(town.log.placed) == 1
-
-    ClientTown().play(story)
+    orders = mq.producer()
+    with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
+        await publish(orders)
+    async with orders:
+        await orders.publish("orders", b"stored")
+    with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
+        await publish(orders)
+    assert len(town.log.placed) == 1
 
 
-def test_a_publish_that_waits_for_room_when_its_block_is_left_is_not_stored() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.gate = asyncio.Event()
-        with contextlib.suppress(BlockLeft):
-            async with mq.producer(max_waiting_bytes=1) as orders:
-                first, second = (asyncio.ensure_future(orders.publish("orders", body)) for body in (b"first", b"second"))
-                await asyncio.sleep(1)
-                raise BlockLeft
-        async with asyncio.timeout(60):
-            with pytest.raises(OutcomeUnknown):
-                await first
-            with pytest.raises(NotStored, match="nothing was sent"):
-                await second
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_a_publish_that_waits_for_room_when_its_block_is_left_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.gate = asyncio.Event()
+    with contextlib.suppress(BlockLeft):
+        async with mq.producer(max_waiting_bytes=1) as orders:
+            first, second = (asyncio.ensure_future(orders.publish("orders", body)) for body in (b"first", b"second"))
+            await asyncio.sleep(1)
+            raise BlockLeft
+    async with asyncio.timeout(60):
+        with pytest.raises(OutcomeUnknown):
+            await first
+        with pytest.raises(NotStored, match="nothing was sent"):
+            await second

@@ -8,199 +8,180 @@ import pytest
 from dittomq.client import AsyncClient
 from dittomq.errors import ConnectionRefused, InvalidField, OutOfReach, TopicNotFound
 from dittomq.offsets import Epoch
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
+from tests.support.stories import told_by
 
 
-def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are_named() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.nameserver.queues["lines"] = {"a": 8, "b": 8}
-        town.kill("b-0")
-        first = await mq.admin.create_topic("lines")
-        await asyncio.sleep(5)
-        town.restart("b-0")
-        await asyncio.sleep(0.1)  # the channel to it backs off still, for up to 2 s
-        again = await mq.admin.create_topic("lines")
+@told_by(play, groups=("a", "b"))
+async def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are_named(town: ClientTown, mq: AsyncClient) -> None:
+    town.nameserver.queues["lines"] = {"a": 8, "b": 8}
+    town.kill("b-0")
+    first = await mq.admin.create_topic("lines")
+    await asyncio.sleep(5)
+    town.restart("b-0")
+    await asyncio.sleep(0.1)  # the channel to it backs off still, for up to 2 s
+    again = await mq.admin.create_topic("lines")
 
-        assert [(result.broker, result.value.created if result.value else result.error.__class__) for result in first] == [
-            ("a", True),
-            ("b", ConnectionRefused),
-        ]
-        assert [(result.broker, result.value.created if result.value else None) for result in again] == [("a", False), ("b", True)]
-        assert town.brokers["b/0"].topics["lines"].write_queues == 8
-
-    ClientTown(groups=("a", "b")).play(story)
+    assert [(result.broker, result.value.created if result.value else result.error.__class__) for result in first] == [
+        ("a", True),
+        ("b", ConnectionRefused),
+    ]
+    assert [(result.broker, result.value.created if result.value else None) for result in again] == [("a", False), ("b", True)]
+    assert town.brokers["b/0"].topics["lines"].write_queues == 8
 
 
-def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_its_deadline_for_one_that_was_dead() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.kill("a-0")
+@told_by(play)
+async def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_its_deadline_for_one_that_was_dead(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    town.kill("a-0")
+    began = town.now
+    [first] = await mq.admin.create_topic("lines")
+    then = town.now
+    [again] = await mq.admin.create_topic("lines")
+
+    assert isinstance(first.error, OutOfReach)
+    assert isinstance(again.error, OutOfReach)
+    assert then - began < 1
+    assert 2.4 < town.now - then < 6  # longer than a channel backs off
+
+
+@told_by(play)
+async def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_while_the_new_one_is_silent(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    [old] = [node for node in town.nameserver.nodes if node.name == "a/0"]
+    promoted = replace(old, configured_id=1, address="a-1:10911", epoch=Epoch(old.epoch + 1))
+    town.nameserver.nodes = [old, promoted]
+    town.kill("a-1")
+
+    [result] = await mq.admin.create_topic("lines")
+
+    assert [node.name for node in await mq.admin.list_brokers()] == ["a/1", "a/0"]
+    assert isinstance(result.error, OutOfReach)
+    assert "a/1" in result.error.who
+    assert "lines" not in town.master.topics
+
+
+@told_by(play)
+async def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_call(town: ClientTown, mq: AsyncClient) -> None:
+    town.kill("a-0")
+    for _ in range(2):
         began = town.now
-        [first] = await mq.admin.create_topic("lines")
-        then = town.now
-        [again] = await mq.admin.create_topic("lines")
+        with pytest.raises(OutOfReach):
+            await mq.admin.repair("a/0")
 
-        assert isinstance(first.error, OutOfReach)
-        assert isinstance(again.error, OutOfReach)
-        assert then - began < 1
-        assert 2.4 < town.now - then < 6  # longer than a channel backs off
-
-    ClientTown().play(story)
-
-
-def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_while_the_new_one_is_silent() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        [old] = [node for node in town.nameserver.nodes if node.name == "a/0"]
-        promoted = replace(old, configured_id=1, address="a-1:10911", epoch=Epoch(old.epoch + 1))
-        town.nameserver.nodes = [old, promoted]
-        town.kill("a-1")
-
-        [result] = await mq.admin.create_topic("lines")
-
-        assert [node.name for node in await mq.admin.list_brokers()] == ["a/1", "a/0"]
-        assert isinstance(result.error, OutOfReach)
-        assert "a/1" in result.error.who
-        assert "lines" not in town.master.topics
-
-    ClientTown().play(story)
-
-
-def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_call() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.kill("a-0")
-        for _ in range(2):
-            began = town.now
-            with pytest.raises(OutOfReach):
-                await mq.admin.repair("a/0")
-
-            assert town.now - began < 6
-
-    ClientTown().play(story)
+        assert town.now - began < 6
 
 
 @pytest.mark.parametrize("name", ["", "a", "half \udcff:1", "a b"])
-def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_there_are(name: str) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        with pytest.raises(InvalidField, match="registered: a/0, a/1"):
-            await mq.admin.ha_status(name)
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_there_are(
+    town: ClientTown, mq: AsyncClient, /, name: str
+) -> None:
+    with pytest.raises(InvalidField, match="registered: a/0, a/1"):
+        await mq.admin.ha_status(name)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "half \udcff"])
-def test_what_cannot_be_a_topic_is_refused_before_anybody_is_asked(name: str) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        for asked in (mq.route, mq.admin.describe_topic, mq.admin.delete_topic):
-            with pytest.raises(InvalidField, match="topic name"):
-                await asked(name)
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_what_cannot_be_a_topic_is_refused_before_anybody_is_asked(town: ClientTown, mq: AsyncClient, /, name: str) -> None:
+    for asked in (mq.route, mq.admin.describe_topic, mq.admin.delete_topic):
+        with pytest.raises(InvalidField, match="topic name"):
+            await asked(name)
 
 
-def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without_waiting() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 4)
-        town.brokers["a/1"].topics = dict(town.master.topics)
-        town.kill("a-0")
-        await mq.admin.list_topics()
-        began = town.now
-        [result] = await mq.admin.describe_topic("orders")
+@told_by(play)
+async def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without_waiting(town: ClientTown, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 4)
+    town.brokers["a/1"].topics = dict(town.master.topics)
+    town.kill("a-0")
+    await mq.admin.list_topics()
+    began = town.now
+    [result] = await mq.admin.describe_topic("orders")
 
-        assert result.value is not None
-        assert result.value.node == "a/1"
-        assert town.now - began < 0.5
-
-    ClientTown().play(story)
+    assert result.value is not None
+    assert result.value.node == "a/1"
+    assert town.now - began < 0.5
 
 
-def test_nodes_are_listed_as_soon_as_the_nameserver_is_back() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.kill("ns")
-        with pytest.raises(OutOfReach):
-            await mq.admin.list_brokers()
-        await asyncio.sleep(5)
-        town.restart("ns")
-        await asyncio.sleep(0.1)
+@told_by(play)
+async def test_nodes_are_listed_as_soon_as_the_nameserver_is_back(town: ClientTown, mq: AsyncClient) -> None:
+    town.kill("ns")
+    with pytest.raises(OutOfReach):
+        await mq.admin.list_brokers()
+    await asyncio.sleep(5)
+    town.restart("ns")
+    await asyncio.sleep(0.1)
 
-        assert [node.name for node in await mq.admin.list_brokers()] == ["a/0", "a/1"]
-
-    ClientTown().play(story)
+    assert [node.name for node in await mq.admin.list_brokers()] == ["a/0", "a/1"]
 
 
-def test_only_masters_are_asked_to_change_something() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.forget("a/0")
-        [result] = await mq.admin.create_topic("lines", broker="a")
-        assert isinstance(result.error, OutOfReach)
-        assert town.brokers["a/1"].topics == {}
-        with pytest.raises(InvalidField):
-            await mq.admin.create_topic("a b")
-        with pytest.raises(InvalidField, match="not registered"):
-            await mq.admin.create_topic("lines", broker="c")
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_only_masters_are_asked_to_change_something(town: ClientTown, mq: AsyncClient) -> None:
+    town.forget("a/0")
+    [result] = await mq.admin.create_topic("lines", broker="a")
+    assert isinstance(result.error, OutOfReach)
+    assert town.brokers["a/1"].topics == {}
+    with pytest.raises(InvalidField):
+        await mq.admin.create_topic("a b")
+    with pytest.raises(InvalidField, match="not registered"):
+        await mq.admin.create_topic("lines", broker="c")
 
 
-def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_master_is_gone() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        for name in ("t1", "t2", "t3", "t4", "t5"):
-            town.nameserver.queues[name] = {"a": 8}
-            await mq.admin.create_topic(name)
-        town.brokers["a/1"].topics = dict(town.master.topics)
-        [result] = await mq.admin.list_topics()
-        assert [topic.name for topic in result.value or ()] == ["t1", "t2", "t3", "t4", "t5"]
-        town.kill("a-0")
-        [result] = await mq.admin.list_topics()
-        assert len(result.value or ()) == 5
-        [described] = await mq.admin.describe_topic("t1")
-        assert described.value is not None
-        assert (described.value.node, described.value.topic.read_queues) == ("a/1", 8)
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
+    for name in ("t1", "t2", "t3", "t4", "t5"):
+        town.nameserver.queues[name] = {"a": 8}
+        await mq.admin.create_topic(name)
+    town.brokers["a/1"].topics = dict(town.master.topics)
+    [result] = await mq.admin.list_topics()
+    assert [topic.name for topic in result.value or ()] == ["t1", "t2", "t3", "t4", "t5"]
+    town.kill("a-0")
+    [result] = await mq.admin.list_topics()
+    assert len(result.value or ()) == 5
+    [described] = await mq.admin.describe_topic("t1")
+    assert described.value is not None
+    assert (described.value.node, described.value.topic.read_queues) == ("a/1", 8)
 
 
-def test_a_topic_that_no_group_has_is_not_found() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        with pytest.raises(TopicNotFound, match="a/0"):
-            await mq.admin.describe_topic("nowhere")
-        assert [type(result.error) for result in await mq.admin.delete_topic("nowhere")] == [TopicNotFound]
-        with pytest.raises(InvalidField, match="a/0, a/1"):
-            await mq.admin.ha_status("c/0")
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_a_topic_that_no_group_has_is_not_found(town: ClientTown, mq: AsyncClient) -> None:
+    with pytest.raises(TopicNotFound, match="a/0"):
+        await mq.admin.describe_topic("nowhere")
+    assert [type(result.error) for result in await mq.admin.delete_topic("nowhere")] == [TopicNotFound]
+    with pytest.raises(InvalidField, match="a/0, a/1"):
+        await mq.admin.ha_status("c/0")
 
 
-def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_lacks_it() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 4)
-        town.kill("a-0")
-        a, b = await mq.admin.describe_topic("orders")
+@told_by(play, groups=("a", "b"))
+async def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_lacks_it(town: ClientTown, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 4)
+    town.kill("a-0")
+    a, b = await mq.admin.describe_topic("orders")
 
-        assert (a.broker, b.broker) == ("a", "b")
-        assert str(a.error) == 'the master of a does not answer: a/1 answers, and does not know topic "orders"'
-        assert b.error is None
-
-    ClientTown(groups=("a", "b")).play(story)
+    assert (a.broker, b.broker) == ("a", "b")
+    assert str(a.error) == 'the master of a does not answer: a/1 answers, and does not know topic "orders"'
+    assert b.error is None
 
 
-def test_a_topic_that_none_of_several_groups_has_is_not_found_in_any() -> None:
-    async def story(_: ClientTown, mq: AsyncClient) -> None:
-        with pytest.raises(TopicNotFound, match="any broker group"):
-            await mq.admin.describe_topic("nowhere")
-
-    ClientTown(groups=("a", "b")).play(story)
+@told_by(play, groups=("a", "b"))
+async def test_a_topic_that_none_of_several_groups_has_is_not_found_in_any(town: ClientTown, mq: AsyncClient) -> None:
+    with pytest.raises(TopicNotFound, match="any broker group"):
+        await mq.admin.describe_topic("nowhere")
 
 
 @pytest.mark.parametrize("stranger", [("a/2", "test"), ("b/0", "test"), ("a/0", "another")])
-def test_another_node_that_has_come_up_at_a_masters_address_changes_nothing(stranger: tuple[str, str]) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 4)
-        town.master.name, town.master.cluster = stranger
-        [created] = await mq.admin.create_topic("lines")
-        [deleted] = await mq.admin.delete_topic("orders")
+@told_by(play)
+async def test_another_node_that_has_come_up_at_a_masters_address_changes_nothing(
+    town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
+) -> None:
+    await mq.admin.create_topic("orders", 4)
+    town.master.name, town.master.cluster = stranger
+    [created] = await mq.admin.create_topic("lines")
+    [deleted] = await mq.admin.delete_topic("orders")
 
-        for result in (created, deleted):
-            assert isinstance(result.error, OutOfReach)
-            assert "has this address now" in str(result.error)
-        assert list(town.master.topics) == ["orders"]
-
-    ClientTown().play(story)
+    for result in (created, deleted):
+        assert isinstance(result.error, OutOfReach)
+        assert "has this address now" in str(result.error)
+    assert list(town.master.topics) == ["orders"]

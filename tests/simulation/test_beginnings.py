@@ -6,6 +6,7 @@ import contextlib
 from dittomq.errors import DittoError, NotReady
 from tests.simulation.forgetful import OLD_S, Group, play
 from tests.simulation.world import Power, World
+from tests.support.stories import told_by
 
 EARLY = 3
 
@@ -78,56 +79,50 @@ async def goes_on(group: Group) -> None:
         assert [(message.queue_offset, message.body) for message in page.messages] == [(EARLY, b"later")]
 
 
-def test_a_slave_that_joined_late_and_is_promoted_goes_on_in_a_queue_of_which_it_never_held_anything(world: World) -> None:
-    async def story(group: Group) -> None:
-        await forget_early(group)
-        await joins_late(group)
-        await leads_alone(group)
-        world.nodes["a0"].start()
-        await goes_on(group)
-
-    play(world, story)
-
-
-def test_one_that_takes_its_masters_place_while_that_is_there_does_so_too(world: World) -> None:
-    async def story(group: Group) -> None:
-        await forget_early(group)
-        await joins_late(group)
-        while True:
-            try:
-                await group.switch_over("a/1")
-                break
-            except NotReady:
-                await asyncio.sleep(1)
-        await goes_on(group)
-
-    play(world, story)
+@told_by(play)
+async def test_a_slave_that_joined_late_and_is_promoted_goes_on_in_a_queue_of_which_it_never_held_anything(
+    group: Group, /, world: World
+) -> None:
+    await forget_early(group)
+    await joins_late(group)
+    await leads_alone(group)
+    world.nodes["a0"].start()
+    await goes_on(group)
 
 
-def test_one_that_has_copied_its_masters_log_anew_beside_its_old_store_does_so_too(world: World) -> None:
-    async def story(group: Group) -> None:
-        await forget_early(group)
-        world.nodes["a1"].start()
-        await group.equal()
-        assert (await group.status("a1")).min_offset > 0
-        while (await group.status("a0")).in_sync_now < 2:  # noqa: ASYNC110  # nobody tells when it does
-            await asyncio.sleep(0.1)
-        await leads_alone(group)
-        world.nodes["a0"].start()
-        await goes_on(group)
-
-    play(world, story)
+@told_by(play)
+async def test_one_that_takes_its_masters_place_while_that_is_there_does_so_too(group: Group) -> None:
+    await forget_early(group)
+    await joins_late(group)
+    while True:
+        try:
+            await group.switch_over("a/1")
+            break
+        except NotReady:
+            await asyncio.sleep(1)
+    await goes_on(group)
 
 
-def test_a_master_that_lost_its_disk_learns_from_such_a_slave_where_its_queues_go_on(world: World) -> None:
-    async def story(group: Group) -> None:
-        await forget_early(group)
-        await joins_late(group)
-        world.nodes["a0"].crash(Power.LOSS)
-        await world.buried()
-        world.nodes["a0"].lose_disk()
-        world.nodes["a0"].start()
-        await asyncio.sleep(20)
-        await goes_on(group)
+@told_by(play)
+async def test_one_that_has_copied_its_masters_log_anew_beside_its_old_store_does_so_too(group: Group, /, world: World) -> None:
+    await forget_early(group)
+    world.nodes["a1"].start()
+    await group.equal()
+    assert (await group.status("a1")).min_offset > 0
+    while (await group.status("a0")).in_sync_now < 2:  # noqa: ASYNC110  # nobody tells when it does
+        await asyncio.sleep(0.1)
+    await leads_alone(group)
+    world.nodes["a0"].start()
+    await goes_on(group)
 
-    play(world, story)
+
+@told_by(play)
+async def test_a_master_that_lost_its_disk_learns_from_such_a_slave_where_its_queues_go_on(group: Group, /, world: World) -> None:
+    await forget_early(group)
+    await joins_late(group)
+    world.nodes["a0"].crash(Power.LOSS)
+    await world.buried()
+    world.nodes["a0"].lose_disk()
+    world.nodes["a0"].start()
+    await asyncio.sleep(20)
+    await goes_on(group)

@@ -11,7 +11,7 @@ import pytest
 from dittomq.coordination.endpoints import Endpoints
 from dittomq.coordination.nameserver import NameserverCoordination
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome, Written
-from dittomq.errors import DittoError, OutOfReach, WrongCluster
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.group_record import GroupRecord
 from services.nameserver.config import NameserverConfig
 from services.nameserver.wiring import serve
@@ -20,7 +20,7 @@ from tests.simulation.service_logs import log_into
 from tests.simulation.transport import SimulatedTransport
 from tests.simulation.world import Power, World
 from tests.support.group_records import group_record
-from tests.support.memory_coordination import Fate, MemoryCoordination
+from tests.support.stories import told_by
 
 KEY = GroupKey("dittomq", "a")
 FIRST = group_record("a", "first")
@@ -70,100 +70,50 @@ async def timed(world: World, use: Coroutine[Any, Any, WriteOutcome | Versioned 
         return error, world.loop.time() - began
 
 
-@pytest.mark.parametrize("power", list(Power))
-def test_a_record_that_was_written_outlives_its_nameserver(world: World, power: Power) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        site.nameserver.crash(power)
-        outcome, after_s = await timed(world, door.read(KEY))
-        assert isinstance(outcome, OutOfReach)
-        assert after_s <= 3.0
-        site.nameserver.start()
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_nameserver_that_lost_its_disk_has_no_record_and_no_old_version(site: Site) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    site.nameserver.crash(Power.KILL)
+    site.nameserver.lose_disk()
+    site.nameserver.start()
+    await asyncio.sleep(1)
 
-        assert await door.read(KEY) == first
-        assert isinstance(await door.write(KEY, FIRST.next("second"), first), Written)
-
-    play(world, story)
+    assert await door.read(KEY) is None
+    assert await door.write(KEY, FIRST.next("second"), first) == Conflict()
+    assert (await site.created(door)).version != first.version
 
 
-def test_a_nameserver_that_lost_its_disk_has_no_record_and_no_old_version(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        site.nameserver.crash(Power.KILL)
-        site.nameserver.lose_disk()
-        site.nameserver.start()
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(site: Site, /, world: World) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    world.network.cut("a0", "n0")
+    outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
+    assert isinstance(outcome, OutOfReach | Unknown)
+    assert after_s <= 3.0
+    outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
+    assert isinstance(outcome, OutOfReach)
+    assert after_s <= 3.0
 
-        assert await door.read(KEY) is None
-        assert await door.write(KEY, FIRST.next("second"), first) == Conflict()
-        assert (await site.created(door)).version != first.version
-
-    play(world, story)
-
-
-def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        world.network.cut("a0", "n0")
-        outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-        assert isinstance(outcome, OutOfReach | Unknown)
-        assert after_s <= 3.0
-        outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-        assert isinstance(outcome, OutOfReach)
-        assert after_s <= 3.0
-
-        world.network.heal_all()
-        await asyncio.sleep(1)
-        assert await door.read(KEY) == first
-
-    play(world, story)
+    world.network.heal_all()
+    await asyncio.sleep(1)
+    assert await door.read(KEY) == first
 
 
 @pytest.mark.parametrize("way", [("a0", "n0"), ("n0", "a0")], ids=["requests", "answers"])
-def test_a_write_on_a_line_that_carries_nothing_is_unknown(world: World, way: tuple[str, str]) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        world.network.silence(*way)
-        outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-        assert isinstance(outcome, Unknown)
-        assert after_s <= 3.0
+@told_by(play)
+async def test_a_write_on_a_line_that_carries_nothing_is_unknown(site: Site, /, world: World, way: tuple[str, str]) -> None:
+    door = site.door("a0")
+    first = await site.created(door)
+    world.network.silence(*way)
+    outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
+    assert isinstance(outcome, Unknown)
+    assert after_s <= 3.0
 
-        other = await site.door("a1").read(KEY)
-        assert other is not None
-        assert other.record in (FIRST, FIRST.next("second"))
-
-    play(world, story)
-
-
-def test_a_watch_ends_with_its_nameserver(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        first = await site.created(door)
-        hints = door.watch(KEY)
-        await anext(hints)
-        await site.door("a1").write(KEY, FIRST.next("second"), first)
-        await anext(hints)
-        site.nameserver.crash(Power.KILL)
-        with contextlib.suppress(OutOfReach):
-            async for _ in hints:
-                pass
-
-    play(world, story)
-
-
-def test_a_nameserver_of_another_cluster_is_refused(world: World) -> None:
-    async def story(site: Site) -> None:
-        door = site.door("a0")
-        await site.created(door)
-        with pytest.raises(WrongCluster, match='cluster is "dittomq" here, not "other"'):
-            await door.read(GroupKey("other", "a"))
-
-    play(world, story)
+    other = await site.door("a1").read(KEY)
+    assert other is not None
+    assert other.record in (FIRST, FIRST.next("second"))
 
 
 # Histories.
@@ -237,41 +187,3 @@ def test_each_version_has_one_successor_whatever_fails(seed: int) -> None:
     assert {len(successors) for successors in writers.next_of.values()} == {1}, f"seed {seed}"
     assert writers.written > 3, f"seed {seed}"
     world.close()
-
-
-@pytest.mark.parametrize("fate", list(Fate))
-def test_a_write_of_the_memory_store_has_the_fate_that_a_test_gives_it(world: World, fate: Fate) -> None:
-    async def story() -> None:
-        store = MemoryCoordination()
-        door = store.through("a0")
-        store.fates.append(fate)
-        outcome = await door.write(KEY, FIRST, None)
-        applied_at_once = await door.read(KEY) is not None
-        await asyncio.sleep(store.late_s + 0.1)
-
-        assert isinstance(outcome, Written if fate is Fate.ANSWERED else Unknown)
-        assert applied_at_once == (fate in {Fate.ANSWERED, Fate.UNANSWERED})
-        assert (store.now(KEY) is not None) == (fate is not Fate.LOST)
-
-    world.run(story())
-
-
-def test_the_memory_store_is_slow_down_and_parted_as_it_is_told(world: World) -> None:
-    async def story() -> None:
-        store = MemoryCoordination()
-        door, other = store.through("a0"), store.through("a1")
-        store.delay_s = 1.0
-        _, after_s = await timed(world, door.read(KEY))
-        assert after_s == pytest.approx(2.0)
-        store.delay_s = 10.0
-        outcome, after_s = await timed(world, door.read(KEY))
-        assert isinstance(outcome, OutOfReach)
-        assert after_s == pytest.approx(3.0)
-        store.delay_s = 0.0
-        store.parted.add("a0")
-        assert isinstance((await timed(world, door.write(KEY, FIRST, None)))[0], OutOfReach)
-        assert isinstance(await other.write(KEY, FIRST, None), Written)
-        store.is_down = True
-        assert isinstance((await timed(world, other.read(KEY)))[0], OutOfReach)
-
-    world.run(story())

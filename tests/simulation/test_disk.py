@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from dittomq.commitlog.disk.storage import read_file, replace_file
-from dittomq.errors import StoreFailed, StoreLocked
+from dittomq.commitlog.disk.storage import read_file
+from dittomq.errors import StoreFailed
 from tests.simulation.disk import PAGE, SECTOR, Disk
 from tests.simulation.life import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
@@ -42,29 +42,6 @@ class Machine:
 
 def machines(count: int = 60) -> list[Machine]:
     return [Machine(seed) for seed in range(count)]
-
-
-def test_what_was_written_is_read_and_what_never_was_reads_as_zeros() -> None:
-    machine = Machine()
-    file = machine.storage.open("f", create=True)
-    file.truncate(1 << 30)
-
-    file.pwrite(b"abc", (1 << 29) - 1)
-
-    assert file.pread(6, (1 << 29) - 2) == b"\0abc\0\0"
-    assert file.pread(10, (1 << 30) - 4) == bytes(4)
-    assert machine.disk.used_bytes() <= 2 * PAGE
-
-
-def test_a_kill_keeps_every_write_and_name() -> None:
-    machine = Machine()
-    machine.put("f", NEW * 5_000)
-
-    machine.dies()
-    machine.disk.drop_cache()
-    machine.boots()
-
-    assert machine.content("f") == NEW * 5_000
 
 
 def test_power_loss_keeps_any_of_the_unsynced_sectors_and_all_of_the_synced_ones() -> None:
@@ -196,26 +173,6 @@ def test_a_synced_folder_is_lost_with_all_in_it_when_its_own_name_was_not_synced
     assert False in survived
 
 
-def test_a_replaced_file_is_the_old_one_or_the_new_one_wherever_the_crash_falls() -> None:
-    seen = set()
-    for seed in range(150):
-        machine = Machine(seed)
-        for folder in ("dittomq", "config"):
-            machine.storage.make_folder(folder)
-        machine.storage.sync_folder("")
-        replace_file(machine.storage, "config/f", OLD * 6_000)
-        machine.faults.operations_to_live = seed % 11
-        try:
-            replace_file(machine.storage, "config/f", NEW * 7_000)
-        except SimCrashed:
-            seen.add("crashed")
-        machine.loses_power()
-        content = machine.content("config/f")
-        assert content in (OLD * 6_000, NEW * 7_000)
-        seen.add(content[:1].decode())
-    assert seen == {"crashed", "o", "n"}
-
-
 def test_a_removal_that_was_not_synced_may_be_undone() -> None:
     found = []
     for machine in machines():
@@ -271,40 +228,6 @@ def test_a_dead_process_cannot_touch_the_disk() -> None:
         file.pwrite(b"x", 0)
     with pytest.raises(SimCrashed):
         storage.exists("f")
-
-
-def test_a_full_disk_refuses_a_write_and_says_so() -> None:
-    machine = Machine(capacity_bytes=4 * PAGE)
-    machine.put("f", bytes(3 * PAGE))
-    assert machine.storage.free_bytes() == PAGE
-
-    with pytest.raises(StoreFailed, match="No space left"):
-        machine.put("f", bytes(2 * PAGE), 3 * PAGE)
-    machine.put("f", b"x", 0)
-
-
-def test_a_lock_is_held_by_one_and_lost_at_a_crash() -> None:
-    machine = Machine()
-    machine.storage.lock("lock")
-
-    with pytest.raises(StoreLocked):
-        machine.storage.lock("lock")
-    machine.dies()
-    machine.boots()
-
-    machine.storage.lock("lock").release()
-
-
-def test_a_boot_has_another_id_after_power_loss_only() -> None:
-    machine = Machine()
-    first = machine.storage.boot_id()
-
-    machine.dies()
-    machine.boots()
-    assert machine.storage.boot_id() == first
-    machine.loses_power()
-
-    assert machine.storage.boot_id() != first
 
 
 def test_a_bad_page_is_neither_read_nor_written_in_parts_and_good_again_when_it_is_written_as_a_whole() -> None:

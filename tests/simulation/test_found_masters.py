@@ -9,8 +9,9 @@ from dittomq.client import AsyncClient
 from dittomq.errors import NotMaster
 from dittomq.offsets import Epoch
 from dittomq.routes import Role
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse
+from tests.support.stories import told_by
 
 FOUND_S = 0.3
 
@@ -26,57 +27,53 @@ def register(town: ClientTown) -> None:
     town.nameserver.nodes = [replace(slave, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(2))]
 
 
-def test_the_master_that_a_refusing_node_names_is_followed_at_once() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"before")
-            promote(town)
-            town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
-            asked, began = town.nameserver.asked, town.now
+@told_by(play)
+async def test_the_master_that_a_refusing_node_names_is_followed_at_once(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"before")
+        promote(town)
+        town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
+        asked, began = town.nameserver.asked, town.now
 
-            receipt = await orders.publish("orders", b"after")
+        receipt = await orders.publish("orders", b"after")
 
-        assert (receipt.epoch, town.nameserver.asked) == (2, asked)
-        assert town.now - began < FOUND_S
-
-    ClientTown().play(story)
+    assert (receipt.epoch, town.nameserver.asked) == (2, asked)
+    assert town.now - began < FOUND_S
 
 
-def test_a_named_master_that_is_none_yet_is_looked_for_in_routes() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
-            await orders.publish("orders", b"before")
-            town.master.refusal = NotMaster("a/0", "a-1:10911")
-            town.brokers["a/1"].refusal = NotMaster("a/1", "a-0:10911")
-            town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
-            publishing = tasks.create_task(orders.publish("orders", b"after"))
-            await asyncio.sleep(1.0)
-            assert town.master.streams + town.brokers["a/1"].streams < 20, "the two do not send it back and forth without a pause"
-            promote(town)
-            register(town)
-            began = town.now
-            receipt = await publishing
+@told_by(play)
+async def test_a_named_master_that_is_none_yet_is_looked_for_in_routes(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
+        await orders.publish("orders", b"before")
+        town.master.refusal = NotMaster("a/0", "a-1:10911")
+        town.brokers["a/1"].refusal = NotMaster("a/1", "a-0:10911")
+        town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
+        publishing = tasks.create_task(orders.publish("orders", b"after"))
+        await asyncio.sleep(1.0)
+        assert town.master.streams + town.brokers["a/1"].streams < 20, "the two do not send it back and forth without a pause"
+        promote(town)
+        register(town)
+        began = town.now
+        receipt = await publishing
 
-        assert receipt.epoch == 2
-        assert town.now - began < FOUND_S
-
-    ClientTown().play(story)
+    assert receipt.epoch == 2
+    assert town.now - began < FOUND_S
 
 
 @pytest.mark.parametrize("away_s", [0.2, 0.7, 3.0])
-def test_the_master_after_a_killed_one_is_found_soon_after_it_has_registered(away_s: float) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
-            await orders.publish("orders", b"before")
-            town.kill("a-0")
-            publishing = tasks.create_task(orders.publish("orders", b"after"))
-            await asyncio.sleep(away_s)
-            promote(town)
-            register(town)
-            began = town.now
-            receipt = await publishing
+@told_by(play)
+async def test_the_master_after_a_killed_one_is_found_soon_after_it_has_registered(
+    town: ClientTown, mq: AsyncClient, /, away_s: float
+) -> None:
+    async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
+        await orders.publish("orders", b"before")
+        town.kill("a-0")
+        publishing = tasks.create_task(orders.publish("orders", b"after"))
+        await asyncio.sleep(away_s)
+        promote(town)
+        register(town)
+        began = town.now
+        receipt = await publishing
 
-        assert receipt.epoch == 2
-        assert town.now - began < FOUND_S
-
-    ClientTown().play(story)
+    assert receipt.epoch == 2
+    assert town.now - began < FOUND_S

@@ -10,6 +10,7 @@ from dittomq.receipts import FrameReceipt
 from dittomq.rpc.channel import Channels
 from dittomq.wire.messaging import FrameRequest, RefusedFrame, frame_outcome, frame_request
 from tests.simulation.group import Group, play
+from tests.support.stories import told_by
 
 
 async def send(group: Group, *bodies: bytes) -> FrameReceipt:
@@ -33,23 +34,21 @@ async def send(group: Group, *bodies: bytes) -> FrameReceipt:
     return outcome
 
 
-def test_a_message_of_an_earlier_epoch_and_one_of_this_are_told_apart_in_one_frame() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        [created] = await mq.admin.create_topic("orders", 1)
-        assert created.error is None
-        first = (await send(group, b"one", b"two")).receipt(1)
-        await group.kill("a0")
-        group.node("a0").start()
-        await group.in_sync(mq)
+@told_by(play)
+async def test_a_message_of_an_earlier_epoch_and_one_of_this_are_told_apart_in_one_frame(group: Group, mq: AsyncClient) -> None:
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+    first = (await send(group, b"one", b"two")).receipt(1)
+    await group.kill("a0")
+    group.node("a0").start()
+    await group.in_sync(mq)
 
-        again = await send(group, b"one", b"two", b"three")
+    again = await send(group, b"one", b"two", b"three")
 
-        receipts = [again.receipt(index) for index in range(3)]
-        assert [(each.epoch, each.duplicate) for each in receipts] == [(1, True), (1, True), (2, False)]
-        assert receipts[1].token == first.token
-        reader = mq.reader("orders", queue=0)
-        for each in receipts:
-            page = await reader.pull(each.queue_offset, at_least=each.token)
-            assert page.messages[0].physical_offset == each.physical_offset
-
-    play(story)
+    receipts = [again.receipt(index) for index in range(3)]
+    assert [(each.epoch, each.duplicate) for each in receipts] == [(1, True), (1, True), (2, False)]
+    assert receipts[1].token == first.token
+    reader = mq.reader("orders", queue=0)
+    for each in receipts:
+        page = await reader.pull(each.queue_offset, at_least=each.token)
+        assert page.messages[0].physical_offset == each.physical_offset

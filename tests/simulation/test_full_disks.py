@@ -7,121 +7,118 @@ import pytest
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.copies import NodeAddress
-from dittomq.errors import CorruptRecord
 from tests.simulation import forgetful
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import RESERVE_BYTES
-from tests.simulation.test_mending import flip
 from tests.simulation.world import Power, World
+from tests.support.stories import told_by
 
 
-def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        [created] = await mq.admin.create_topic("orders", 1)
-        assert created.error is None
-        async with mq.producer() as producer:
-            await producer.publish("orders", b"before", queue=0)
-        disk = group.node("a0").disk
-        await group.node("a0").stop()
-        disk.capacity_bytes = disk.used_bytes() + 700 * 1024
+@told_by(play)
+async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room(group: Group, mq: AsyncClient) -> None:
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+    async with mq.producer() as producer:
+        await producer.publish("orders", b"before", queue=0)
+    disk = group.node("a0").disk
+    await group.node("a0").stop()
+    disk.capacity_bytes = disk.used_bytes() + 700 * 1024
 
-        group.node("a0").start()
-        await asyncio.sleep(20.0)
+    group.node("a0").start()
+    await asyncio.sleep(20.0)
 
-        status = await mq.admin.ha_status("a0:10911")
-        assert not status.writable
-        assert "room on its disk" in status.waiting_for
-        page = await mq.reader("orders", queue=0, node="a/0").pull(0)
-        assert [message.body for message in page.messages] == [b"before"]
-        disk.capacity_bytes = BOUNDLESS
-        await group.in_sync(mq)
-        async with mq.producer() as producer:
-            assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
-        assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
-
-    play(story)
+    status = await mq.admin.ha_status("a0:10911")
+    assert not status.writable
+    assert "room on its disk" in status.waiting_for
+    page = await mq.reader("orders", queue=0, node="a/0").pull(0)
+    assert [message.body for message in page.messages] == [b"before"]
+    disk.capacity_bytes = BOUNDLESS
+    await group.in_sync(mq)
+    async with mq.producer() as producer:
+        assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
+    assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
 
 
-def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_to_a_master_whose_disk_is_full() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        disk = group.node("a0").disk
-        async with mq.producer(timeout_s=0.5, retry_s=1.0) as producer:
-            await producer.publish("orders", b"before", queue=0)
-            group.world.network.silence("a0", "client")
-            with pytest.raises(OutcomeUnknown) as lost:
-                await producer.publish("orders", b"paid", queue=0)
-            group.world.network.heal("a0", "client")
-            await asyncio.sleep(10.0)
-            disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
+@told_by(play)
+async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_to_a_master_whose_disk_is_full(
+    group: Group, mq: AsyncClient
+) -> None:
+    await mq.admin.create_topic("orders", 1)
+    disk = group.node("a0").disk
+    async with mq.producer(timeout_s=0.5, retry_s=1.0) as producer:
+        await producer.publish("orders", b"before", queue=0)
+        group.world.network.silence("a0", "client")
+        with pytest.raises(OutcomeUnknown) as lost:
+            await producer.publish("orders", b"paid", queue=0)
+        group.world.network.heal("a0", "client")
+        await asyncio.sleep(10.0)
+        disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
 
-            receipt = await producer.send_again(lost.value.handle, Message("orders", b"paid"))
+        receipt = await producer.send_again(lost.value.handle, Message("orders", b"paid"))
 
-            assert (receipt.queue_offset, receipt.duplicate) == (1, True)
-            with pytest.raises(NotStored):
-                await producer.publish("orders", b"refused", queue=0)
-
-    play(story)
+        assert (receipt.queue_offset, receipt.duplicate) == (1, True)
+        with pytest.raises(NotStored):
+            await producer.publish("orders", b"refused", queue=0)
 
 
 @pytest.mark.parametrize("somebody_publishes", [True, False])
-def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there_is_room(*, somebody_publishes: bool) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        disk = group.node("a0").disk
-        async with mq.producer(retry_s=0.5) as producer:
-            await producer.publish("orders", b"before", queue=0)
-            await asyncio.sleep(15.0)  # the master has written down for whom it keeps its log
-            disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
-            with pytest.raises(NotStored) as refused:
-                await producer.publish("orders", b"refused", queue=0)
+@told_by(play)
+async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there_is_room(
+    group: Group, mq: AsyncClient, /, *, somebody_publishes: bool
+) -> None:
+    await mq.admin.create_topic("orders", 1)
+    disk = group.node("a0").disk
+    async with mq.producer(retry_s=0.5) as producer:
+        await producer.publish("orders", b"before", queue=0)
+        await asyncio.sleep(15.0)  # the master has written down for whom it keeps its log
+        disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
+        with pytest.raises(NotStored) as refused:
+            await producer.publish("orders", b"refused", queue=0)
 
-            for _ in range(3):
-                report = build_report(await mq.admin.list_brokers(), {"a/0": (status := await mq.admin.ha_status("a/0"))})
-                assert (status.writable, status.waiting_for) == (False, str(refused.value.cause))
-                assert report.missing == f"a/0 takes no writes: {status.waiting_for}"
-                await asyncio.sleep(5.0)
+        for _ in range(3):
+            report = build_report(await mq.admin.list_brokers(), {"a/0": (status := await mq.admin.ha_status("a/0"))})
+            assert (status.writable, status.waiting_for) == (False, str(refused.value.cause))
+            assert report.missing == f"a/0 takes no writes: {status.waiting_for}"
+            await asyncio.sleep(5.0)
 
-            disk.capacity_bytes = BOUNDLESS
-            if somebody_publishes:
-                await producer.publish("orders", b"after", queue=0)
-            else:
-                await asyncio.sleep(1.5)
-        status = await mq.admin.ha_status("a/0")
-        assert (status.writable, status.waiting_for) == (True, "")
-
-    play(story)
-
-
-def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        async with mq.producer(on_weak="return") as producer:
-            await producer.publish("orders", b"before", queue=0)
-            group.world.network.cut("a0", "a1")
-            for _ in range(4):
-                await producer.publish("orders", bytes(30_000), queue=0)
-            await group.kill("a0")
-            group.world.network.heal("a0", "a1")
-            await group.fail_over("a/1", allow_data_loss=True)
-            await producer.publish("orders", b"after", queue=0)
-        disk = group.node("a0").disk
-        disk.capacity_bytes = disk.used_bytes() + 80 * 1024
-
-        group.node("a0").start()
-        await asyncio.sleep(30.0)
-
-        assert group.node("a0").running
-        view = next(each for each in (await mq.admin.ha_status("a0:10911")).nodes if each.node == "a/0")
-        assert "bytes left" in view.last_drop_reason
-        assert not [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
         disk.capacity_bytes = BOUNDLESS
-        await group.in_sync(mq, "a/1")
-        assert [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+        if somebody_publishes:
+            await producer.publish("orders", b"after", queue=0)
+        else:
+            await asyncio.sleep(1.5)
+    status = await mq.admin.ha_status("a/0")
+    assert (status.writable, status.waiting_for) == (True, "")
 
-    play(story)
+
+@told_by(play)
+async def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some(
+    group: Group, mq: AsyncClient
+) -> None:
+    await mq.admin.create_topic("orders", 1)
+    async with mq.producer(on_weak="return") as producer:
+        await producer.publish("orders", b"before", queue=0)
+        group.world.network.cut("a0", "a1")
+        for _ in range(4):
+            await producer.publish("orders", bytes(30_000), queue=0)
+        await group.kill("a0")
+        group.world.network.heal("a0", "a1")
+        await group.fail_over("a/1", allow_data_loss=True)
+        await producer.publish("orders", b"after", queue=0)
+    disk = group.node("a0").disk
+    disk.capacity_bytes = disk.used_bytes() + 80 * 1024
+
+    group.node("a0").start()
+    await asyncio.sleep(30.0)
+
+    assert group.node("a0").running
+    view = next(each for each in (await mq.admin.ha_status("a0:10911")).nodes if each.node == "a/0")
+    assert "bytes left" in view.last_drop_reason
+    assert not [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+    disk.capacity_bytes = BOUNDLESS
+    await group.in_sync(mq, "a/1")
+    assert [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
 
 
 def fill(world: World, name: str) -> None:
@@ -130,84 +127,60 @@ def fill(world: World, name: str) -> None:
     disk.capacity_bytes = disk.used_bytes()
 
 
-def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_disk_without_any(world: World) -> None:
-    async def story(group: forgetful.Group) -> None:
-        await group.copies.pin(NodeAddress("a", 0, "test", "a0:10911"), "night", 60.0)
-        await group.publish(4)
-        await group.equal()
-        await asyncio.sleep(OLD_S)  # what is old is there for the audit only
-        fill(world, "a0")
-        await asyncio.sleep(OLD_S)
+@told_by(forgetful.play)
+async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_disk_without_any(
+    group: forgetful.Group, /, world: World
+) -> None:
+    await group.copies.pin(NodeAddress("a", 0, "test", "a0:10911"), "night", 60.0)
+    await group.publish(4)
+    await group.equal()
+    await asyncio.sleep(OLD_S)  # what is old is there for the audit only
+    fill(world, "a0")
+    await asyncio.sleep(OLD_S)
 
-        assert (await group.status("a0")).min_offset == 0
-        assert [line for line in world.transcript.lines if "warning pin_ended" in line]
-        assert len([line for line in world.transcript.lines if "warning log_not_dropped" in line]) == 1
-        page = await group.mq.reader("orders", 0, broker="a", node="a/0").pull(0)
-        assert page.messages[0].body[:8] == b"%08d" % 0
-        world.nodes["a0"].disk.capacity_bytes = BOUNDLESS
-        await asyncio.sleep(5)
-        assert (await group.status("a0")).min_offset > 0
-        await group.publish(1)
-        await group.equal()
-
-    forgetful.play(world, story)
-
-
-def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_down_where_it_is(world: World) -> None:
-    async def story(group: forgetful.Group) -> None:
-        world.nodes["a1"].crash(Power.KILL)
-        await world.buried()
-        await group.publish(3)
-        await asyncio.sleep(OLD_S)
-        fill(world, "a0")
-
-        world.nodes["a1"].start()
-        await group.equal()
-        await asyncio.sleep(5)
-
-        world.nodes["a0"].disk.capacity_bytes = BOUNDLESS
-        await group.publish(1)
-        await group.equal()
-        await asyncio.sleep(OLD_S)
-        assert (await group.status("a0")).min_offset > 0
-
-    forgetful.play(world, story)
+    assert (await group.status("a0")).min_offset == 0
+    assert [line for line in world.transcript.lines if "warning pin_ended" in line]
+    assert len([line for line in world.transcript.lines if "warning log_not_dropped" in line]) == 1
+    page = await group.mq.reader("orders", 0, broker="a", node="a/0").pull(0)
+    assert page.messages[0].body[:8] == b"%08d" % 0
+    world.nodes["a0"].disk.capacity_bytes = BOUNDLESS
+    await asyncio.sleep(5)
+    assert (await group.status("a0")).min_offset > 0
+    await group.publish(1)
+    await group.equal()
 
 
-@pytest.mark.parametrize("name", ["a0", "a1"])
-def test_a_node_on_whose_full_disk_bytes_rot_lives_on_and_is_mended_when_there_is_room(name: str) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        async with mq.producer() as producer:
-            placed = [await producer.publish("orders", b"%d" % number * 500, queue=0) for number in range(9)]
-        await group.in_sync(mq)
-        fill(group.world, name)
-        flip(group, name, placed[4].physical_offset + 200)
-        reader = mq.reader("orders", queue=0, node=f"a/{name[1]}")
-        with pytest.raises(CorruptRecord):
-            await reader.pull(4)
-        await asyncio.sleep(10.0)
+@told_by(forgetful.play)
+async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_down_where_it_is(
+    group: forgetful.Group, /, world: World
+) -> None:
+    world.nodes["a1"].crash(Power.KILL)
+    await world.buried()
+    await group.publish(3)
+    await asyncio.sleep(OLD_S)
+    fill(world, "a0")
 
-        assert group.node(name).running
-        group.node(name).disk.capacity_bytes = BOUNDLESS
-        await asyncio.sleep(10.0)
-        assert (await reader.pull(4)).messages[0].body == b"4" * 500
+    world.nodes["a1"].start()
+    await group.equal()
+    await asyncio.sleep(5)
 
-    play(story)
+    world.nodes["a0"].disk.capacity_bytes = BOUNDLESS
+    await group.publish(1)
+    await group.equal()
+    await asyncio.sleep(OLD_S)
+    assert (await group.status("a0")).min_offset > 0
 
 
 @pytest.mark.parametrize("name", ["a0", "a1"])
-def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(world: World, name: str) -> None:
-    async def story(group: forgetful.Group) -> None:
-        await group.publish(1)
-        await group.equal()
-        fill(world, name)
-        await asyncio.sleep(OLD_S)
+@told_by(forgetful.play)
+async def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(group: forgetful.Group, /, world: World, name: str) -> None:
+    await group.publish(1)
+    await group.equal()
+    fill(world, name)
+    await asyncio.sleep(OLD_S)
 
-        page = await group.mq.reader("orders", 0, broker="a", node=f"a/{name[1]}").pull(group.sent - 1)
-        assert page.messages[0].body[:8] == b"%08d" % (group.sent - 1)
-        world.nodes[name].disk.capacity_bytes = BOUNDLESS
-        await group.publish(1)
-        await group.equal()
-
-    forgetful.play(world, story)
+    page = await group.mq.reader("orders", 0, broker="a", node=f"a/{name[1]}").pull(group.sent - 1)
+    assert page.messages[0].body[:8] == b"%08d" % (group.sent - 1)
+    world.nodes[name].disk.capacity_bytes = BOUNDLESS
+    await group.publish(1)
+    await group.equal()

@@ -16,6 +16,7 @@ from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.test_mending import flip
 from tests.simulation.world import Power
+from tests.support.stories import told_by
 
 _ALONE = Shape(0, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=0), FlushMode.SYNC_FLUSH)
 _BODIES = [b"%02d" % number * 300 for number in range(8)]
@@ -65,64 +66,58 @@ async def seen(mq: AsyncClient, machine: str, wanted: Callable[[HaStatus], bool]
         await asyncio.sleep(0.1)
 
 
-def test_a_master_whose_newest_message_rotted_leaves_its_place_free_till_it_is_back() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", queues=1)
-        told = await published(mq, _BODIES)
-        await asyncio.sleep(3)
-        for machine in ("a0", "a1"):
-            group.node(machine).crash(Power.KILL)
-        await group.world.buried()
-        rot_newest(group, "a0", _BODIES[-1])
-        group.node("a0").start()
-        await seen(mq, "a0", lambda status: status.writable)
-        told |= await published(mq, [b"written without it"])
-        group.node("a1").start()
-        await group.in_sync(mq)
-        await seen(mq, "a0", lambda status: not status.nodes[0].damaged_bytes)
+@told_by(play)
+async def test_a_master_whose_newest_message_rotted_leaves_its_place_free_till_it_is_back(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    told = await published(mq, _BODIES)
+    await asyncio.sleep(3)
+    for machine in ("a0", "a1"):
+        group.node(machine).crash(Power.KILL)
+    await group.world.buried()
+    rot_newest(group, "a0", _BODIES[-1])
+    group.node("a0").start()
+    await seen(mq, "a0", lambda status: status.writable)
+    told |= await published(mq, [b"written without it"])
+    group.node("a1").start()
+    await group.in_sync(mq)
+    await seen(mq, "a0", lambda status: not status.nodes[0].damaged_bytes)
 
-        assert len(told) == len(_BODIES) + 1
-        assert [places(group, machine) for machine in ("a0", "a1")] == [told, told]
-
-    play(story)
+    assert len(told) == len(_BODIES) + 1
+    assert [places(group, machine) for machine in ("a0", "a1")] == [told, told]
 
 
-def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", queues=1)
-        told = await killed_with_its_newest_rotten(group, mq)
+@told_by(play, _ALONE)
+async def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    told = await killed_with_its_newest_rotten(group, mq)
 
-        group.node("a0").start()
-        await seen(mq, "a0", lambda status: status.writable)
-        [behind] = await published(mq, [b"written without it"])
+    group.node("a0").start()
+    await seen(mq, "a0", lambda status: status.writable)
+    [behind] = await published(mq, [b"written without it"])
 
-        assert max(told) < behind <= max(told) + 10
-        reader = mq.reader("orders", 0, broker="a", max_messages=50)
-        assert [message.body for message in (await reader.pull(0)).messages] == _BODIES[:-1]
-        assert [message.body for message in (await reader.pull(behind)).messages] == [b"written without it"]
-        for offset in range(max(told), behind):
-            with pytest.raises(CorruptRecord, match="damaged"):
-                await reader.pull(offset)
-
-    play(story, _ALONE)
+    assert max(told) < behind <= max(told) + 10
+    reader = mq.reader("orders", 0, broker="a", max_messages=50)
+    assert [message.body for message in (await reader.pull(0)).messages] == _BODIES[:-1]
+    assert [message.body for message in (await reader.pull(behind)).messages] == [b"written without it"]
+    for offset in range(max(told), behind):
+        with pytest.raises(CorruptRecord, match="damaged"):
+            await reader.pull(offset)
 
 
-def test_a_place_in_a_queue_that_is_written_no_more_stays_free_until_it_is_written_again() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", queues=2)
-        async with mq.producer(on_weak="return") as producer:
-            hidden = await producer.publish("orders", _BODIES[0], queue=1)
-        await mq.admin.update_topic("orders", write_queues=1)
-        await asyncio.sleep(3)
-        await group.kill("a0")
-        rot_newest(group, "a0", _BODIES[0])
+@told_by(play, _ALONE)
+async def test_a_place_in_a_queue_that_is_written_no_more_stays_free_until_it_is_written_again(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", queues=2)
+    async with mq.producer(on_weak="return") as producer:
+        hidden = await producer.publish("orders", _BODIES[0], queue=1)
+    await mq.admin.update_topic("orders", write_queues=1)
+    await asyncio.sleep(3)
+    await group.kill("a0")
+    rot_newest(group, "a0", _BODIES[0])
 
-        group.node("a0").start()
-        await seen(mq, "a0", lambda status: status.writable)
-        await mq.admin.update_topic("orders", write_queues=2)
-        async with mq.producer(on_weak="return") as producer:
-            behind = await producer.publish("orders", b"written without it", queue=1)
+    group.node("a0").start()
+    await seen(mq, "a0", lambda status: status.writable)
+    await mq.admin.update_topic("orders", write_queues=2)
+    async with mq.producer(on_weak="return") as producer:
+        behind = await producer.publish("orders", b"written without it", queue=1)
 
-        assert behind.queue_offset > hidden.queue_offset
-
-    play(story, _ALONE)
+    assert behind.queue_offset > hidden.queue_offset

@@ -9,6 +9,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
+from tests.support.stories import told_by
 
 SEGMENT = 65_536
 OLD_S = 40.0
@@ -19,9 +20,6 @@ def shape(slaves: int, hold_bytes: int = 64 * SEGMENT) -> Shape:
     table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=slaves, hold_max_bytes=hold_bytes)
     retention = RetentionTable(max_age_ms=20_000, check_period_ms=1_000)
     return replace(Shape(slaves, table, FlushMode.SYNC_FLUSH), segment_bytes=SEGMENT, retention=retention)
-
-
-THREE_OF_THREE = replace(shape(3), replication=replace(shape(3).replication, in_sync_replicas=3))
 
 
 async def publish(mq: AsyncClient, segments: int) -> None:
@@ -49,37 +47,33 @@ def copied_anew(group: Group) -> list[str]:
     return [line for line in group.world.transcript.lines if "copying_anew" in line]
 
 
-def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_by_then_and_no_longer() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await begin(mq)
-        wanted = await wanted_by(mq, "a2")
-        assert wanted > 0
-        await group.kill("a2")
-        await publish(mq, 4)
-        await asyncio.sleep(OLD_S)
-        assert [await begins_at(mq, name) for name in ("a0", "a1")] == [wanted, wanted]
+@told_by(play, shape(2))
+async def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_by_then_and_no_longer(group: Group, mq: AsyncClient) -> None:
+    await begin(mq)
+    wanted = await wanted_by(mq, "a2")
+    assert wanted > 0
+    await group.kill("a2")
+    await publish(mq, 4)
+    await asyncio.sleep(OLD_S)
+    assert [await begins_at(mq, name) for name in ("a0", "a1")] == [wanted, wanted]
 
-        await group.switch_over("a/1")
-        await publish(mq, 4)
-        await asyncio.sleep(OLD_S)
-        assert [await begins_at(mq, name) for name in ("a0", "a1")] == [wanted, wanted]
+    await group.switch_over("a/1")
+    await publish(mq, 4)
+    await asyncio.sleep(OLD_S)
+    assert [await begins_at(mq, name) for name in ("a0", "a1")] == [wanted, wanted]
 
-        group.node("a2").start()
-        await group.in_sync(mq, "a/1")
-        await asyncio.sleep(OLD_S)
-        assert copied_anew(group) == []
-        assert min([await begins_at(mq, name) for name in ("a0", "a1", "a2")]) > wanted
-
-    play(story, shape(2))
+    group.node("a2").start()
+    await group.in_sync(mq, "a/1")
+    await asyncio.sleep(OLD_S)
+    assert copied_anew(group) == []
+    assert min([await begins_at(mq, name) for name in ("a0", "a1", "a2")]) > wanted
 
 
-def test_a_slave_keeps_its_log_for_another_one_up_to_the_bound_and_no_further() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await begin(mq)
-        await group.kill("a2")
-        await publish(mq, 8)
-        await asyncio.sleep(OLD_S)
+@told_by(play, shape(2, hold_bytes=4 * SEGMENT))
+async def test_a_slave_keeps_its_log_for_another_one_up_to_the_bound_and_no_further(group: Group, mq: AsyncClient) -> None:
+    await begin(mq)
+    await group.kill("a2")
+    await publish(mq, 8)
+    await asyncio.sleep(OLD_S)
 
-        assert [await begins_at(mq, name) > 4 * SEGMENT for name in ("a0", "a1")] == [True, True]
-
-    play(story, shape(2, hold_bytes=4 * SEGMENT))
+    assert [await begins_at(mq, name) > 4 * SEGMENT for name in ("a0", "a1")] == [True, True]

@@ -8,7 +8,7 @@ from dittomq.broker.keeping import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Keepe
 from dittomq.commitlog.state import watermark
 from dittomq.commitlog.store import Store
 from tests.simulation.world import World
-from tests.support.stores import SMALL, frame, open_epoch
+from tests.support.stores import SMALL, frame, led
 
 MUCH = 1_000
 
@@ -31,8 +31,7 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
     there: list[bool] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
-        open_epoch(store)
+        store = led(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
         store.append([frame(bytes(body_bytes))], 1)
         store.dispatch(store.end)
         store.sync()
@@ -50,8 +49,7 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
 
 def with_two_records(doors: BrokerDoors) -> tuple[Store, int]:
     """A store, and where the second one begins."""
-    store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
-    open_epoch(store)
+    store = led(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
     start = store.append([frame(b"stays")], 1).end
     store.append([frame(b"ours")], 1)
     return store, start
@@ -61,8 +59,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
     marks: list[watermark.Watermark | None] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
-        open_epoch(store)
+        store = led(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
         start = store.append([frame(b"stays")], 1).end
         keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end))
         for body in (b"ours", b"else"):

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Producer
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
+from tests.support.stories import told_by
 
 
 async def time_to_fail(town: ClientTown, orders: Producer, failure: type[Exception] = NotStored) -> float:
@@ -15,17 +16,17 @@ async def time_to_fail(town: ClientTown, orders: Producer, failure: type[Excepti
     return town.now - began
 
 
-def test_what_cannot_be_sent_is_not_stored_after_retry_s_and_soon_while_the_master_has_been_away_for_that_long() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(timeout_s=3, retry_s=10) as orders:
-            await orders.publish("orders", b"there")
-            town.kill("a-0")
-            assert await time_to_fail(town, orders, OutcomeUnknown) == pytest.approx(13, abs=0.1), "it was sent"
-            for _ in range(3):
-                assert await time_to_fail(town, orders) < 1.1
-
-            await asyncio.sleep(11)  # with nothing to send nobody looks
-            assert await time_to_fail(town, orders) == pytest.approx(10, abs=0.1)
+@told_by(play)
+async def test_what_cannot_be_sent_is_not_stored_after_retry_s_and_soon_while_the_master_has_been_away_for_that_long(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer(timeout_s=3, retry_s=10) as orders:
+        await orders.publish("orders", b"there")
+        town.kill("a-0")
+        assert await time_to_fail(town, orders, OutcomeUnknown) == pytest.approx(13, abs=0.1), "it was sent"
+        for _ in range(3):
             assert await time_to_fail(town, orders) < 1.1
 
-    ClientTown().play(story)
+        await asyncio.sleep(11)  # with nothing to send nobody looks
+        assert await time_to_fail(town, orders) == pytest.approx(10, abs=0.1)
+        assert await time_to_fail(town, orders) < 1.1

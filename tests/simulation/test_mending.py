@@ -16,6 +16,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
+from tests.support.stories import told_by
 
 _SEGMENT = 65_536
 _THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, heartbeat_ms=1_000), FlushMode.SYNC_FLUSH, _SEGMENT)
@@ -136,225 +137,133 @@ def equal_copies(group: Group) -> None:
     assert logs[0] == logs[1] == logs[2]
 
 
-def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_reads_it_and_all_copies_are_equal() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        flip(group, "a0", 20_000)
-        flip(group, "a1", 90_000)
-        flip(group, "a2", 20_000)  # the same place as on the master
-        flip(group, "a2", 150_003)
+@told_by(play, _THREE_COPIES)
+async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_reads_it_and_all_copies_are_equal(
+    group: Group, mq: AsyncClient
+) -> None:
+    await publish(mq, _BODIES)
+    flip(group, "a0", 20_000)
+    flip(group, "a1", 90_000)
+    flip(group, "a2", 20_000)  # the same place as on the master
+    flip(group, "a2", 150_003)
 
-        bodies = [await read_from(mq, node) for node in ("a/0", "a/1", "a/2")]
+    bodies = [await read_from(mq, node) for node in ("a/0", "a/1", "a/2")]
 
-        assert bodies == [_BODIES] * 3
-        await whole(mq)
-        equal_copies(group)
-
-    play(story, _THREE_COPIES)
-
-
-def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_it_from_the_other_slave() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await restart_with_flips(group, 20_000, 70_000)
-
-        await group.replace_disk("a2")
-        await caught_up(mq, "a2")
-
-        assert await read_from(mq, "a/2") == _BODIES
-        await whole(mq)
-        equal_copies(group)
-
-    play(story, _THREE_COPIES)
+    assert bodies == [_BODIES] * 3
+    await whole(mq)
+    equal_copies(group)
 
 
-def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_when_somebody_can() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        group.node("a1").crash(Power.KILL)
-        await group.world.buried()
-        await restart_with_flips(group, 20_000)
+@told_by(play, _THREE_COPIES)
+async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_it_from_the_other_slave(
+    group: Group, mq: AsyncClient
+) -> None:
+    await publish(mq, _BODIES)
+    await restart_with_flips(group, 20_000, 70_000)
 
-        await group.replace_disk("a2")
-        await caught_up(mq, "a2")
-        await publish(mq, [b"written behind the hole"])
+    await group.replace_disk("a2")
+    await caught_up(mq, "a2")
 
-        views = [await view(mq, machine) for machine in ("a0", "a2")]
-        assert all(each.damaged_bytes for each in views)
-        assert views[1].received == views[0].received
-        group.node("a1").start()
-        await whole(mq)
-        equal_copies(group)
+    assert await read_from(mq, "a/2") == _BODIES
+    await whole(mq)
+    equal_copies(group)
 
-    play(story, _THREE_COPIES)
+
+@told_by(play, _THREE_COPIES)
+async def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_when_somebody_can(
+    group: Group, mq: AsyncClient
+) -> None:
+    await publish(mq, _BODIES)
+    group.node("a1").crash(Power.KILL)
+    await group.world.buried()
+    await restart_with_flips(group, 20_000)
+
+    await group.replace_disk("a2")
+    await caught_up(mq, "a2")
+    await publish(mq, [b"written behind the hole"])
+
+    views = [await view(mq, machine) for machine in ("a0", "a2")]
+    assert all(each.damaged_bytes for each in views)
+    assert views[1].received == views[0].received
+    group.node("a1").start()
+    await whole(mq)
+    equal_copies(group)
 
 
 @pytest.mark.parametrize("rotten", ["a0", "a1"])
-def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(rotten: str) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await asyncio.sleep(3)  # what is damaged lies before the point from which a start reads
-        await group.kill(rotten)
-        await group.kill("a2")
-        flip(group, rotten, 200_000)
-        ends = [max(map(int, (name[len("commitlog/") :] for name in group.cluster.files(machine)))) for machine in _ALL]
+@told_by(play, _THREE_COPIES)
+async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(group: Group, mq: AsyncClient, /, rotten: str) -> None:
+    await publish(mq, _BODIES)
+    await asyncio.sleep(3)  # what is damaged lies before the point from which a start reads
+    await group.kill(rotten)
+    await group.kill("a2")
+    flip(group, rotten, 200_000)
+    ends = [max(map(int, (name[len("commitlog/") :] for name in group.cluster.files(machine)))) for machine in _ALL]
 
-        for machine in (rotten, "a2"):
-            group.node(machine).start()
-        await group.in_sync(mq)
+    for machine in (rotten, "a2"):
+        group.node(machine).start()
+    await group.in_sync(mq)
 
-        await whole(mq)
-        assert [max(map(int, (name[len("commitlog/") :] for name in group.cluster.files(machine)))) for machine in _ALL] == ends
-        assert not [path for machine in _ALL for path in group.node(machine).disk.names.files if path.startswith("dittomq/tail-")]
-        equal_copies(group)
-
-    play(story, _THREE_COPIES)
+    await whole(mq)
+    assert [max(map(int, (name[len("commitlog/") :] for name in group.cluster.files(machine)))) for machine in _ALL] == ends
+    assert not [path for machine in _ALL for path in group.node(machine).disk.names.files if path.startswith("dittomq/tail-")]
+    equal_copies(group)
 
 
-@pytest.mark.parametrize("operations", [2, 5, 9, 14])
-def test_power_that_is_lost_in_the_middle_of_mending_loses_nothing(operations: int) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        flip(group, "a1", 20_000)
-        flip(group, "a1", 130_000)
-        group.node("a1").crash_within(operations, Power.LOSS)
-        with contextlib.suppress(DittoError, TimeoutError):
-            async with asyncio.timeout(20):
-                await read_from(mq, "a/1")
-        if group.node("a1").running:
-            group.node("a1").crash(Power.LOSS)
-        await group.world.buried()
+@told_by(play, _THREE_COPIES)
+async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended(group: Group, mq: AsyncClient) -> None:
+    await publish(mq, _BODIES)
+    await whole(mq)
+    await group.kill("a2")
+    await group.kill("a1")
+    flip(group, "a0", 90_000)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            await read_from(mq, "a/0")
 
-        group.node("a1").start()
-        assert await read_from(mq, "a/1") == _BODIES
-        await whole(mq)
-        equal_copies(group)
+    group.node("a1").start()
 
-    play(story, _THREE_COPIES)
+    assert await most_proven_while_damaged(mq, "a0") <= 90_000
+    group.node("a2").start()
+    await whole(mq)
 
 
-def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await whole(mq)
-        await group.kill("a2")
-        await group.kill("a1")
-        flip(group, "a0", 90_000)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
-                await read_from(mq, "a/0")
+@told_by(play, _THREE_COPIES)
+async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_compared_again(group: Group, mq: AsyncClient) -> None:
+    await publish(mq, _BODIES)
+    await whole(mq)
+    [since] = [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"]
+    flip(group, "a1", 90_000)
+    assert await read_from(mq, "a/1") == _BODIES
 
-        group.node("a1").start()
+    assert min([await proven_by_master(mq, "a/1") async for _ in each_moment(5)]) <= 90_000
 
-        assert await most_proven_while_damaged(mq, "a0") <= 90_000
-        group.node("a2").start()
-        await whole(mq)
-
-    play(story, _THREE_COPIES)
-
-
-def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_compared_again() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await whole(mq)
-        [since] = [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"]
-        flip(group, "a1", 90_000)
-        assert await read_from(mq, "a/1") == _BODIES
-
-        assert min([await proven_by_master(mq, "a/1") async for _ in each_moment(5)]) <= 90_000
-
-        await whole(mq)
-        assert [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"] == [since], "one stream"
-
-    play(story, _THREE_COPIES)
+    await whole(mq)
+    assert [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"] == [since], "one stream"
 
 
 @pytest.mark.parametrize("segment", [0, 2, -1])
-def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(segment: int) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await asyncio.sleep(_CHECKPOINT_S)
-        await group.kill("a1")
-        disk = group.node("a1").disk
-        path = sorted(name for name in disk.names.files if name.startswith("commitlog/"))[segment]
-        disk.do(Operation(Deed.REMOVED, path, disk.names.files[path]))
+@told_by(play, _THREE_COPIES)
+async def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(
+    group: Group, mq: AsyncClient, /, segment: int
+) -> None:
+    await publish(mq, _BODIES)
+    await asyncio.sleep(_CHECKPOINT_S)
+    await group.kill("a1")
+    disk = group.node("a1").disk
+    path = sorted(name for name in disk.names.files if name.startswith("commitlog/"))[segment]
+    disk.do(Operation(Deed.REMOVED, path, disk.names.files[path]))
+    disk.sync_folder("commitlog")
+    if segment == 0:  # it is not missed: so it is emptied instead
+        disk.do(Operation(Deed.MADE, path, Inode()))
         disk.sync_folder("commitlog")
-        if segment == 0:  # it is not missed: so it is emptied instead
-            disk.do(Operation(Deed.MADE, path, Inode()))
-            disk.sync_folder("commitlog")
 
-        group.node("a1").start()
-        if segment >= 0:
-            assert await most_proven_while_damaged(mq, "a1") <= segment * _SEGMENT
-        await group.in_sync(mq)
-        await publish(mq, [b"written meanwhile"])
+    group.node("a1").start()
+    if segment >= 0:
+        assert await most_proven_while_damaged(mq, "a1") <= segment * _SEGMENT
+    await group.in_sync(mq)
+    await publish(mq, [b"written meanwhile"])
 
-        assert (await read_from(mq, "a/1"))[: len(_BODIES)] == _BODIES
-        await whole(mq)
-        equal_copies(group)
-
-    play(story, _THREE_COPIES)
-
-
-def test_a_slave_that_lost_a_segment_gets_all_of_it_but_the_one_record_in_it_that_no_copy_has() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await asyncio.sleep(_CHECKPOINT_S)
-        await group.kill("a1")
-        disk, path = group.node("a1").disk, f"commitlog/{_SEGMENT:020d}"
-        disk.do(Operation(Deed.REMOVED, path, disk.names.files[path]))
-        disk.sync_folder("commitlog")
-        for machine in ("a0", "a2"):
-            flip(group, machine, _SEGMENT + 2_000)  # near its beginning: all the rest of the segment lies behind it
-
-        group.node("a1").start()
-        await group.in_sync(mq)
-        await asyncio.sleep(60)
-
-        left = [(await view(mq, machine)).damaged_bytes or 0 for machine in _ALL]
-        assert left[0] == left[1] == left[2] < 2 * len(_BODIES[0])
-        reader = mq.reader("orders", 0, broker="a", node="a/1", max_messages=1)
-        refused = 0
-        for offset, body in enumerate(_BODIES):
-            try:
-                assert [message.body for message in (await reader.pull(offset)).messages] == [body]
-            except CorruptRecord:
-                refused += 1
-        assert refused == 1
-
-    play(story, _THREE_COPIES)
-
-
-def test_a_repair_that_is_only_validated_by_a_client_verifies_nothing_and_says_what_it_would() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        await asyncio.sleep(_CHECKPOINT_S)
-        await group.kill("a1")
-        flip(group, "a1", 1_000)
-        group.node("a1").start()
-        await caught_up(mq, "a1")
-
-        would_be = await mq.admin.repair("a/1", validate_only=True)
-        done = await mq.admin.repair("a/1")
-
-        assert (would_be.start, would_be.end, would_be.ranges) == (0, done.end, ())
-        assert [each.source != "" for each in done.ranges] == [True]
-
-    play(story, _THREE_COPIES)
-
-
-def test_a_repair_gives_a_segment_its_file_back_that_somebody_removed_while_it_is_still_open() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq, _BODIES)
-        assert await read_from(mq, "a/1") == _BODIES
-        disk = group.node("a1").disk
-        before = disk.names.files[path := f"commitlog/{_SEGMENT:020d}"].read(_SEGMENT, 0)
-        disk.take_away(path)
-
-        report = await mq.admin.repair("a/1")
-        group.node("a1").crash(Power.LOSS)
-
-        assert report.ranges == ()
-        assert disk.names.files[path].read(_SEGMENT, 0) == before
-
-    play(story, _THREE_COPIES)
+    assert (await read_from(mq, "a/1"))[: len(_BODIES)] == _BODIES
+    await whole(mq)
+    equal_copies(group)

@@ -10,6 +10,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
+from tests.support.stories import told_by
 
 LIMIT = 100_000
 CHUNK = 65_536  # a segment of these stores
@@ -53,82 +54,58 @@ async def copying(group: Group, mq: AsyncClient, node: str) -> list[tuple[float,
     return seen
 
 
-def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_it() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 120)
-        await equal(mq)
-        size = (await mq.admin.ha_status("a/0")).end
-        seen = await copying(group, mq, "a/1")
+@told_by(play, shape(1, max_bytes_per_s_per_slave=LIMIT))
+async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_it(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 1)
+    await publish(mq, 120)
+    await equal(mq)
+    size = (await mq.admin.ha_status("a/0")).end
+    seen = await copying(group, mq, "a/1")
 
-        held = [(at, each.received or 0) for at, each in seen]
-        most = max(late - early for at, early in held for then, late in held if 0 <= then - at <= 1.0)
-        assert most <= LIMIT + 2 * CHUNK, "a chunk that left before the second may arrive in it"
-        took = held[-1][0] - held[0][0]
-        assert size / LIMIT - 1 <= took <= size / LIMIT + 5
-        rates = [rate for _, each in seen[25:-5] for rate in (each.transfer_bytes_per_s, each.received_bytes_per_s)]
-        assert all(0.5 * LIMIT <= rate <= 1.5 * LIMIT for rate in rates)
-        proven = [each.proven_equal or 0 for _, each in seen]
-        assert any(proven), "heartbeats go on while it copies"
-        assert [early for early, late in pairwise(proven) if late < early] == []
-        [own] = (await mq.admin.ha_status("a1:10911")).nodes
-        assert own.applied_lag_s is not None
-
-    play(story, shape(1, max_bytes_per_s_per_slave=LIMIT))
+    held = [(at, each.received or 0) for at, each in seen]
+    most = max(late - early for at, early in held for then, late in held if 0 <= then - at <= 1.0)
+    assert most <= LIMIT + 2 * CHUNK, "a chunk that left before the second may arrive in it"
+    took = held[-1][0] - held[0][0]
+    assert size / LIMIT - 1 <= took <= size / LIMIT + 5
+    rates = [rate for _, each in seen[25:-5] for rate in (each.transfer_bytes_per_s, each.received_bytes_per_s)]
+    assert all(0.5 * LIMIT <= rate <= 1.5 * LIMIT for rate in rates)
+    proven = [each.proven_equal or 0 for _, each in seen]
+    assert any(proven), "heartbeats go on while it copies"
+    assert [early for early, late in pairwise(proven) if late < early] == []
+    [own] = (await mq.admin.ha_status("a1:10911")).nodes
+    assert own.applied_lag_s is not None
 
 
-def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_for_the_window_than_it_may_be_silent() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 400)
-        await equal(mq)
-        group.world.network.link("a0", "a1").slowness = 1_000.0  # a chunk a second, and a window that holds all chunks
-        seen = await copying(group, mq, "a/1")
+@told_by(play, shape(1))
+async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_for_the_window_than_it_may_be_silent(
+    group: Group, mq: AsyncClient
+) -> None:
+    await mq.admin.create_topic("orders", 1)
+    await publish(mq, 400)
+    await equal(mq)
+    group.world.network.link("a0", "a1").slowness = 1_000.0  # a chunk a second, and a window that holds all chunks
+    seen = await copying(group, mq, "a/1")
 
-        took, dropped = seen[-1][0] - seen[0][0], [line for line in group.world.transcript.lines if "slave_dropped" in line]
-        assert took > 2 * FailoverTable().silence_ms / 1000, "the line is not slow enough to tell anything"
-        assert [line for line in dropped if "silent" in line] == []
-        heard = [at for (at, each), (_, before) in zip(seen[1:], seen, strict=False) if each.received != before.received]
-        assert max(late - early for early, late in pairwise(heard)) < 8.0
-
-    play(story, shape(1))
-
-
-def test_producers_do_not_wait_for_a_slave_that_copies_at_its_own_limit() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 60)
-        await equal(mq)
-        copies = asyncio.create_task(copying(group, mq, "a/2"))
-        slowest = 0.0
-        async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
-            while not copies.done():
-                began = group.now
-                assert (await producer.publish("orders", b"small", queue=0)).status is PutStatus.PUT_OK
-                slowest = max(slowest, group.now - began)
-                await asyncio.sleep(0.3)
-
-        assert len(await copies) > 20
-        assert slowest < 0.2
-
-    play(story, shape(2, max_bytes_per_s_per_slave=LIMIT))
+    took, dropped = seen[-1][0] - seen[0][0], [line for line in group.world.transcript.lines if "slave_dropped" in line]
+    assert took > 2 * FailoverTable().silence_ms / 1000, "the line is not slow enough to tell anything"
+    assert [line for line in dropped if "silent" in line] == []
+    heard = [at for (at, each), (_, before) in zip(seen[1:], seen, strict=False) if each.received != before.received]
+    assert max(late - early for early, late in pairwise(heard)) < 8.0
 
 
-def test_under_a_limit_for_all_slaves_the_one_that_keeps_up_gets_its_turn() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 60)
-        await equal(mq)
-        copies = asyncio.create_task(copying(group, mq, "a/2"))
-        slowest = 0.0
-        async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
-            while not copies.done():
-                began = group.now
-                assert (await producer.publish("orders", b"small", queue=0)).status is PutStatus.PUT_OK
-                slowest = max(slowest, group.now - began)
-                await asyncio.sleep(0.3)
+@told_by(play, shape(2, max_bytes_per_s_per_slave=LIMIT))
+async def test_producers_do_not_wait_for_a_slave_that_copies_at_its_own_limit(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 1)
+    await publish(mq, 60)
+    await equal(mq)
+    copies = asyncio.create_task(copying(group, mq, "a/2"))
+    slowest = 0.0
+    async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
+        while not copies.done():
+            began = group.now
+            assert (await producer.publish("orders", b"small", queue=0)).status is PutStatus.PUT_OK
+            slowest = max(slowest, group.now - began)
+            await asyncio.sleep(0.3)
 
-        assert len(await copies) > 10
-        assert slowest < 2 * CHUNK / (2 * LIMIT) + 0.2
-
-    play(story, shape(2, max_bytes_per_s=2 * LIMIT))
+    assert len(await copies) > 20
+    assert slowest < 0.2

@@ -16,38 +16,15 @@ from dittomq.errors import (
     QueueFull,
 )
 from dittomq.offsets import Epoch
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
+from tests.support.stories import told_by
 
 FULL = DiskFull("a/0", 0, 1)
 
 
 def messages(count: int, start: int = 0) -> list[Message]:
     return [Message("orders", b"%d" % at) for at in range(start, start + count)]
-
-
-def test_a_message_gets_the_receipt_that_the_broker_sent() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            receipt = await orders.publish("orders", "paid", keys=["o-17"], tag="paid", queue=2, properties={"p": "1"})
-
-        assert (receipt.broker, receipt.queue, receipt.queue_offset, receipt.epoch, receipt.token) == ("a", 2, 0, 1, "1.100.a")
-        [stored] = [one.message for one in town.log.placed]
-        assert (stored.body, list(stored.keys), stored.tag, dict(stored.properties)) == (b"paid", ["o-17"], "paid", {"p": "1"})
-
-    ClientTown().play(story)
-
-
-def test_callers_that_publish_together_share_a_frame() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"first")
-            town.master.frames.clear()
-            await publish_together(orders, 100)
-
-        assert [len(frame.messages) for frame in town.master.frames] == [1, 99] or len(town.master.frames) == 1
-
-    ClientTown().play(story)
 
 
 async def publish_together(orders: Producer, count: int) -> list[Receipt]:
@@ -57,154 +34,139 @@ async def publish_together(orders: Producer, count: int) -> list[Receipt]:
 
 
 @pytest.mark.parametrize("reply", [Reply.CUT, Reply.STORE_AND_CUT, Reply.STORE_SILENTLY])
-def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(reply: Reply) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Reply.STORE, reply])
-        async with mq.producer() as orders:
-            receipts = await orders.publish_many(messages(5_000))
+@told_by(play)
+async def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(town: ClientTown, mq: AsyncClient, /, reply: Reply) -> None:
+    town.master.script.extend([Reply.STORE, reply])
+    async with mq.producer() as orders:
+        receipts = await orders.publish_many(messages(5_000))
 
-        assert sorted(town.log.bodies(), key=int) == [b"%d" % at for at in range(5_000)]
-        assert [town.log.placed[receipt.physical_offset // 100].message.body for receipt in receipts] == [b"%d" % at for at in range(5_000)]
-
-    ClientTown().play(story)
+    assert sorted(town.log.bodies(), key=int) == [b"%d" % at for at in range(5_000)]
+    assert [town.log.placed[receipt.physical_offset // 100].message.body for receipt in receipts] == [b"%d" % at for at in range(5_000)]
 
 
-def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_when_the_route_names_a_master_of_a_newer_epoch() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
-            await orders.publish("orders", b"before")
-            town.master.frames.clear()
-            town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
-            publishing = tasks.create_task(orders.publish("orders", b"after"))
-            await asyncio.sleep(1.0)
+@told_by(play)
+async def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_when_the_route_names_a_master_of_a_newer_epoch(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
+        await orders.publish("orders", b"before")
+        town.master.frames.clear()
+        town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
+        publishing = tasks.create_task(orders.publish("orders", b"after"))
+        await asyncio.sleep(1.0)
 
-            assert len(town.master.frames) == 1, "a route that still names the node that refused leads nowhere"
-            assert town.nameserver.asked >= 5, "it is looked for often"
-            town.master.epoch = 2
-            town.nameserver.nodes = [replace(node, epoch=Epoch(2)) for node in town.nameserver.nodes]
-            began = town.now
-            receipt = await publishing
+        assert len(town.master.frames) == 1, "a route that still names the node that refused leads nowhere"
+        assert town.nameserver.asked >= 5, "it is looked for often"
+        town.master.epoch = 2
+        town.nameserver.nodes = [replace(node, epoch=Epoch(2)) for node in town.nameserver.nodes]
+        began = town.now
+        receipt = await publishing
 
-        assert (receipt.epoch, len(town.master.frames)) == (2, 2)
-        assert town.now - began < 0.3
-
-    ClientTown().play(story)
-
-
-def test_many_messages_to_a_missing_topic_are_one_question_to_the_nameserver() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many([Message("nowhere", b"x")] * 1_000, on_failure="return")
-
-        assert outcomes.tally() == (0, 0, 1_000, 0)
-        assert town.nameserver.asked == 1
-
-    ClientTown().play(story)
+    assert (receipt.epoch, len(town.master.frames)) == (2, 2)
+    assert town.now - began < 0.3
 
 
-def test_many_messages_while_no_nameserver_answers_fail_after_the_time_of_one() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.kill("ns")
-        async with mq.producer(retry_s=5) as orders:
-            outcomes = await orders.publish_many(messages(1_000), on_failure="return")
+@told_by(play)
+async def test_many_messages_to_a_missing_topic_are_one_question_to_the_nameserver(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many([Message("nowhere", b"x")] * 1_000, on_failure="return")
 
-        assert outcomes.tally() == (0, 0, 1_000, 0)
-        assert town.now < 10
-
-    ClientTown().play(story)
+    assert outcomes.tally() == (0, 0, 1_000, 0)
+    assert town.nameserver.asked == 1
 
 
-def test_a_topic_that_is_made_while_many_are_published_is_found() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async def source() -> AsyncIterator[Message]:
-            for at in range(10):
-                yield Message("late", b"%d" % at, queue=0)
-                await asyncio.sleep(1)
-                town.nameserver.queues["late"] = {"a": 1}
+@told_by(play)
+async def test_many_messages_while_no_nameserver_answers_fail_after_the_time_of_one(town: ClientTown, mq: AsyncClient) -> None:
+    town.kill("ns")
+    async with mq.producer(retry_s=5) as orders:
+        outcomes = await orders.publish_many(messages(1_000), on_failure="return")
 
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(source(), on_failure="return")
-
-        assert outcomes.tally().not_stored < 3
-        assert len(town.log.placed) == outcomes.tally().stored
-
-    ClientTown().play(story)
+    assert outcomes.tally() == (0, 0, 1_000, 0)
+    assert town.now < 10
 
 
-def test_what_waited_unsent_for_its_whole_time_says_so() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.gate = asyncio.Event()
-        town.world.loop.call_later(4, town.master.gate.set)
-        async with mq.producer(retry_s=0.5) as orders:
-            outcomes = await orders.publish_many(messages(6 * 1_024), on_failure="return")
-
-        assert outcomes.tally() == (4 * 1_024, 0, 2 * 1_024, 0)
-        unsent = outcomes[-1]
-        assert isinstance(unsent, NotStored)
-        assert str(unsent) == (
-            "not stored: its turn to be sent did not come in 0.5 s: the stream to the master of a is full (4); send slower or retry later"
-        )
-
-    ClientTown().play(story)
-
-
-def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.kill("a-0")
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish("orders", b"lost", queue=0)
-
-        assert isinstance(raised.value.cause, OutOfReach)
-        assert 10 <= town.now < 14
-
-    ClientTown().play(story)
-
-
-def test_what_waits_for_a_master_is_not_stored_in_the_end_though_its_topic_takes_no_writes_meanwhile() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(retry_s=5) as orders:
-            await orders.publish("orders", b"stored")
-            town.kill("a-0")
+@told_by(play)
+async def test_a_topic_that_is_made_while_many_are_published_is_found(town: ClientTown, mq: AsyncClient) -> None:
+    async def source() -> AsyncIterator[Message]:
+        for at in range(10):
+            yield Message("late", b"%d" % at, queue=0)
             await asyncio.sleep(1)
-            town.world.loop.call_later(1, town.nameserver.queues["orders"].__setitem__, "a", 0)
-            with pytest.raises(NotStored):
-                async with asyncio.timeout(20):
-                    await orders.publish("orders", b"waits")
+            town.nameserver.queues["late"] = {"a": 1}
 
-        assert town.log.bodies() == [b"stored"]
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many(source(), on_failure="return")
 
-    ClientTown().play(story)
+    assert outcomes.tally().not_stored < 3
+    assert len(town.log.placed) == outcomes.tally().stored
 
 
-def test_what_follows_a_long_outage_fails_without_the_full_wait() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
+@told_by(play)
+async def test_what_waited_unsent_for_its_whole_time_says_so(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.gate = asyncio.Event()
+    town.world.loop.call_later(4, town.master.gate.set)
+    async with mq.producer(retry_s=0.5) as orders:
+        outcomes = await orders.publish_many(messages(6 * 1_024), on_failure="return")
+
+    assert outcomes.tally() == (4 * 1_024, 0, 2 * 1_024, 0)
+    unsent = outcomes[-1]
+    assert isinstance(unsent, NotStored)
+    assert str(unsent) == (
+        "not stored: its turn to be sent did not come in 0.5 s: the stream to the master of a is full (4); send slower or retry later"
+    )
+
+
+@told_by(play)
+async def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown(town: ClientTown, mq: AsyncClient) -> None:
+    town.kill("a-0")
+    async with mq.producer() as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish("orders", b"lost", queue=0)
+
+    assert isinstance(raised.value.cause, OutOfReach)
+    assert 10 <= town.now < 14
+
+
+@told_by(play)
+async def test_what_waits_for_a_master_is_not_stored_in_the_end_though_its_topic_takes_no_writes_meanwhile(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer(retry_s=5) as orders:
+        await orders.publish("orders", b"stored")
         town.kill("a-0")
-        async with mq.producer(max_waiting_bytes=100_000) as orders:
-            outcomes = await orders.publish_many(messages(10_000), on_failure="return")
+        await asyncio.sleep(1)
+        town.world.loop.call_later(1, town.nameserver.queues["orders"].__setitem__, "a", 0)
+        with pytest.raises(NotStored):
+            async with asyncio.timeout(20):
+                await orders.publish("orders", b"waits")
 
-        assert outcomes.tally() == (0, 0, 10_000, 0)
-        assert town.now < 25
-
-    ClientTown().play(story)
-
-
-def test_a_weak_receipt_is_raised_or_returned_as_asked() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.put_status = pb.PUT_STATUS_SLAVE_NOT_AVAILABLE
-        async with mq.producer() as orders:
-            with pytest.raises(LevelNotReached) as raised:
-                await orders.publish("orders", b"weak")
-            assert str(raised.value.receipt.copies[0]) == "a/0 flushed"
-            outcomes = await orders.publish_many(messages(5), on_failure="return")
-            assert all(isinstance(entry, LevelNotReached) for entry in outcomes)
-        async with mq.producer(on_weak="return") as orders:
-            assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"stored"]
 
 
-def test_the_first_failure_ends_publish_many_and_says_which_message_it_was() -> None:
+@told_by(play)
+async def test_what_follows_a_long_outage_fails_without_the_full_wait(town: ClientTown, mq: AsyncClient) -> None:
+    town.kill("a-0")
+    async with mq.producer(max_waiting_bytes=100_000) as orders:
+        outcomes = await orders.publish_many(messages(10_000), on_failure="return")
+
+    assert outcomes.tally() == (0, 0, 10_000, 0)
+    assert town.now < 25
+
+
+@told_by(play)
+async def test_a_weak_receipt_is_raised_or_returned_as_asked(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.put_status = pb.PUT_STATUS_SLAVE_NOT_AVAILABLE
+    async with mq.producer() as orders:
+        with pytest.raises(LevelNotReached) as raised:
+            await orders.publish("orders", b"weak")
+        assert str(raised.value.receipt.copies[0]) == "a/0 flushed"
+        outcomes = await orders.publish_many(messages(5), on_failure="return")
+        assert all(isinstance(entry, LevelNotReached) for entry in outcomes)
+    async with mq.producer(on_weak="return") as orders:
+        assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
+
+
+@told_by(play)
+async def test_the_first_failure_ends_publish_many_and_says_which_message_it_was(town: ClientTown, mq: AsyncClient) -> None:
     read = []
 
     def source() -> Iterator[Message]:
@@ -212,44 +174,37 @@ def test_the_first_failure_ends_publish_many_and_says_which_message_it_was() -> 
             read.append(message)
             yield message
 
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish_many(source())
+    async with mq.producer() as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish_many(source())
 
-        assert raised.value.index == 10
-        assert len(read) == 12
-        assert len(town.log.placed) == 10
-
-    ClientTown().play(story)
+    assert raised.value.index == 10
+    assert len(read) == 12
+    assert len(town.log.placed) == 10
 
 
-def test_a_full_producer_makes_publishers_wait_or_refuses_as_asked() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(max_waiting_bytes=1_000) as orders:
+@told_by(play)
+async def test_a_full_producer_makes_publishers_wait_or_refuses_as_asked(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer(max_waiting_bytes=1_000) as orders:
+        await publish_together(orders, 500)
+    async with mq.producer(max_waiting_bytes=1_000, on_full="raise") as orders:
+        with pytest.raises(ExceptionGroup) as raised:
             await publish_together(orders, 500)
-        async with mq.producer(max_waiting_bytes=1_000, on_full="raise") as orders:
-            with pytest.raises(ExceptionGroup) as raised:
-                await publish_together(orders, 500)
 
-        assert len(town.log.placed) >= 500
-        assert isinstance(raised.value.exceptions[0], NotStored)
-        assert isinstance(raised.value.exceptions[0].cause, QueueFull)
-
-    ClientTown().play(story)
+    assert len(town.log.placed) >= 500
+    assert isinstance(raised.value.exceptions[0], NotStored)
+    assert isinstance(raised.value.exceptions[0].cause, QueueFull)
 
 
-def test_leaving_the_block_sends_what_a_cancelled_caller_left_behind() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm")
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.00001):
-                    await orders.publish("orders", b"left")
+@told_by(play)
+async def test_leaving_the_block_sends_what_a_cancelled_caller_left_behind(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"warm")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.00001):
+                await orders.publish("orders", b"left")
 
-        assert town.log.bodies() == [b"warm", b"left"]
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"warm", b"left"]
 
 
 def test_leaving_the_block_raises_what_nobody_was_told_is_not_stored() -> None:
@@ -265,134 +220,118 @@ def test_leaving_the_block_raises_what_nobody_was_told_is_not_stored() -> None:
         ClientTown().play(story)
 
 
-def test_an_error_inside_the_block_comes_out_as_it_is() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"one")
-            raise KeyError("mine")
+@told_by(play)
+async def test_a_topic_once_known_is_published_to_while_no_nameserver_answers(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"one")
+        town.kill("ns")
+        await asyncio.sleep(60)
+        await orders.publish("orders", b"two")
 
-    with pytest.raises(KeyError):
-        ClientTown().play(story)
-
-
-def test_a_topic_once_known_is_published_to_while_no_nameserver_answers() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"one")
-            town.kill("ns")
-            await asyncio.sleep(60)
-            await orders.publish("orders", b"two")
-
-        assert town.log.bodies() == [b"one", b"two"]
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"one", b"two"]
 
 
-def test_while_the_nameserver_is_silent_only_one_use_of_an_old_route_in_a_while_waits_for_it() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"one")
-            town.world.network.silence("client", "ns")
-            await asyncio.sleep(31)
-            began = town.now
-            await orders.publish("orders", b"two")
-            waited = town.now
-            for _ in range(5):
-                await orders.publish("orders", b"more")
-                await mq.reader("orders", 0).pull(0)
+@told_by(play)
+async def test_while_the_nameserver_is_silent_only_one_use_of_an_old_route_in_a_while_waits_for_it(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"one")
+        town.world.network.silence("client", "ns")
+        await asyncio.sleep(31)
+        began = town.now
+        await orders.publish("orders", b"two")
+        waited = town.now
+        for _ in range(5):
+            await orders.publish("orders", b"more")
+            await mq.reader("orders", 0).pull(0)
 
-        assert 2.9 < waited - began < 3.2
-        assert town.now - waited < 0.1
-
-    ClientTown().play(story)
-
-
-def test_a_lone_message_lingers_no_longer_than_asked() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(linger_s=0.5) as orders:
-            await orders.publish("orders", b"warm")
-            began = town.now
-            await publish_together(orders, 50)
-
-        assert 0.5 <= town.now - began < 0.7
-        assert len(town.master.frames) == 2
-
-    ClientTown().play(story)
+    assert 2.9 < waited - began < 3.2
+    assert town.now - waited < 0.1
 
 
-def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_its_answer_and_time_passes_until_then() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(linger_s=0.005) as orders, asyncio.TaskGroup() as tasks:
-            town.master.gate = asyncio.Event()
-            tasks.create_task(orders.publish("orders", b"first"))
-            await asyncio.sleep(0.1)
-            tasks.create_task(orders.publish("orders", b"second"))
-            await asyncio.sleep(1)
-            assert len(town.master.frames) == 1
-            town.master.gate.set()
+@told_by(play)
+async def test_a_lone_message_lingers_no_longer_than_asked(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer(linger_s=0.5) as orders:
+        await orders.publish("orders", b"warm")
+        began = town.now
+        await publish_together(orders, 50)
 
-        assert town.log.bodies() == [b"first", b"second"]
-        assert town.now < 2
-
-    ClientTown().play(story)
+    assert 0.5 <= town.now - began < 0.7
+    assert len(town.master.frames) == 2
 
 
-def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_when_it_is_back_and_time_passes_until_then() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.kill("a-0")
-        town.world.loop.call_later(5, town.restart, "a-0")
-        async with mq.producer(linger_s=0.005) as orders:
-            await orders.publish("orders", b"bound", queue=0)
+@told_by(play)
+async def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_its_answer_and_time_passes_until_then(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer(linger_s=0.005) as orders, asyncio.TaskGroup() as tasks:
+        town.master.gate = asyncio.Event()
+        tasks.create_task(orders.publish("orders", b"first"))
+        await asyncio.sleep(0.1)
+        tasks.create_task(orders.publish("orders", b"second"))
+        await asyncio.sleep(1)
+        assert len(town.master.frames) == 1
+        town.master.gate.set()
 
-        assert town.log.bodies() == [b"bound"]
+    assert town.log.bodies() == [b"first", b"second"]
+    assert town.now < 2
 
-    ClientTown().play(story)
+
+@told_by(play)
+async def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_when_it_is_back_and_time_passes_until_then(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    town.kill("a-0")
+    town.world.loop.call_later(5, town.restart, "a-0")
+    async with mq.producer(linger_s=0.005) as orders:
+        await orders.publish("orders", b"bound", queue=0)
+
+    assert town.log.bodies() == [b"bound"]
 
 
 @pytest.mark.parametrize(("name", "cluster"), [("b/0", "test"), ("a/0", "another")])
-def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_until_the_route_leads_to_the_master(
-    name: str, cluster: str
+@told_by(play, groups=("a", "b"))
+async def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_until_the_route_leads_to_the_master(
+    town: ClientTown, mq: AsyncClient, /, name: str, cluster: str
 ) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        stranger = town.brokers["b/0"]
-        stranger.name, stranger.cluster = name, cluster
-        whole = town.nameserver.nodes
-        town.nameserver.nodes = [replace(node, address="b-0:10911") if node.name == "a/0" else node for node in whole]
-        town.world.loop.call_later(1, setattr, town.nameserver, "nodes", whole)
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"kept", queue=0)
+    stranger = town.brokers["b/0"]
+    stranger.name, stranger.cluster = name, cluster
+    whole = town.nameserver.nodes
+    town.nameserver.nodes = [replace(node, address="b-0:10911") if node.name == "a/0" else node for node in whole]
+    town.world.loop.call_later(1, setattr, town.nameserver, "nodes", whole)
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"kept", queue=0)
 
-        assert town.now > 1
-        assert (town.logs["a"].bodies(), town.logs["b"].bodies(), stranger.frames) == ([b"kept"], [], [])
-
-    ClientTown(groups=("a", "b")).play(story)
+    assert town.now > 1
+    assert (town.logs["a"].bodies(), town.logs["b"].bodies(), stranger.frames) == ([b"kept"], [], [])
 
 
-def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves() -> None:
+@told_by(play)
+async def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves(
+    town: ClientTown, mq: AsyncClient
+) -> None:
     unheard = NotReady("the nameserver", "it was just started")
 
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async def hear_brokers_after(seconds: float) -> None:
-            town.nameserver.refusal = unheard
-            await asyncio.sleep(seconds)
-            town.nameserver.refusal = None
-
-        async with asyncio.TaskGroup() as tasks, mq.producer() as orders:
-            tasks.create_task(hear_brokers_after(5))
-            await asyncio.sleep(0)
-            assert (await orders.publish("orders", b"waits", queue=0)).status is PutStatus.PUT_OK
-            assert 5 <= town.now < 7
-            tasks.create_task(hear_brokers_after(5))
-            await asyncio.sleep(0)
-            assert (await orders.publish("orders", b"does not", queue=0)).status is PutStatus.PUT_OK
-            assert town.now < 7
-
+    async def hear_brokers_after(seconds: float) -> None:
         town.nameserver.refusal = unheard
-        with pytest.raises(NotReady):
-            await mq.route("payments")
-        async with mq.producer(retry_s=1) as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish("payments", b"nobody knows")
-        assert isinstance(raised.value.cause, NotReady)
+        await asyncio.sleep(seconds)
+        town.nameserver.refusal = None
 
-    ClientTown().play(story)
+    async with asyncio.TaskGroup() as tasks, mq.producer() as orders:
+        tasks.create_task(hear_brokers_after(5))
+        await asyncio.sleep(0)
+        assert (await orders.publish("orders", b"waits", queue=0)).status is PutStatus.PUT_OK
+        assert 5 <= town.now < 7
+        tasks.create_task(hear_brokers_after(5))
+        await asyncio.sleep(0)
+        assert (await orders.publish("orders", b"does not", queue=0)).status is PutStatus.PUT_OK
+        assert town.now < 7
+
+    town.nameserver.refusal = unheard
+    with pytest.raises(NotReady):
+        await mq.route("payments")
+    async with mq.producer(retry_s=1) as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish("payments", b"nobody knows")
+    assert isinstance(raised.value.cause, NotReady)

@@ -17,6 +17,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
+from tests.support.stories import told_by
 
 SEGMENT = 16_384
 STEP = 4_096
@@ -105,130 +106,122 @@ def copies_are_equal(group: Group) -> None:
     assert logs[0] == logs[1]
 
 
-def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq)
-        end = (await mq.admin.ha_status("a/0")).end
-        assert end > 5 * SEGMENT
-        await goes_away(group)
+@told_by(play, SHAPE)
+async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it(group: Group, mq: AsyncClient) -> None:
+    await publish(mq)
+    end = (await mq.admin.ha_status("a/0")).end
+    assert end > 5 * SEGMENT
+    await goes_away(group)
 
-        group.node("a1").start()
-        began = group.now
-        assert await is_in_sync(mq) < STEP
-        assert group.now - began < 5
-        await is_proven(mq, end)
+    group.node("a1").start()
+    began = group.now
+    assert await is_in_sync(mq) < STEP
+    assert group.now - began < 5
+    await is_proven(mq, end)
 
-        steps = -(-end // STEP)
-        assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
-
-    play(story, SHAPE)
+    steps = -(-end // STEP)
+    assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
 
 
-def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_proven_equal_to_the_end() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq)
-        end = (await mq.admin.ha_status("a/0")).end
-        await goes_away(group)
+@told_by(play, replace(SHAPE, replication=OFTEN))
+async def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_proven_equal_to_the_end(
+    group: Group, mq: AsyncClient
+) -> None:
+    await publish(mq)
+    end = (await mq.admin.ha_status("a/0")).end
+    await goes_away(group)
 
-        step_s = 1.5 * OFTEN.heartbeat_ms / 1_000
-        group.node("a1").faults.read_bytes_per_s = STEP / step_s
-        group.node("a1").start()
-        began = group.now
-        await is_proven(mq, end)
+    step_s = 1.5 * OFTEN.heartbeat_ms / 1_000
+    group.node("a1").faults.read_bytes_per_s = STEP / step_s
+    group.node("a1").start()
+    began = group.now
+    await is_proven(mq, end)
 
-        assert group.now - began <= 2 * step_s * -(-end // STEP)
-
-    play(story, replace(SHAPE, replication=OFTEN))
+    assert group.now - began <= 2 * step_s * -(-end // STEP)
 
 
 @pytest.mark.parametrize("number", [2, 75])
-def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away_though_lengths_and_checksums_are_right(number: int) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq)
-        end = (await mq.admin.ha_status("a/0")).end
-        await goes_away(group)
-        differs = rewrite(group, body(number))
+@told_by(play, SHAPE)
+async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away_though_lengths_and_checksums_are_right(
+    group: Group, mq: AsyncClient, /, number: int
+) -> None:
+    await publish(mq)
+    end = (await mq.admin.ha_status("a/0")).end
+    await goes_away(group)
+    differs = rewrite(group, body(number))
 
-        group.node("a1").start()
-        await is_in_sync(mq)
-        assert await is_found_to_differ(mq) <= differs
+    group.node("a1").start()
+    await is_in_sync(mq)
+    assert await is_found_to_differ(mq) <= differs
 
-        await is_proven(mq, end)
-        copies_are_equal(group)
-
-    play(story, SHAPE)
+    await is_proven(mq, end)
+    copies_are_equal(group)
 
 
-def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_hello() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq)
-        end = (await mq.admin.ha_status("a/0")).end
-        await goes_away(group)
-        rewrite(group, body(60))
+@told_by(play, SHAPE)
+async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_hello(group: Group, mq: AsyncClient) -> None:
+    await publish(mq)
+    end = (await mq.admin.ha_status("a/0")).end
+    await goes_away(group)
+    rewrite(group, body(60))
 
-        group.node("a1").start()
-        await is_found_to_differ(mq)
-        group.node("a1").crash(Power.KILL)
-        await group.world.buried()
-        group.node("a1").start()
+    group.node("a1").start()
+    await is_found_to_differ(mq)
+    group.node("a1").crash(Power.KILL)
+    await group.world.buried()
+    group.node("a1").start()
 
-        await is_proven(mq, end)
-        copies_are_equal(group)
-
-    play(story, SHAPE)
+    await is_proven(mq, end)
+    copies_are_equal(group)
 
 
 @pytest.mark.parametrize("reader", ["a0", "a1"])
-def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_than_the_other_side_bears_silence(reader: str) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", queues=1)
-        async with mq.producer() as producer:
-            for number in range(LARGE):
-                await producer.publish("orders", large(number), queue=0)
-        await goes_away(group)
-        rewrite(group, large(LARGE - 3), WIDE.segment_bytes)
+@told_by(play, WIDE)
+async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_than_the_other_side_bears_silence(
+    group: Group, mq: AsyncClient, /, reader: str
+) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    async with mq.producer() as producer:
+        for number in range(LARGE):
+            await producer.publish("orders", large(number), queue=0)
+    await goes_away(group)
+    rewrite(group, large(LARGE - 3), WIDE.segment_bytes)
 
-        group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.failover.silence_ms / 1_000)
-        group.node("a1").start()
-        async with asyncio.timeout(300):
-            while not [line for line in group.world.transcript.lines if "log_cut node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
-                await asyncio.sleep(1.0)
-        group.node(reader).faults.read_bytes_per_s = math.inf
-        await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
-
-        copies_are_equal(group)
-        assert not [line for line in group.world.transcript.lines if "silent for" in line]
-
-    play(story, WIDE)
-
-
-def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_the_old_one_only() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq)
-        end = (await mq.admin.ha_status("a/0")).end
-        while (await mq.admin.ha_status("a/2")).nodes[0].proven_equal != end:  # noqa: ASYNC110  # nodes tell nobody
+    group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.failover.silence_ms / 1_000)
+    group.node("a1").start()
+    async with asyncio.timeout(300):
+        while not [line for line in group.world.transcript.lines if "log_cut node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
             await asyncio.sleep(1.0)
+    group.node(reader).faults.read_bytes_per_s = math.inf
+    await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
 
-        await group.switch_over("a/1")
-        await group.in_sync(mq, "a/1")
-
-        [of_master] = [each.proven_equal for each in (await mq.admin.ha_status("a/1")).nodes if each.node == "a/2"]
-        [of_slave] = [each.proven_equal for each in (await mq.admin.ha_status("a/2")).nodes]
-        assert (of_slave or 0) <= (of_master or 0) + STEP < end
-
-    play(story, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
+    copies_are_equal(group)
+    assert not [line for line in group.world.transcript.lines if "silent for" in line]
 
 
-def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await publish(mq)
-        await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
-        await asyncio.sleep(2)
-        assert KEPT in group.node("a1").disk.names.files
+@told_by(play, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
+async def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_the_old_one_only(group: Group, mq: AsyncClient) -> None:
+    await publish(mq)
+    end = (await mq.admin.ha_status("a/0")).end
+    while (await mq.admin.ha_status("a/2")).nodes[0].proven_equal != end:  # noqa: ASYNC110  # nodes tell nobody
+        await asyncio.sleep(1.0)
 
-        await group.switch_over("a/1")
-        await group.in_sync(mq, "a/1")
+    await group.switch_over("a/1")
+    await group.in_sync(mq, "a/1")
 
-        assert KEPT not in group.node("a1").disk.names.files, "its log may be cut and taken over from another one now"
+    [of_master] = [each.proven_equal for each in (await mq.admin.ha_status("a/1")).nodes if each.node == "a/2"]
+    [of_slave] = [each.proven_equal for each in (await mq.admin.ha_status("a/2")).nodes]
+    assert (of_slave or 0) <= (of_master or 0) + STEP < end
 
-    play(story, SHAPE)
+
+@told_by(play, SHAPE)
+async def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave(group: Group, mq: AsyncClient) -> None:
+    await publish(mq)
+    await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
+    await asyncio.sleep(2)
+    assert KEPT in group.node("a1").disk.names.files
+
+    await group.switch_over("a/1")
+    await group.in_sync(mq, "a/1")
+
+    assert KEPT not in group.node("a1").disk.names.files, "its log may be cut and taken over from another one now"

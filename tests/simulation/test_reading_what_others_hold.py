@@ -4,7 +4,8 @@ import pytest
 
 from dittomq.client import AsyncClient
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, QueueNotFound, Refused, TopicNotFound
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
+from tests.support.stories import told_by
 
 
 async def fill(mq: AsyncClient) -> None:
@@ -15,156 +16,148 @@ async def fill(mq: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
-def test_what_a_copy_has_dropped_is_read_from_one_that_holds_it_still(wait_s: float) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.brokers["a/1"].begins_at = 8  # its disk is the smaller one
-        town.brokers["a/2"].readable = 3
+@told_by(play, slaves=2)
+async def test_what_a_copy_has_dropped_is_read_from_one_that_holds_it_still(town: ClientTown, mq: AsyncClient, /, wait_s: float) -> None:
+    await fill(mq)
+    town.brokers["a/1"].begins_at = 8  # its disk is the smaller one
+    town.brokers["a/2"].readable = 3
+    for broker in town.brokers.values():
+        broker.suggests = 1
+    reader = mq.reader("orders", 0, max_messages=1)
+    began = town.now
+    pages = [await reader.pull(offset, wait_s=wait_s) for offset in range(10)]
+
+    assert [page.messages[0].body for page in pages] == [b"%d" % at for at in range(10)]
+    assert town.now - began < 1
+    assert len(town.brokers["a/1"].pulls) == 1  # it is not asked first again for a while
+
+
+@told_by(play, slaves=2)
+async def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins_where_the_first_of_them_does(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    await fill(mq)
+    for node, begin in {"a/0": 6, "a/1": 4, "a/2": 8}.items():
+        town.brokers[node].begins_at = begin
+    for suggested in range(3):
         for broker in town.brokers.values():
-            broker.suggests = 1
-        reader = mq.reader("orders", 0, max_messages=1)
-        began = town.now
-        pages = [await reader.pull(offset, wait_s=wait_s) for offset in range(10)]
-
-        assert [page.messages[0].body for page in pages] == [b"%d" % at for at in range(10)]
-        assert town.now - began < 1
-        assert len(town.brokers["a/1"].pulls) == 1  # it is not asked first again for a while
-
-    ClientTown(slaves=2).play(story)
+            broker.suggests = suggested
+        reader = mq.reader("orders", 0)
+        await reader.pull(9)
+        with pytest.raises(OffsetOutOfRange) as gone:
+            await reader.pull(2)
+        assert gone.value.start == 4
 
 
-def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins_where_the_first_of_them_does() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        for node, begin in {"a/0": 6, "a/1": 4, "a/2": 8}.items():
-            town.brokers[node].begins_at = begin
-        for suggested in range(3):
-            for broker in town.brokers.values():
-                broker.suggests = suggested
-            reader = mq.reader("orders", 0)
-            await reader.pull(9)
-            with pytest.raises(OffsetOutOfRange) as gone:
-                await reader.pull(2)
-            assert gone.value.start == 4
-
-    ClientTown(slaves=2).play(story)
-
-
-def test_a_message_that_is_damaged_at_one_copy_and_dropped_by_another_is_called_damaged() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.master.damaged.add((0, 5))
-        town.brokers["a/1"].begins_at = 8
-        for _ in range(2):  # the second time it is the slave that is asked first
-            with pytest.raises(CorruptRecord):
-                await mq.reader("orders", 0).pull(5)
-            town.master.suggests = 1
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_a_message_that_is_damaged_at_one_copy_and_dropped_by_another_is_called_damaged(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    town.master.damaged.add((0, 5))
+    town.brokers["a/1"].begins_at = 8
+    for _ in range(2):  # the second time it is the slave that is asked first
+        with pytest.raises(CorruptRecord):
+            await mq.reader("orders", 0).pull(5)
+        town.master.suggests = 1
 
 
 NOT_HEARD_OF = [TopicNotFound("orders", "a/1"), QueueNotFound("orders", 0, 0)]
 
 
 @pytest.mark.parametrize("unheard", NOT_HEARD_OF)
-def test_a_topic_of_which_one_slave_has_not_heard_is_read_from_another_while_the_master_is_away(unheard: Refused) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.kill("a-0")
-        town.brokers["a/1"].pull_error = unheard
-        readers = [mq.reader("orders", 0) for _ in range(10)]
-        pages = [await reader.pull(0) for reader in (*readers, *readers)]
+@told_by(play, slaves=2)
+async def test_a_topic_of_which_one_slave_has_not_heard_is_read_from_another_while_the_master_is_away(
+    town: ClientTown, mq: AsyncClient, /, unheard: Refused
+) -> None:
+    await fill(mq)
+    town.kill("a-0")
+    town.brokers["a/1"].pull_error = unheard
+    readers = [mq.reader("orders", 0) for _ in range(10)]
+    pages = [await reader.pull(0) for reader in (*readers, *readers)]
 
-        assert {page.node for page in pages} == {"a/2"}
-        assert 1 <= len(town.brokers["a/1"].pulls) <= len(readers)  # it is not asked first again for a while
-
-    ClientTown(slaves=2).play(story)
+    assert {page.node for page in pages} == {"a/2"}
+    assert 1 <= len(town.brokers["a/1"].pulls) <= len(readers)  # it is not asked first again for a while
 
 
 @pytest.mark.parametrize("unheard", NOT_HEARD_OF)
 @pytest.mark.parametrize("away", ["a-0", "a-1"])
-def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(unheard: Refused, away: str) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.kill(away)
-        for broker in town.brokers.values():
-            broker.pull_error = unheard
-        with pytest.raises(type(unheard)):
-            await mq.reader("orders", 0).pull(0)
-
-    ClientTown().play(story)
+@told_by(play)
+async def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(
+    town: ClientTown, mq: AsyncClient, /, unheard: Refused, away: str
+) -> None:
+    await fill(mq)
+    town.kill(away)
+    for broker in town.brokers.values():
+        broker.pull_error = unheard
+    with pytest.raises(type(unheard)):
+        await mq.reader("orders", 0).pull(0)
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
-def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_while_the_master_is_away(wait_s: float) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.kill("a-0")
-        town.brokers["a/1"].readable = 3
+@told_by(play, slaves=2)
+async def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_while_the_master_is_away(
+    town: ClientTown, mq: AsyncClient, /, wait_s: float
+) -> None:
+    await fill(mq)
+    town.kill("a-0")
+    town.brokers["a/1"].readable = 3
+    began = town.now
+    for _ in range(10):
+        reader = mq.reader("orders", 0)
+        assert [message.body async for message in reader.messages(until_end=True)] == [b"%d" % at for at in range(10)]
+        assert (await reader.pull(3, wait_s=wait_s)).messages
+    assert town.now - began < 1
+
+
+@told_by(play, slaves=2)
+async def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farthest_and_asks_no_silent_master_meanwhile(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    await fill(mq)
+    for end in (("client", "a-0"), ("a-0", "client")):
+        town.world.network.cut(*end)
+    town.brokers["a/1"].readable = 3
+    for _ in range(5):
+        reader = mq.reader("orders", 0)
+        await reader.pull(0)  # finds the master silent
         began = town.now
-        for _ in range(10):
-            reader = mq.reader("orders", 0)
-            assert [message.body async for message in reader.messages(until_end=True)] == [b"%d" % at for at in range(10)]
-            assert (await reader.pull(3, wait_s=wait_s)).messages
-        assert town.now - began < 1
-
-    ClientTown(slaves=2).play(story)
+        page = await reader.pull(10, wait_s=20)
+        assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 20)
+    for end in (("client", "a-0"), ("a-0", "client")):
+        town.world.network.heal(*end)
 
 
-def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farthest_and_asks_no_silent_master_meanwhile() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        for end in (("client", "a-0"), ("a-0", "client")):
-            town.world.network.cut(*end)
-        town.brokers["a/1"].readable = 3
-        for _ in range(5):
-            reader = mq.reader("orders", 0)
-            await reader.pull(0)  # finds the master silent
-            began = town.now
-            page = await reader.pull(10, wait_s=20)
-            assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 20)
-        for end in (("client", "a-0"), ("a-0", "client")):
-            town.world.network.heal(*end)
-
-    ClientTown(slaves=2).play(story)
-
-
-def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.kill("a-0")
-        town.brokers["a/1"].seats = 0
-        for _ in range(10):
-            began = town.now
-            page = await mq.reader("orders", 0).pull(10, wait_s=5)
-            assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 5)
-        town.brokers["a/2"].seats = 0
-        with pytest.raises(QueueFull):
-            await mq.reader("orders", 0).pull(10, wait_s=5)
-
-    ClientTown(slaves=2).play(story)
+@told_by(play, slaves=2)
+async def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    town.kill("a-0")
+    town.brokers["a/1"].seats = 0
+    for _ in range(10):
+        began = town.now
+        page = await mq.reader("orders", 0).pull(10, wait_s=5)
+        assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 5)
+    town.brokers["a/2"].seats = 0
+    with pytest.raises(QueueFull):
+        await mq.reader("orders", 0).pull(10, wait_s=5)
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
 @pytest.mark.parametrize("reason", [CorruptRecord, OffsetOutOfRange])
-def test_a_slave_that_lags_does_not_end_a_queue_of_which_another_one_cannot_give_the_next_message(
-    reason: type[Refused], wait_s: float
+@told_by(play, slaves=2)
+async def test_a_slave_that_lags_does_not_end_a_queue_of_which_another_one_cannot_give_the_next_message(
+    town: ClientTown, mq: AsyncClient, /, reason: type[Refused], wait_s: float
 ) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        await fill(mq)
-        town.kill("a-0")
-        town.brokers["a/1"].readable = 3
-        if reason is CorruptRecord:
-            town.brokers["a/2"].damaged.add((0, 3))
-        else:
-            town.brokers["a/2"].begins_at = 8
-        for _ in range(10):  # in either order
-            reader = mq.reader("orders", 0)
-            read = [await reader.pull(0)] if reason is CorruptRecord else []
-            assert all(len(page.messages) == 3 for page in read)
-            began = town.now
-            with pytest.raises(reason):
-                await reader.pull(3, wait_s=wait_s)
-            assert town.now - began < 1
-
-    ClientTown(slaves=2).play(story)
+    await fill(mq)
+    town.kill("a-0")
+    town.brokers["a/1"].readable = 3
+    if reason is CorruptRecord:
+        town.brokers["a/2"].damaged.add((0, 3))
+    else:
+        town.brokers["a/2"].begins_at = 8
+    for _ in range(10):  # in either order
+        reader = mq.reader("orders", 0)
+        read = [await reader.pull(0)] if reason is CorruptRecord else []
+        assert all(len(page.messages) == 3 for page in read)
+        began = town.now
+        with pytest.raises(reason):
+            await reader.pull(3, wait_s=wait_s)
+        assert town.now - began < 1

@@ -18,8 +18,9 @@ from dittomq.errors import (
     TooFewCopies,
     TopicNotFound,
 )
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
+from tests.support.stories import told_by
 
 FEW = TooFewCopies("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)
@@ -31,123 +32,111 @@ def messages(count: int, start: int = 0) -> list[Message]:
 
 
 @pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, QueueFull("its queue", 1)])
-def test_a_refusal_that_may_pass_is_tried_again(error: NotReady) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Refuse(error)] * 3)
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"patient")
+@told_by(play)
+async def test_a_refusal_that_may_pass_is_tried_again(town: ClientTown, mq: AsyncClient, /, error: NotReady) -> None:
+    town.master.script.extend([Refuse(error)] * 3)
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"patient")
 
-        assert town.log.bodies() == [b"patient"]
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"patient"]
 
 
-def test_a_refusal_that_does_not_pass_in_time_is_not_stored() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Refuse(FEW)] * 1_000)
-        async with mq.producer(retry_s=5) as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish("orders", b"never")
-            assert isinstance(raised.value.cause, TooFewCopies)
-            assert 5 <= town.now < 8
+@told_by(play)
+async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.script.extend([Refuse(FEW)] * 1_000)
+    async with mq.producer(retry_s=5) as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish("orders", b"never")
+        assert isinstance(raised.value.cause, TooFewCopies)
+        assert 5 <= town.now < 8
 
-            town.master.script.clear()
-            await orders.publish("orders", b"later")
+        town.master.script.clear()
+        await orders.publish("orders", b"later")
 
-        assert town.log.bodies() == [b"later"]
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"later"]
 
 
-def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Reply.STORE, Refuse(FULL)])
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")
+@told_by(play)
+async def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.script.extend([Reply.STORE, Refuse(FULL)])
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")
 
-        assert outcomes.tally() == (4 * 1_024, 0, 1_024, 0)
-        failed = outcomes[1_024]
-        assert isinstance(failed, NotStored)
-        assert isinstance(failed.cause, DiskFull)
-        assert failed.index == 1_024
-        assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
-
-    ClientTown().play(story)
+    assert outcomes.tally() == (4 * 1_024, 0, 1_024, 0)
+    failed = outcomes[1_024]
+    assert isinstance(failed, NotStored)
+    assert isinstance(failed.cause, DiskFull)
+    assert failed.index == 1_024
+    assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
 
 
-def test_a_refusal_of_one_message_fails_that_publish_and_no_other() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm")
-            town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=1))
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(outcome(orders, b"%d" % at)) for at in range(4)]
-            results = [task.result() for task in running]
+@told_by(play)
+async def test_a_refusal_of_one_message_fails_that_publish_and_no_other(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"warm")
+        town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=1))
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(outcome(orders, b"%d" % at)) for at in range(4)]
+        results = [task.result() for task in running]
 
-        assert sum(isinstance(result, NotStored) for result in results) == 1
-        assert len(town.log.placed) == 4
-
-    ClientTown().play(story)
+    assert sum(isinstance(result, NotStored) for result in results) == 1
+    assert len(town.log.placed) == 4
 
 
-def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_are_stored_in_their_order() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=2))
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(messages(6), on_failure="return")
+@told_by(play)
+async def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_are_stored_in_their_order(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=2))
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many(messages(6), on_failure="return")
 
-        assert outcomes.tally() == (5, 0, 1, 0)
-        refused = outcomes[2]
-        assert isinstance(refused, NotStored)
-        assert (refused.index, refused.cause.reason) == (2, "INVALID_FIELD")
-        assert town.log.bodies() == [b"0", b"1", b"3", b"4", b"5"]
-        receipts = [entry for entry in outcomes if isinstance(entry, Receipt)]
-        assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2, 3, 4]
-
-    ClientTown().play(story)
+    assert outcomes.tally() == (5, 0, 1, 0)
+    refused = outcomes[2]
+    assert isinstance(refused, NotStored)
+    assert (refused.index, refused.cause.reason) == (2, "INVALID_FIELD")
+    assert town.log.bodies() == [b"0", b"1", b"3", b"4", b"5"]
+    receipts = [entry for entry in outcomes if isinstance(entry, Receipt)]
+    assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2, 3, 4]
 
 
-def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_one_round() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=30))
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many((Message("orders", b"%d" % at, queue=at % 4) for at in range(40)), on_failure="return")
+@told_by(play)
+async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_one_round(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=30))
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many((Message("orders", b"%d" % at, queue=at % 4) for at in range(40)), on_failure="return")
 
-        assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(3, 40, 4))
-        assert len(town.log.placed) == 30
-        assert len(town.master.frames) == 2
-
-    ClientTown().play(story)
+    assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(3, 40, 4))
+    assert len(town.log.placed) == 30
+    assert len(town.master.frames) == 2
 
 
 @pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), NotPermitted("it takes no writes")])
-def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(error: Refused) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.nameserver.queues["bills"] = {"a": 4}
-        town.master.script.append(Refuse(error, index=25))
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(
-                (Message("bills" if at < 20 else "orders", b"%d" % at, queue=at % 4) for at in range(60)), on_failure="return"
-            )
+@told_by(play)
+async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(
+    town: ClientTown, mq: AsyncClient, /, error: Refused
+) -> None:
+    town.nameserver.queues["bills"] = {"a": 4}
+    town.master.script.append(Refuse(error, index=25))
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many(
+            (Message("bills" if at < 20 else "orders", b"%d" % at, queue=at % 4) for at in range(60)), on_failure="return"
+        )
 
-        assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(20, 60))
-        assert len(town.log.placed) == 20
-        assert len(town.master.frames) == 2
-
-    ClientTown().play(story)
+    assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(20, 60))
+    assert len(town.log.placed) == 20
+    assert len(town.master.frames) == 2
 
 
-def test_the_first_refused_message_of_many_is_raised_and_named() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=4))
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish_many(messages(6))
+@told_by(play)
+async def test_the_first_refused_message_of_many_is_raised_and_named(town: ClientTown, mq: AsyncClient) -> None:
+    town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=4))
+    async with mq.producer() as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish_many(messages(6))
 
-        assert raised.value.index == 4
-        assert len(town.log.placed) == 5
-
-    ClientTown().play(story)
+    assert raised.value.index == 4
+    assert len(town.log.placed) == 5
 
 
 async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
@@ -183,63 +172,57 @@ async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
         (Message("orders", b"", born_ms=1 << 63), InvalidField),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_it_is_sent(message: Message, cause: type[Exception]) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            town.master.gate = asyncio.Event()
-            others = [asyncio.create_task(outcome(orders, b"%d" % at)) for at in range(3)]
-            with pytest.raises(NotStored) as raised:
-                await orders.publish_message(message)
-            town.master.gate.set()
-            outcomes = await orders.publish_many([*messages(3), message, *messages(3)], on_failure="return")
+@told_by(play)
+async def test_what_cannot_be_stored_is_refused_before_it_is_sent(
+    town: ClientTown, mq: AsyncClient, /, message: Message, cause: type[Exception]
+) -> None:
+    async with mq.producer() as orders:
+        town.master.gate = asyncio.Event()
+        others = [asyncio.create_task(outcome(orders, b"%d" % at)) for at in range(3)]
+        with pytest.raises(NotStored) as raised:
+            await orders.publish_message(message)
+        town.master.gate.set()
+        outcomes = await orders.publish_many([*messages(3), message, *messages(3)], on_failure="return")
 
-        assert isinstance(raised.value.cause, cause)
-        assert str(raised.value).isprintable()
-        assert {type(other.result()) for other in others} == {Receipt}
-        assert outcomes.tally() == (6, 0, 1, 0)
-        assert isinstance(outcomes[3], NotStored)
-
-    ClientTown().play(story)
-
-
-def test_the_ends_of_what_the_wire_carries_are_stored() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            for flag, born_ms in ((-(1 << 31), -(1 << 63)), ((1 << 31) - 1, (1 << 63) - 1)):
-                await orders.publish_message(Message("orders", b"", keys=("\U0001f600",), flag=flag, born_ms=born_ms))
-
-        assert [one.message.flag for one in town.log.placed] == [-(1 << 31), (1 << 31) - 1]
-
-    ClientTown().play(story)
+    assert isinstance(raised.value.cause, cause)
+    assert str(raised.value).isprintable()
+    assert {type(other.result()) for other in others} == {Receipt}
+    assert outcomes.tally() == (6, 0, 1, 0)
+    assert isinstance(outcomes[3], NotStored)
 
 
-def test_a_body_of_text_that_has_no_utf8_is_not_stored() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish("orders", HALF)
+@told_by(play)
+async def test_the_ends_of_what_the_wire_carries_are_stored(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        for flag, born_ms in ((-(1 << 31), -(1 << 63)), ((1 << 31) - 1, (1 << 63) - 1)):
+            await orders.publish_message(Message("orders", b"", keys=("\U0001f600",), flag=flag, born_ms=born_ms))
 
-        assert isinstance(raised.value.cause, InvalidField)
-
-    ClientTown().play(story)
+    assert [one.message.flag for one in town.log.placed] == [-(1 << 31), (1 << 31) - 1]
 
 
-def test_who_is_refused_a_queue_that_is_written_no_more_asks_for_the_route_again() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm")
-            town.nameserver.queues["orders"]["a"] = 1
-            town.master.script.append(Refuse(QueueNotFound("orders", 1, 1), index=0))
-            with pytest.raises(NotStored):
-                await orders.publish("orders", b"refused")
-            queues = {(await orders.publish("orders", b"later")).queue for _ in range(4)}
-            asked = town.nameserver.asked
-            await orders.publish("orders", b"last")
+@told_by(play)
+async def test_a_body_of_text_that_has_no_utf8_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        with pytest.raises(NotStored) as raised:
+            await orders.publish("orders", HALF)
 
-        assert queues == {0}
-        assert town.nameserver.asked == asked
+    assert isinstance(raised.value.cause, InvalidField)
 
-    ClientTown().play(story)
+
+@told_by(play)
+async def test_who_is_refused_a_queue_that_is_written_no_more_asks_for_the_route_again(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"warm")
+        town.nameserver.queues["orders"]["a"] = 1
+        town.master.script.append(Refuse(QueueNotFound("orders", 1, 1), index=0))
+        with pytest.raises(NotStored):
+            await orders.publish("orders", b"refused")
+        queues = {(await orders.publish("orders", b"later")).queue for _ in range(4)}
+        asked = town.nameserver.asked
+        await orders.publish("orders", b"last")
+
+    assert queues == {0}
+    assert town.nameserver.asked == asked
 
 
 async def _stores_one(orders: Producer, each: str) -> bool:
@@ -255,67 +238,61 @@ async def _stores_one(orders: Producer, each: str) -> bool:
 
 
 @pytest.mark.parametrize("each", ["alone", "many"])
-def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_and_its_route_asked_for_once_a_second(each: str) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
+@told_by(play)
+async def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_and_its_route_asked_for_once_a_second(
+    town: ClientTown, mq: AsyncClient, /, each: str
+) -> None:
+    town.nameserver.permissions["a"] = 4
+    async with mq.producer() as orders:
+        for _ in range(30):
+            assert not await _stores_one(orders, each)
+            await asyncio.sleep(0.1)
+        assert town.nameserver.asked <= 4
+        town.nameserver.permissions["a"] = 6
+        await asyncio.sleep(1.0)
+        assert await _stores_one(orders, each)
+
+
+@told_by(play)
+async def test_messages_without_end_are_stored_again_when_their_topic_takes_writes_again(town: ClientTown, mq: AsyncClient) -> None:
+    async def come() -> AsyncIterator[Message]:
+        for _ in range(40):
+            yield Message("orders", b"one")
+            await asyncio.sleep(0.1)
+
+    town.nameserver.permissions["a"] = 4
+    town.world.loop.call_later(2.0, lambda: town.nameserver.permissions.update(a=6))
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many(come(), on_failure="return")
+
+    stored = [isinstance(outcome, Receipt) for outcome in outcomes]
+    assert stored == sorted(stored)
+    assert 5 <= stored.count(True) < 25
+
+
+@told_by(play)
+async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_minute_later(town: ClientTown, mq: AsyncClient) -> None:
+    async def come() -> AsyncIterator[Message]:
+        for _ in range(80):
+            yield Message("orders", b"one", queue=4)
+            await asyncio.sleep(0.5)
+
+    town.world.loop.call_later(2.0, lambda: town.nameserver.queues["orders"].update(a=5))
+    async with mq.producer() as orders:
+        outcomes = await orders.publish_many(come(), on_failure="return")
+
+    stored = [isinstance(outcome, Receipt) for outcome in outcomes]
+    assert stored == sorted(stored)
+    assert 15 <= stored.count(True) <= 20  # its route is 30 s old by then
+    assert town.nameserver.asked <= 3
+
+
+@told_by(play, groups=("a", "b"))
+async def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"warm", queue=0)
         town.nameserver.permissions["a"] = 4
-        async with mq.producer() as orders:
-            for _ in range(30):
-                assert not await _stores_one(orders, each)
-                await asyncio.sleep(0.1)
-            assert town.nameserver.asked <= 4
-            town.nameserver.permissions["a"] = 6
-            await asyncio.sleep(1.0)
-            assert await _stores_one(orders, each)
+        town.master.script.extend([Refuse(NotPermitted("closed"), index=0)] * 9)
+        stored = [await _stores_one(orders, "alone") for _ in range(9)]
 
-    ClientTown().play(story)
-
-
-def test_messages_without_end_are_stored_again_when_their_topic_takes_writes_again() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async def come() -> AsyncIterator[Message]:
-            for _ in range(40):
-                yield Message("orders", b"one")
-                await asyncio.sleep(0.1)
-
-        town.nameserver.permissions["a"] = 4
-        town.world.loop.call_later(2.0, lambda: town.nameserver.permissions.update(a=6))
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(come(), on_failure="return")
-
-        stored = [isinstance(outcome, Receipt) for outcome in outcomes]
-        assert stored == sorted(stored)
-        assert 5 <= stored.count(True) < 25
-
-    ClientTown().play(story)
-
-
-def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_minute_later() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async def come() -> AsyncIterator[Message]:
-            for _ in range(80):
-                yield Message("orders", b"one", queue=4)
-                await asyncio.sleep(0.5)
-
-        town.world.loop.call_later(2.0, lambda: town.nameserver.queues["orders"].update(a=5))
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(come(), on_failure="return")
-
-        stored = [isinstance(outcome, Receipt) for outcome in outcomes]
-        assert stored == sorted(stored)
-        assert 15 <= stored.count(True) <= 20  # its route is 30 s old by then
-        assert town.nameserver.asked <= 3
-
-    ClientTown().play(story)
-
-
-def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm", queue=0)
-            town.nameserver.permissions["a"] = 4
-            town.master.script.extend([Refuse(NotPermitted("closed"), index=0)] * 9)
-            stored = [await _stores_one(orders, "alone") for _ in range(9)]
-
-        assert stored.count(False) == 1
-
-    ClientTown(groups=("a", "b")).play(story)
+    assert stored.count(False) == 1

@@ -11,165 +11,99 @@ from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_A, UUID_B, master, orders, slave
+from tests.support.stories import told_by
 
 
-def test_a_broker_is_routed_to_soon_after_its_start(world: World) -> None:
-    async def story(town: Town) -> None:
+@told_by(play)
+async def test_a_broker_registers_with_every_nameserver_and_a_dead_one_delays_nothing(town: Town, /, world: World) -> None:
+    for _ in range(3):
         town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(1)
+    world.nodes["n1"].crash(Power.KILL)
+    broker = town.broker(master())
+    await asyncio.sleep(1)
 
-        route = await town.routes().route("orders")
-
-        assert [node.name for node in route.nodes] == ["a/0"]
-
-    play(world, story)
+    assert [answer.nameserver for answer in broker.last.answers] == ["n0:9876", "n2:9876"]
 
 
-def test_a_broker_registers_with_every_nameserver_and_a_dead_one_delays_nothing(world: World) -> None:
-    async def story(town: Town) -> None:
-        for _ in range(3):
-            town.nameserver()
-        world.nodes["n1"].crash(Power.KILL)
-        broker = town.broker(master())
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_nameserver_that_comes_back_empty_is_healed_within_a_period(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.broker(master())
+    await asyncio.sleep(5)
+    world.nodes["n0"].crash(Power.KILL)
+    world.nodes["n0"].start()
 
-        assert [answer.nameserver for answer in broker.last.answers] == ["n0:9876", "n2:9876"]
+    await asyncio.sleep(10.5)
 
-    play(world, story)
+    assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
 
-def test_a_nameserver_that_comes_back_empty_is_healed_within_a_period(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(5)
-        world.nodes["n0"].crash(Power.KILL)
+@told_by(play)
+async def test_a_nameserver_that_was_away_for_long_is_healed_within_a_short_period_too(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.broker(replace(master(), registration_period_ms=1_000))
+    await asyncio.sleep(5)
+    world.nodes["n0"].crash(Power.KILL)
+    for away_s in range(20, 60):
+        await asyncio.sleep(away_s)
         world.nodes["n0"].start()
 
-        await asyncio.sleep(10.5)
+        await asyncio.sleep(1 + 2.5)  # a period, and what a lost connection waits between two tries
 
         assert [node.name for node in await town.routes().brokers()] == ["a/0"]
-
-    play(world, story)
-
-
-def test_a_nameserver_that_was_away_for_long_is_healed_within_a_short_period_too(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(replace(master(), registration_period_ms=1_000))
-        await asyncio.sleep(5)
         world.nodes["n0"].crash(Power.KILL)
-        for away_s in range(20, 60):
-            await asyncio.sleep(away_s)
-            world.nodes["n0"].start()
-
-            await asyncio.sleep(1 + 2.5)  # a period, and what a lost connection waits between two tries
-
-            assert [node.name for node in await town.routes().brokers()] == ["a/0"]
-            world.nodes["n0"].crash(Power.KILL)
-
-    play(world, story)
 
 
-def test_a_living_broker_is_never_forgotten(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(master())
-        for _ in range(20):
-            await asyncio.sleep(10)
-            assert (await town.routes().brokers())[0].name == "a/0"
+@told_by(play)
+async def test_a_killed_broker_is_forgotten_after_the_expiry(town: Town) -> None:
+    town.nameserver()
+    broker = town.broker(master())
+    await asyncio.sleep(1)
+    broker.node.crash(Power.KILL)
 
-    play(world, story)
-
-
-def test_a_killed_broker_is_forgotten_after_the_expiry(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
-        broker.node.crash(Power.KILL)
-
-        await asyncio.sleep(27)
-        assert len(await town.routes().brokers()) == 1
-        await asyncio.sleep(5)
-        assert await town.routes().brokers() == []
-
-    play(world, story)
+    await asyncio.sleep(27)
+    assert len(await town.routes().brokers()) == 1
+    await asyncio.sleep(5)
+    assert await town.routes().brokers() == []
 
 
-def test_a_clean_stop_removes_a_broker_from_every_nameserver_at_once(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_goodbye_right_after_a_change_still_removes_the_broker(town: Town) -> None:
+    town.nameserver()
+    broker = town.broker(master())
+    await asyncio.sleep(1)
 
-        await broker.node.stop()
+    broker.registrar.changed()
+    await broker.node.stop()
 
-        assert [await town.routes([each]).brokers() for each in town.nameservers] == [[], []]
-
-    play(world, story)
+    assert await town.routes().brokers() == []
 
 
-def test_a_goodbye_right_after_a_change_still_removes_the_broker(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_goodbye_waits_no_longer_than_two_seconds_for_a_dead_nameserver(town: Town, /, world: World) -> None:
+    town.nameserver()
+    broker = town.broker(master())
+    await asyncio.sleep(1)
+    world.nodes["n0"].crash(Power.LOSS)
+    before = world.loop.time()
 
-        broker.registrar.changed()
-        await broker.node.stop()
+    await broker.node.stop()
 
-        assert await town.routes().brokers() == []
-
-    play(world, story)
-
-
-def test_a_goodbye_waits_no_longer_than_two_seconds_for_a_dead_nameserver(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
-        world.nodes["n0"].crash(Power.LOSS)
-        before = world.loop.time()
-
-        await broker.node.stop()
-
-        assert world.loop.time() - before < 2.1
-
-    play(world, story)
+    assert world.loop.time() - before < 2.1
 
 
-def test_a_changed_topic_table_is_known_at_once(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(replace(master(), topics=()))
-        await asyncio.sleep(1)
-        broker.registration = replace(master(), data_version=DataVersion(1, 2, 4), topics=(orders(),))
+@told_by(play)
+async def test_a_slave_without_a_master_hears_of_it_within_a_second(town: Town) -> None:
+    town.nameserver()
+    follower = town.broker(slave())
+    await asyncio.sleep(5)
+    assert follower.last.master is None
 
-        broker.registrar.changed()
-        await asyncio.sleep(0.1)
+    town.broker(replace(master(), state=NodeState.RECOVERING))
+    await asyncio.sleep(1.1)
 
-        assert (await town.routes().route("orders")).queues
-
-    play(world, story)
-
-
-def test_a_slave_without_a_master_hears_of_it_within_a_second(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        follower = town.broker(slave())
-        await asyncio.sleep(5)
-        assert follower.last.master is None
-
-        town.broker(replace(master(), state=NodeState.RECOVERING))
-        await asyncio.sleep(1.1)
-
-        assert follower.last.master is not None
-        assert follower.last.master.replication_address == "a-0:10912"
-
-    play(world, story)
+    assert follower.last.master is not None
+    assert follower.last.master.replication_address == "a-0:10912"
 
 
 def promoted(*, epoch: int) -> Registration:
@@ -177,167 +111,114 @@ def promoted(*, epoch: int) -> Registration:
     return replace(master(UUID_B, host="a-1", epoch=epoch), configured_id=1)
 
 
-def two_masters(world: World, town: Town) -> None:
-    """The older one, a-0, reaches the first nameserver only, the newer one, a-9, the second."""
+@told_by(play)
+async def test_an_old_master_whose_id_was_taken_keeps_trying_and_is_refused(town: Town) -> None:
     town.nameserver()
+    old = town.broker(master(epoch=7))
+    await asyncio.sleep(1)
+    town.broker(promoted(epoch=8))
+    await asyncio.sleep(11)
+
+    assert (old.failure, old.last.taken) == (None, True)
+    assert "the id of a/0 is held by a/1 at a-1:10911" in old.last.refusal
+    old.registration = replace(slave(UUID_A, host="a-0"), configured_id=0)  # it has read the group record
+    old.registrar.changed()
+    await asyncio.sleep(1)
+    assert (old.last.taken, old.last.refusal) == (False, "")
+    assert [(node.name, node.broker_id) for node in await town.routes().brokers()] == [("a/1", 0), ("a/0", 1)]
+
+
+@told_by(play)
+async def test_an_old_master_that_starts_again_waits_until_it_has_read_the_record(town: Town) -> None:
     town.nameserver()
-    world.network.cut("a-0", "n1")
-    world.network.cut("a-9", "n0")
-    town.broker(master(epoch=7))
-    town.broker(master(UUID_B, host="a-9", epoch=8))
+    town.broker(promoted(epoch=8))
+    await asyncio.sleep(1)
+    old = town.broker(master(epoch=7))
+    await asyncio.sleep(60)
+
+    assert (old.failure, old.last.taken) == (None, True)
 
 
-def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(world: World) -> None:
-    async def story(town: Town) -> None:
-        two_masters(world, town)
-        follower = town.broker(slave("c" * 32))
-        await asyncio.sleep(2)
-
-        assert follower.last.master is not None
-        assert follower.last.master.address == "a-9:10911"
-
-    play(world, story)
-
-
-def test_an_old_master_whose_id_was_taken_keeps_trying_and_is_refused(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        old = town.broker(master(epoch=7))
-        await asyncio.sleep(1)
-        town.broker(promoted(epoch=8))
-        await asyncio.sleep(11)
-
-        assert (old.failure, old.last.taken) == (None, True)
-        assert "the id of a/0 is held by a/1 at a-1:10911" in old.last.refusal
-        old.registration = replace(slave(UUID_A, host="a-0"), configured_id=0)  # it has read the group record
-        old.registrar.changed()
-        await asyncio.sleep(1)
-        assert (old.last.taken, old.last.refusal) == (False, "")
-        assert [(node.name, node.broker_id) for node in await town.routes().brokers()] == [("a/1", 0), ("a/0", 1)]
-
-    play(world, story)
-
-
-def test_an_old_master_that_starts_again_waits_until_it_has_read_the_record(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(promoted(epoch=8))
-        await asyncio.sleep(1)
-        old = town.broker(master(epoch=7))
-        await asyncio.sleep(60)
-
-        assert (old.failure, old.last.taken) == (None, True)
-
-    play(world, story)
-
-
-def test_a_second_node_of_one_name_refuses_to_start_once_the_first_has_spoken(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        first = town.broker(master())
-        await asyncio.sleep(1)
-        second = town.broker(master(UUID_B, host="a-9"))
-        await asyncio.sleep(30)
-
-        assert isinstance(second.failure, NodeIdTaken)
-        assert first.last.refusal == ""
+@told_by(play)
+async def test_a_node_on_a_copied_disk_refuses_to_start_and_the_other_stays(town: Town) -> None:
+    town.nameserver()
+    first = town.broker(master(host="a-0"))
+    await asyncio.sleep(5)
+    copy = town.broker(master(host="a-9"))
+    for _ in range(60):
+        await asyncio.sleep(0.5)
         assert [node.address for node in await town.routes().brokers()] == ["a-0:10911"]
 
-    play(world, story)
+    assert isinstance(copy.failure, NodeIdTaken)
+    assert (first.failure, first.last.refusal) == (None, "")
 
 
-def test_a_node_on_a_copied_disk_refuses_to_start_and_the_other_stays(world: World) -> None:
-    async def story(town: Town) -> None:
+@told_by(play)
+async def test_a_killed_node_that_comes_back_elsewhere_is_listed_there_soon(town: Town) -> None:
+    town.nameserver()
+    first = town.broker(master(host="a-0"))
+    await asyncio.sleep(5)
+    first.node.crash(Power.KILL)
+    again = town.broker(master(host="a-9"))
+    await asyncio.sleep(13 + 5)
+
+    assert (again.failure, again.last.refusal) == (None, "")
+    assert [node.address for node in await town.routes().brokers()] == ["a-9:10911"]
+
+
+@told_by(play)
+async def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_id_when_the_first_is_gone(town: Town) -> None:
+    town.nameserver()
+    first = town.broker(master())
+    await asyncio.sleep(1)
+    second = town.broker(master(UUID_B, host="a-9"))
+    await asyncio.sleep(1)
+    assert "is held by the replica at a-0:10911" in second.last.refusal
+
+    await first.node.stop()
+    await asyncio.sleep(6)
+
+    assert second.last.refusal == ""
+    assert (await town.routes().brokers())[0].replica_uuid == UUID_B
+
+
+@told_by(play)
+async def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserver_is_silent(town: Town, /, world: World) -> None:
+    for _ in range(3):
         town.nameserver()
-        first = town.broker(master(host="a-0"))
-        await asyncio.sleep(5)
-        copy = town.broker(master(host="a-9"))
-        for _ in range(60):
-            await asyncio.sleep(0.5)
-            assert [node.address for node in await town.routes().brokers()] == ["a-0:10911"]
+    broker = town.broker(master())
+    await asyncio.sleep(1)
+    world.network.silence("a-0", "n1")
+    broker.registrar.changed()
+    await asyncio.sleep(0.5)  # n1 is being called
 
-        assert isinstance(copy.failure, NodeIdTaken)
-        assert (first.failure, first.last.refusal) == (None, "")
+    await broker.node.stop()
 
-    play(world, story)
+    assert [await town.routes([f"{each}:9876"]).brokers() for each in ("n0", "n2")] == [[], []]
 
 
-def test_a_killed_node_that_comes_back_elsewhere_is_listed_there_soon(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        first = town.broker(master(host="a-0"))
-        await asyncio.sleep(5)
-        first.node.crash(Power.KILL)
-        again = town.broker(master(host="a-9"))
-        await asyncio.sleep(13 + 5)
+@told_by(play)
+async def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(town: Town) -> None:
+    town.nameserver()
+    town.nameserver()
+    broker = town.broker(replace(master(), cluster="other"))
+    await asyncio.sleep(1)
 
-        assert (again.failure, again.last.refusal) == (None, "")
-        assert [node.address for node in await town.routes().brokers()] == ["a-9:10911"]
-
-    play(world, story)
+    assert isinstance(broker.failure, ConfigError)
+    assert str(broker.failure).startswith('node.cluster: is "other", and nameserver n')
+    assert 'serves cluster "dittomq"' in str(broker.failure)
 
 
-def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_id_when_the_first_is_gone(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        first = town.broker(master())
-        await asyncio.sleep(1)
-        second = town.broker(master(UUID_B, host="a-9"))
-        await asyncio.sleep(1)
-        assert "is held by the replica at a-0:10911" in second.last.refusal
+@told_by(play)
+async def test_a_broker_that_one_nameserver_knows_lives_with_another_that_serves_another_cluster(town: Town) -> None:
+    town.nameserver()
+    town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
+    broker = town.broker(master())
+    await asyncio.sleep(30)
 
-        await first.node.stop()
-        await asyncio.sleep(6)
-
-        assert second.last.refusal == ""
-        assert (await town.routes().brokers())[0].replica_uuid == UUID_B
-
-    play(world, story)
-
-
-def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserver_is_silent(world: World) -> None:
-    async def story(town: Town) -> None:
-        for _ in range(3):
-            town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
-        world.network.silence("a-0", "n1")
-        broker.registrar.changed()
-        await asyncio.sleep(0.5)  # n1 is being called
-
-        await broker.node.stop()
-
-        assert [await town.routes([f"{each}:9876"]).brokers() for each in ("n0", "n2")] == [[], []]
-
-    play(world, story)
-
-
-def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        broker = town.broker(replace(master(), cluster="other"))
-        await asyncio.sleep(1)
-
-        assert isinstance(broker.failure, ConfigError)
-        assert str(broker.failure).startswith('node.cluster: is "other", and nameserver n')
-        assert 'serves cluster "dittomq"' in str(broker.failure)
-
-    play(world, story)
-
-
-def test_a_broker_that_one_nameserver_knows_lives_with_another_that_serves_another_cluster(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
-        broker = town.broker(master())
-        await asyncio.sleep(30)
-
-        assert broker.failure is None
-        assert len(broker.last.answers) == 1
-        assert broker.last.refusal.startswith('cluster is "other" here, not "dittomq"')
-
-    play(world, story)
+    assert broker.failure is None
+    assert len(broker.last.answers) == 1
+    assert broker.last.refusal.startswith('cluster is "other" here, not "dittomq"')
 
 
 def test_each_new_refusal_is_logged_once(world: World) -> None:

@@ -14,20 +14,19 @@ from tests.simulation.group import play as play_group
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
+from tests.support.stories import told_by
 
 SHORT = NameserverConfig(registry=RegistryConfig(broker_expiry_ms=6_000))
 
 
-def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver(NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
-        broker = town.broker(master())
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(town: Town) -> None:
+    town.nameserver(NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
+    broker = town.broker(master())
+    await asyncio.sleep(1)
 
-        assert isinstance(broker.failure, ConfigError)
-        assert "set it to 9,999 or less" in str(broker.failure)
-
-    play(world, story)
+    assert isinstance(broker.failure, ConfigError)
+    assert "set it to 9,999 or less" in str(broker.failure)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -46,20 +45,20 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuse
     world.close()
 
 
-def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start_and_comes_up_with_a_shorter_expiry(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver(SHORT)
-        world.nodes["n1"].crash(Power.KILL)
-        broker = town.broker(master())
-        await asyncio.sleep(30)
-        world.nodes["n1"].start()
-        await asyncio.sleep(10)
+@told_by(play)
+async def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start_and_comes_up_with_a_shorter_expiry(
+    town: Town, /, world: World
+) -> None:
+    town.nameserver()
+    town.nameserver(SHORT)
+    world.nodes["n1"].crash(Power.KILL)
+    broker = town.broker(master())
+    await asyncio.sleep(30)
+    world.nodes["n1"].start()
+    await asyncio.sleep(10)
 
-        assert broker.failure is None
-        assert len(broker.last.answers) == 2
-
-    play(world, story)
+    assert broker.failure is None
+    assert len(broker.last.answers) == 2
 
 
 def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expiry_shorter_than_its_period(world: World) -> None:
@@ -82,54 +81,48 @@ def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expi
     assert line["reason"].endswith("set it to 2,000 or less")
 
 
-def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(town: Town) -> None:
+    town.nameserver()
+    broker = town.broker(master())
+    await asyncio.sleep(1)
 
-        town.restart_nameserver("n0", NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
-        await asyncio.sleep(30)
+    town.restart_nameserver("n0", NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
+    await asyncio.sleep(30)
 
-        assert broker.failure is None
-        assert "set it to 9,999 or less" in broker.last.refusal
-        assert [node.name for node in await town.routes().brokers()] == ["a/0"]
-
-    play(world, story)
+    assert broker.failure is None
+    assert "set it to 9,999 or less" in broker.last.refusal
+    assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
 
-def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await group.kill("ns")
-        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
-        group.node("ns").start()
-        await asyncio.sleep(30)
+@told_by(play_group)
+async def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry(group: Group, mq: AsyncClient) -> None:
+    await group.kill("ns")
+    group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
+    group.node("ns").start()
+    await asyncio.sleep(30)
 
-        await mq.admin.switchover("a/1")
-        await group.in_sync(mq, "a/1")
-        await asyncio.sleep(30)
+    await mq.admin.switchover("a/1")
+    await group.in_sync(mq, "a/1")
+    await asyncio.sleep(30)
 
-        assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
-
-    play_group(story)
+    assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
 
 
-def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.switchover("a/1")
-        await group.in_sync(mq, "a/1")
-        for name in ("a0", "a1", "ns"):
-            await group.kill(name)
-        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
-        group.node("ns").start()
+@told_by(play_group)
+async def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.switchover("a/1")
+    await group.in_sync(mq, "a/1")
+    for name in ("a0", "a1", "ns"):
+        await group.kill(name)
+    group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
+    group.node("ns").start()
 
-        group.node("a1").start()
-        await group.node("a1").ended()
-        await asyncio.sleep(10)
+    group.node("a1").start()
+    await group.node("a1").ended()
+    await asyncio.sleep(10)
 
-        assert not group.node("a1").running
-        [refused] = group.world.findings
-        assert "set it to 2,000 or less" in refused
-        group.world.findings.clear()
-
-    play_group(story)
+    assert not group.node("a1").running
+    [refused] = group.world.findings
+    assert "set it to 2,000 or less" in refused
+    group.world.findings.clear()

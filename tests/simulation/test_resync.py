@@ -5,12 +5,12 @@ import contextlib
 
 import pytest
 
-from dittomq.client import Ack
 from dittomq.errors import DittoError
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
+from tests.support.stories import told_by
 
 HALF_OPERATIONS = 20
 
@@ -35,24 +35,6 @@ async def away_for_too_long(group: Group) -> None:
     await group.publish(4)
     assert (await group.status("a0")).min_offset > HOLD_BYTES
     group.world.nodes["a1"].start()
-
-
-async def unconfirmed_tail(group: Group) -> None:
-    """The master a/0 dies with bytes that only it has, is away for too long while a/1 leads, and comes back to make a copy."""
-    world, old = group.world, group.world.nodes["a0"]
-    world.network.cut("a0", "a1")
-    async with group.mq.producer(Ack.MASTER_FLUSHED) as producer:
-        for _ in range(3):
-            await producer.publish("orders", bytes(8_000), queue=0)
-    old.crash(Power.KILL)
-    await world.buried()
-    world.network.heal("a0", "a1")
-    await group.fail_over("a/1", allow_data_loss=True)
-    await asyncio.sleep(15)
-    await group.publish(20)
-    await asyncio.sleep(OLD_S)
-    await group.publish(4)
-    old.start()
 
 
 async def copying(world: World, times: int = 1, node: str = "a/1") -> None:
@@ -105,167 +87,155 @@ async def serves_what_it_had(group: Group) -> None:
 
 
 @pytest.mark.parametrize("power", Power)
-def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_copy_is_whole(world: World, power: Power) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        copy = await half_made(group, power)
-        await serves_what_it_had(group)
-        assert (await group.status("a1")).nodes[0].state.startswith("copying anew, 0.")
+@told_by(play)
+async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_copy_is_whole(
+    group: Group, /, world: World, power: Power
+) -> None:
+    await away_for_too_long(group)
+    copy = await half_made(group, power)
+    await serves_what_it_had(group)
+    assert (await group.status("a1")).nodes[0].state.startswith("copying anew, 0.")
 
-        await copied(group)
-        assert (await group.status("a1")).min_offset == copy.start
-        assert len(told(world, "copying_anew")) == len(told(world, "copied_anew")) == 1
-        assert "bytes 0 to 65,360, which the master does not have any more" in told(world, "copied_anew")[0]
-        assert "bytes 0 to 65,360 of the old one" in told(world, "store_note")[0]
-
-    play(world, story)
-
-
-def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its_masters_end(world: World) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        copy = await half_made(group)
-        [away] = (await group.status("a1")).nodes
-        assert (away.received, away.received_lag_bytes) == (copy.end, None)
-
-        world.network.heal("a0", "a1")
-        world.network.link("a0", "a1").slowness = 100.0
-        lacks, lags = (await group.status("a0")).end - copy.end, set[int]()
-        while not told(world, "copied_anew"):
-            [view] = (await group.status("a1")).nodes
-            lags.add(lacks if view.received_lag_bytes is None else view.received_lag_bytes)
-            await asyncio.sleep(0.01)
-
-        assert max(lags) == lacks
-        assert len(lags) > 2
-        await copied(group)
-
-    play(world, story)
+    await copied(group)
+    assert (await group.status("a1")).min_offset == copy.start
+    assert len(told(world, "copying_anew")) == len(told(world, "copied_anew")) == 1
+    assert "bytes 0 to 65,360, which the master does not have any more" in told(world, "copied_anew")[0]
+    assert "bytes 0 to 65,360 of the old one" in told(world, "store_note")[0]
 
 
-def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_stream_holds(world: World) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        await half_made(group)
-        since = {(await group.status("a1")).nodes[0].since_ms}
+@told_by(play)
+async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its_masters_end(group: Group, /, world: World) -> None:
+    await away_for_too_long(group)
+    copy = await half_made(group)
+    [away] = (await group.status("a1")).nodes
+    assert (away.received, away.received_lag_bytes) == (copy.end, None)
 
-        world.network.heal("a0", "a1")
-        world.network.link("a0", "a1").slowness = 100.0
-        while not told(world, "copied_anew"):
-            [view] = (await group.status("a1")).nodes
-            since |= {view.since_ms} if view.state.startswith("copying anew") else set()
-            await asyncio.sleep(0.01)
+    world.network.heal("a0", "a1")
+    world.network.link("a0", "a1").slowness = 100.0
+    lacks, lags = (await group.status("a0")).end - copy.end, set[int]()
+    while not told(world, "copied_anew"):
+        [view] = (await group.status("a1")).nodes
+        lags.add(lacks if view.received_lag_bytes is None else view.received_lag_bytes)
+        await asyncio.sleep(0.01)
 
-        assert len(since) == 1
-        await copied(group)
-
-    play(world, story)
-
-
-def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(world: World) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        await half_made(group)
-        await group.publish(10)
-        await asyncio.sleep(OLD_S)
-        begin = (await group.status("a0")).min_offset
-
-        await copied(group)
-
-        assert len(told(world, "copying_anew")) == 2
-        assert (await group.status("a1")).min_offset == begin
-
-    play(world, story)
+    assert max(lags) == lacks
+    assert len(lags) > 2
+    await copied(group)
 
 
-def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(world: World) -> None:
-    async def story(group: Group) -> None:
-        disk = world.nodes["a1"].disk
-        disk.capacity_bytes = disk.used_bytes() + 3 * SEGMENT
-        await away_for_too_long(group)
-        await asyncio.sleep(20)
+@told_by(play)
+async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_stream_holds(group: Group, /, world: World) -> None:
+    await away_for_too_long(group)
+    await half_made(group)
+    since = {(await group.status("a1")).nodes[0].since_ms}
 
-        assert "copying anew keeps the old store beside the copy" in (await group.status("a1")).nodes[0].last_drop_reason
-        assert told(world, "copying_anew") == []
-        await serves_what_it_had(group)
+    world.network.heal("a0", "a1")
+    world.network.link("a0", "a1").slowness = 100.0
+    while not told(world, "copied_anew"):
+        [view] = (await group.status("a1")).nodes
+        since |= {view.since_ms} if view.state.startswith("copying anew") else set()
+        await asyncio.sleep(0.01)
 
-        disk.capacity_bytes += 10 * SEGMENT
-        await copied(group)
-
-    play(world, story)
+    assert len(since) == 1
+    await copied(group)
 
 
-def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_nothing_else(world: World) -> None:
-    async def story(group: Group) -> None:
-        disk = world.nodes["a1"].disk
-        await away_for_too_long(group)
-        await half_made(group)
-        disk.capacity_bytes = disk.used_bytes() + SEGMENT // 2
-        world.network.heal("a0", "a1")
-        await asyncio.sleep(20)
+@told_by(play)
+async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(group: Group, /, world: World) -> None:
+    await away_for_too_long(group)
+    await half_made(group)
+    await group.publish(10)
+    await asyncio.sleep(OLD_S)
+    begin = (await group.status("a0")).min_offset
 
-        assert "bytes left" in (await group.status("a1")).nodes[0].last_drop_reason
-        await serves_what_it_had(group)
+    await copied(group)
 
-        disk.capacity_bytes += 20 * SEGMENT
-        await copied(group)
-        assert len(told(world, "copying_anew")) == 1
+    assert len(told(world, "copying_anew")) == 2
+    assert (await group.status("a1")).min_offset == begin
 
-    play(world, story)
+
+@told_by(play)
+async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(
+    group: Group, /, world: World
+) -> None:
+    disk = world.nodes["a1"].disk
+    disk.capacity_bytes = disk.used_bytes() + 3 * SEGMENT
+    await away_for_too_long(group)
+    await asyncio.sleep(20)
+
+    assert "copying anew keeps the old store beside the copy" in (await group.status("a1")).nodes[0].last_drop_reason
+    assert told(world, "copying_anew") == []
+    await serves_what_it_had(group)
+
+    disk.capacity_bytes += 10 * SEGMENT
+    await copied(group)
+
+
+@told_by(play)
+async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_nothing_else(group: Group, /, world: World) -> None:
+    disk = world.nodes["a1"].disk
+    await away_for_too_long(group)
+    await half_made(group)
+    disk.capacity_bytes = disk.used_bytes() + SEGMENT // 2
+    world.network.heal("a0", "a1")
+    await asyncio.sleep(20)
+
+    assert "bytes left" in (await group.status("a1")).nodes[0].last_drop_reason
+    await serves_what_it_had(group)
+
+    disk.capacity_bytes += 20 * SEGMENT
+    await copied(group)
+    assert len(told(world, "copying_anew")) == 1
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.002, 0.003])
-def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_its_old_store(world: World, late_s: float) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        confirmed = (await group.status("a0")).confirmed
-        await asyncio.sleep(late_s)
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(DittoError):
-                    await group.switch_over("a/1")
-                    break
-                await asyncio.sleep(0.001)
-        await group.equal()
+@told_by(play)
+async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_its_old_store(group: Group, /, late_s: float) -> None:
+    await away_for_too_long(group)
+    confirmed = (await group.status("a0")).confirmed
+    await asyncio.sleep(late_s)
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(DittoError):
+                await group.switch_over("a/1")
+                break
+            await asyncio.sleep(0.001)
+    await group.equal()
 
-        leading = await group.status("a1")
-        assert leading.writable
-        assert leading.min_offset > 0
-        assert leading.end == confirmed
-
-    play(world, story)
+    leading = await group.status("a1")
+    assert leading.writable
+    assert leading.min_offset > 0
+    assert leading.end == confirmed
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0005, 0.001])
-def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(world: World, late_s: float) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        async with asyncio.timeout(60):
-            while not told(world, "log_begins"):  # noqa: ASYNC110  # nobody tells when a log line is written
-                await asyncio.sleep(0.0001)
-        await asyncio.sleep(late_s)
-        world.nodes["a0"].crash(Power.KILL)
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(group: Group, /, world: World, late_s: float) -> None:
+    await away_for_too_long(group)
+    async with asyncio.timeout(60):
+        while not told(world, "log_begins"):  # noqa: ASYNC110  # nobody tells when a log line is written
+            await asyncio.sleep(0.0001)
+    await asyncio.sleep(late_s)
+    world.nodes["a0"].crash(Power.KILL)
+    await asyncio.sleep(1)
 
-        assert told(world, "copy_given_up")
-
-    play(world, story)
+    assert told(world, "copy_given_up")
 
 
-def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_it_until_there_is_room(world: World) -> None:
-    async def story(group: Group) -> None:
-        await away_for_too_long(group)
-        await copying(world)
-        end, disk = log_of(world, "a0").end, world.nodes["a1"].disk
-        async with asyncio.timeout(60):
-            while not segments_of_the_copy(world) or log_of(world, "a1", "dittomq/resync/").end < end:  # noqa: ASYNC110  # as above
-                await asyncio.sleep(0.0001)
-        disk.capacity_bytes, opened = disk.used_bytes(), len(told(world, "store_opened"))
-        await asyncio.sleep(20)
-        assert world.nodes["a1"].running
-        assert (len(told(world, "store_opened")), len(told(world, "copy_waits_for_room"))) == (opened, 1)
-        disk.capacity_bytes = BOUNDLESS
-        await copied(group)
-        assert len(told(world, "copied_anew")) == 1
-
-    play(world, story)
+@told_by(play)
+async def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_it_until_there_is_room(
+    group: Group, /, world: World
+) -> None:
+    await away_for_too_long(group)
+    await copying(world)
+    end, disk = log_of(world, "a0").end, world.nodes["a1"].disk
+    async with asyncio.timeout(60):
+        while not segments_of_the_copy(world) or log_of(world, "a1", "dittomq/resync/").end < end:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.0001)
+    disk.capacity_bytes, opened = disk.used_bytes(), len(told(world, "store_opened"))
+    await asyncio.sleep(20)
+    assert world.nodes["a1"].running
+    assert (len(told(world, "store_opened")), len(told(world, "copy_waits_for_room"))) == (opened, 1)
+    disk.capacity_bytes = BOUNDLESS
+    await copied(group)
+    assert len(told(world, "copied_anew")) == 1

@@ -7,165 +7,136 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client.copies import CopyReader
-from dittomq.errors import InvalidField, NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import NotReady, OutOfReach, TopicNotFound
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master, slave
+from tests.support.stories import told_by
 
 
-def test_a_route_is_asked_for_once_by_many_callers(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(1)
-        routes = town.routes()
-        asked = len([line for line in world.transcript.lines if "client" in line])
+@told_by(play)
+async def test_a_route_is_asked_for_once_by_many_callers(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.broker(master())
+    await asyncio.sleep(1)
+    routes = town.routes()
+    asked = len([line for line in world.transcript.lines if "client" in line])
 
-        async with asyncio.TaskGroup() as tasks:
-            callers = [tasks.create_task(routes.refresh("orders")) for _ in range(50)]
+    async with asyncio.TaskGroup() as tasks:
+        callers = [tasks.create_task(routes.refresh("orders")) for _ in range(50)]
 
-        assert len({id(caller.result()) for caller in callers}) == 1
-        assert len([line for line in world.transcript.lines if "client" in line]) == asked
-
-    play(world, story)
+    assert len({id(caller.result()) for caller in callers}) == 1
+    assert len([line for line in world.transcript.lines if "client" in line]) == asked
 
 
-def test_a_cancelled_caller_takes_nobody_elses_answer_away(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(1)
-        routes = town.routes()
+@told_by(play)
+async def test_a_cancelled_caller_takes_nobody_elses_answer_away(town: Town) -> None:
+    town.nameserver()
+    town.broker(master())
+    await asyncio.sleep(1)
+    routes = town.routes()
 
-        async with asyncio.TaskGroup() as tasks:
-            first = tasks.create_task(routes.refresh("orders"))
-            second = tasks.create_task(routes.refresh("orders"))
-            await asyncio.sleep(0)
-            first.cancel()
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(routes.refresh("orders"))
+        second = tasks.create_task(routes.refresh("orders"))
+        await asyncio.sleep(0)
+        first.cancel()
 
-        assert second.result().nodes
-
-    play(world, story)
+    assert second.result().nodes
 
 
-def test_a_young_route_is_kept_and_an_old_one_is_asked_for_again(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
-        routes = town.routes()
-        await routes.route("orders")
-        await broker.node.stop()
+@told_by(play)
+async def test_a_young_route_is_kept_and_an_old_one_is_asked_for_again(town: Town) -> None:
+    town.nameserver()
+    broker = town.broker(master())
+    await asyncio.sleep(1)
+    routes = town.routes()
+    await routes.route("orders")
+    await broker.node.stop()
 
-        assert (await routes.route("orders", max_age_s=30)).nodes
-        await asyncio.sleep(31)
-        with pytest.raises(NotReady, match="no broker is registered"):
-            await routes.route("orders", max_age_s=30)
-
-    play(world, story)
+    assert (await routes.route("orders", max_age_s=30)).nodes
+    await asyncio.sleep(31)
+    with pytest.raises(NotReady, match="no broker is registered"):
+        await routes.route("orders", max_age_s=30)
 
 
-def test_nameservers_are_tried_in_turn(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_nameservers_are_tried_in_turn(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.nameserver()
+    town.broker(master())
+    await asyncio.sleep(1)
+    world.nodes["n0"].crash(Power.KILL)
+
+    assert (await town.routes().route("orders")).nodes
+    assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(", ".join(town.nameservers))] == ["a/0"]
+
+
+@told_by(play)
+async def test_a_nameserver_that_has_not_heard_of_a_topic_does_not_hide_it(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.nameserver()
+    world.network.cut("a-0", "n0")
+    town.broker(master())
+    await asyncio.sleep(1)
+
+    assert (await town.routes().route("orders")).nodes
+
+
+@told_by(play)
+async def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_one_is_silent(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.nameserver()
+    town.broker(master())
+    world.nodes["n1"].crash(Power.KILL)
+    await asyncio.sleep(10)
+
+    with pytest.raises(TopicNotFound):
+        await town.routes().route("nowhere")
+
+
+@told_by(play)
+async def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_can_know_is_believed(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.nameserver()
+    town.broker(master())
+    await asyncio.sleep(12)
+    for asked in ("orders", "nowhere"):
         world.nodes["n0"].crash(Power.KILL)
-
-        assert (await town.routes().route("orders")).nodes
-        assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(", ".join(town.nameservers))] == ["a/0"]
-
-    play(world, story)
-
-
-def test_a_nameserver_that_has_not_heard_of_a_topic_does_not_hide_it(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-0", "n0")
-        town.broker(master())
+        world.nodes["n0"].start()
         await asyncio.sleep(1)
+        with pytest.raises(NotReady, match=f'no broker has registered topic "{asked}" since'):
+            await town.routes(["n0:9876"]).route(asked)
 
-        assert (await town.routes().route("orders")).nodes
-
-    play(world, story)
-
-
-def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_one_is_silent(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        town.broker(master())
-        world.nodes["n1"].crash(Power.KILL)
-        await asyncio.sleep(10)
-
-        with pytest.raises(TopicNotFound):
-            await town.routes().route("nowhere")
-
-    play(world, story)
+    with pytest.raises(TopicNotFound):
+        await town.routes().route("nowhere")
 
 
-def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_can_know_is_believed(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(12)
-        for asked in ("orders", "nowhere"):
-            world.nodes["n0"].crash(Power.KILL)
-            world.nodes["n0"].start()
-            await asyncio.sleep(1)
-            with pytest.raises(NotReady, match=f'no broker has registered topic "{asked}" since'):
-                await town.routes(["n0:9876"]).route(asked)
+@told_by(play)
+async def test_with_every_nameserver_silent_the_answer_is_out_of_reach_within_its_deadlines(town: Town, /, world: World) -> None:
+    town.nameserver()
+    world.network.silence("client", "n0")
 
-        with pytest.raises(TopicNotFound):
-            await town.routes().route("nowhere")
+    with pytest.raises(OutOfReach, match="nameserver n0:9876 does not answer"):
+        await town.routes().route("orders")
 
-    play(world, story)
+    assert world.loop.time() < 3.1
 
 
-def test_with_every_nameserver_silent_the_answer_is_out_of_reach_within_its_deadlines(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        world.network.silence("client", "n0")
+@told_by(play)
+async def test_all_nodes_are_listed_over_many_pages(town: Town) -> None:
+    town.nameserver()
+    for number in range(1, 4):
+        town.broker(slave(f"{number:032x}", host=f"a-{number}", broker_id=number))
+    await asyncio.sleep(1)
 
-        with pytest.raises(OutOfReach, match="nameserver n0:9876 does not answer"):
-            await town.routes().route("orders")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dittomq.naming.route_cache._LIST_PAGE", 2)
+        nodes = await town.routes().brokers()
 
-        assert world.loop.time() < 3.1
-
-    play(world, story)
-
-
-def test_a_bad_topic_name_is_refused_by_field(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-
-        with pytest.raises(InvalidField) as refused:
-            await town.routes().route("../etc")
-
-        assert refused.value.field == "topic"
-
-    play(world, story)
-
-
-def test_all_nodes_are_listed_over_many_pages(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        for number in range(1, 4):
-            town.broker(slave(f"{number:032x}", host=f"a-{number}", broker_id=number))
-        await asyncio.sleep(1)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dittomq.naming.route_cache._LIST_PAGE", 2)
-            nodes = await town.routes().brokers()
-
-        assert [node.name for node in nodes] == ["a/1", "a/2", "a/3"]
-
-    play(world, story)
+    assert [node.name for node in nodes] == ["a/1", "a/2", "a/3"]
 
 
 async def two_nameservers(town: Town, cut: Mapping[str, str], *registered: Registration) -> None:
@@ -179,185 +150,165 @@ async def two_nameservers(town: Town, cut: Mapping[str, str], *registered: Regis
     await asyncio.sleep(60)
 
 
-def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(world: World) -> None:
-    async def story(town: Town) -> None:
-        await two_nameservers(town, {"a-0": "n0"}, master(), slave())
-        routes = town.routes()
+@told_by(play)
+async def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(town: Town) -> None:
+    await two_nameservers(town, {"a-0": "n0"}, master(), slave())
+    routes = town.routes()
 
-        route = await routes.route("orders")
+    route = await routes.route("orders")
 
-        assert [node.name for node in route.nodes] == ["a/0", "a/1"]
-        assert [group.permission for group in route.queues] == [6]
-        assert [node.name for node in await routes.brokers()] == ["a/0", "a/1"]
-
-    play(world, story)
+    assert [node.name for node in route.nodes] == ["a/0", "a/1"]
+    assert [group.permission for group in route.queues] == [6]
+    assert [node.name for node in await routes.brokers()] == ["a/0", "a/1"]
 
 
-def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(world: World) -> None:
-    async def story(town: Town) -> None:
-        await two_nameservers(town, {"a-1": "n1", "a-2": "n0"}, master(), slave(), slave("c" * 32, host="a-2", broker_id=2))
+@told_by(play)
+async def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(town: Town) -> None:
+    await two_nameservers(town, {"a-1": "n1", "a-2": "n0"}, master(), slave(), slave("c" * 32, host="a-2", broker_id=2))
 
-        assert [node.name for node in await town.routes().brokers()] == ["a/0", "a/1", "a/2"]
-        assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
-
-    play(world, story)
+    assert [node.name for node in await town.routes().brokers()] == ["a/0", "a/1", "a/2"]
+    assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
 
 
-def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_one_and_it_is_not_forgotten(world: World) -> None:
-    async def story(town: Town) -> None:
-        promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
-        await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
-        routes = town.routes(["n1:9876", "n0:9876"])
+@told_by(play)
+async def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_one_and_it_is_not_forgotten(town: Town) -> None:
+    promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
+    await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
+    routes = town.routes(["n1:9876", "n0:9876"])
 
-        believed = await routes.refresh("orders")
-        doubted = await routes.refresh("orders", of_all=True)
-        later = await routes.refresh("orders")
+    believed = await routes.refresh("orders")
+    doubted = await routes.refresh("orders", of_all=True)
+    later = await routes.refresh("orders")
 
-        assert [node.epoch for node in believed.nodes] == [7]
-        assert [node.epoch for node in doubted.nodes] == [9]
-        assert [node.epoch for node in later.nodes] == [9]
-
-    play(world, story)
+    assert [node.epoch for node in believed.nodes] == [7]
+    assert [node.epoch for node in doubted.nodes] == [9]
+    assert [node.epoch for node in later.nodes] == [9]
 
 
-def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_of_that_one_alone(world: World) -> None:
-    async def story(town: Town) -> None:
-        promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
-        await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
-        routes = town.routes(["n1:9876", "n0:9876"])
+@told_by(play)
+async def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_of_that_one_alone(town: Town) -> None:
+    promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
+    await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
+    routes = town.routes(["n1:9876", "n0:9876"])
 
-        async with asyncio.TaskGroup() as tasks:
-            believing, doubting = [tasks.create_task(routes.refresh("orders", of_all=of_all)) for of_all in (False, True)]
+    async with asyncio.TaskGroup() as tasks:
+        believing, doubting = [tasks.create_task(routes.refresh("orders", of_all=of_all)) for of_all in (False, True)]
 
-        assert [node.epoch for node in believing.result().nodes] == [7]
-        assert [node.epoch for node in doubting.result().nodes] == [9]
-
-    play(world, story)
+    assert [node.epoch for node in believing.result().nodes] == [7]
+    assert [node.epoch for node in doubting.result().nodes] == [9]
 
 
-def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(world: World) -> None:
-    async def story(town: Town) -> None:
-        promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
-        await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
+@told_by(play)
+async def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(town: Town) -> None:
+    promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
+    await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
 
-        assert [node.name for node in await town.routes().brokers()] == ["a/1", "a/0"]
-
-    play(world, story)
+    assert [node.name for node in await town.routes().brokers()] == ["a/1", "a/0"]
 
 
-def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(world: World) -> None:
-    async def story(town: Town) -> None:
-        await two_nameservers(town, {"a-0": "n0", "b-0": "n1"}, master(), slave(), master("c" * 32, host="b-0", broker="b"))
-        routes = town.routes()
+@told_by(play)
+async def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(town: Town) -> None:
+    await two_nameservers(town, {"a-0": "n0", "b-0": "n1"}, master(), slave(), master("c" * 32, host="b-0", broker="b"))
+    routes = town.routes()
 
-        assert [node.name for node in await routes.brokers()] == ["a/0", "a/1", "b/0"]
-        assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "b/0"]
-        route = await routes.route("orders")
-        assert [group.broker for group in route.queues] == ["a", "b"]
-        assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
-
-    play(world, story)
+    assert [node.name for node in await routes.brokers()] == ["a/0", "a/1", "b/0"]
+    assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "b/0"]
+    route = await routes.route("orders")
+    assert [group.broker for group in route.queues] == ["a", "b"]
+    assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
 
 
-def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_than_a_second(world: World) -> None:
-    async def story(town: Town) -> None:
+@told_by(play)
+async def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_than_a_second(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.nameserver()
+    town.broker(slave())
+    await asyncio.sleep(60)
+    world.network.silence("client", "n1")
+    began = world.loop.time()
+
+    assert [node.name for node in (await town.routes().route("orders")).nodes] == ["a/1"]
+    assert world.loop.time() - began < 1.1
+
+
+@told_by(play)
+async def test_silent_nameservers_are_not_waited_for_one_after_the_other(town: Town, /, world: World) -> None:
+    for _ in range(4):
         town.nameserver()
-        town.nameserver()
-        town.broker(slave())
-        await asyncio.sleep(60)
-        world.network.silence("client", "n1")
-        began = world.loop.time()
+    town.broker(master())
+    await asyncio.sleep(60)
+    for silent in ("n0", "n1", "n2"):
+        world.network.silence("client", silent)
+    began = world.loop.time()
 
-        assert [node.name for node in (await town.routes().route("orders")).nodes] == ["a/1"]
-        assert world.loop.time() - began < 1.1
+    assert [node.name for node in (await town.routes().route("orders")).nodes] == ["a/0"]
+    assert world.loop.time() - began < 1.1
+    assert [node.name for node in await town.routes().brokers()] == ["a/0"]
+    assert world.loop.time() - began < 3.1
 
-    play(world, story)
-
-
-def test_silent_nameservers_are_not_waited_for_one_after_the_other(world: World) -> None:
-    async def story(town: Town) -> None:
-        for _ in range(4):
-            town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(60)
-        for silent in ("n0", "n1", "n2"):
-            world.network.silence("client", silent)
-        began = world.loop.time()
-
-        assert [node.name for node in (await town.routes().route("orders")).nodes] == ["a/0"]
-        assert world.loop.time() - began < 1.1
-        assert [node.name for node in await town.routes().brokers()] == ["a/0"]
-        assert world.loop.time() - began < 3.1
-
-        world.network.silence("client", "n3")
-        began = world.loop.time()
-        with pytest.raises(OutOfReach, match="each of the 4 nameservers does not answer: ") as nobody:
-            await town.routes().route("orders")
-        assert all(f"nameserver n{number}:9876: " in str(nobody.value) for number in range(4))
-        assert world.loop.time() - began < 4.1
-
-    play(world, story)
+    world.network.silence("client", "n3")
+    began = world.loop.time()
+    with pytest.raises(OutOfReach, match="each of the 4 nameservers does not answer: ") as nobody:
+        await town.routes().route("orders")
+    assert all(f"nameserver n{number}:9876: " in str(nobody.value) for number in range(4))
+    assert world.loop.time() - began < 4.1
 
 
-def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_for_its_expiry_leaves_it_out(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(master())
-        gone = town.broker(master("c" * 32, host="b-0", broker="b"))
-        await asyncio.sleep(60)
-        routes = town.routes()
-        before = await routes.route("orders")
-        world.nodes["n0"].crash(Power.KILL)
-        gone.node.crash(Power.KILL)
-        await asyncio.sleep(1)
-        world.nodes["n0"].start()
-        await asyncio.sleep(15)
+@told_by(play)
+async def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_for_its_expiry_leaves_it_out(
+    town: Town, /, world: World
+) -> None:
+    town.nameserver()
+    town.broker(master())
+    gone = town.broker(master("c" * 32, host="b-0", broker="b"))
+    await asyncio.sleep(60)
+    routes = town.routes()
+    before = await routes.route("orders")
+    world.nodes["n0"].crash(Power.KILL)
+    gone.node.crash(Power.KILL)
+    await asyncio.sleep(1)
+    world.nodes["n0"].start()
+    await asyncio.sleep(15)
 
-        assert (await routes.refresh("orders")).queues == before.queues
-        assert [group.broker for group in (await town.routes().refresh("orders")).queues] == ["a"]
-        await asyncio.sleep(15)
-        assert [group.broker for group in (await routes.refresh("orders")).queues] == ["a"]
-
-    play(world, story)
-
-
-def test_a_caller_who_gives_up_makes_no_old_route_new(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.broker(master())
-        await asyncio.sleep(1)
-        routes = town.routes()
-        await routes.route("orders")
-        await asyncio.sleep(31)
-        town.broker(master("b" * 32, host="a-9", epoch=8))
-        await asyncio.sleep(1)
-        world.network.silence("client", "n0")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await routes.route("orders")
-        world.network.heal("client", "n0")
-
-        assert [node.address for node in (await routes.route("orders")).nodes] == ["a-9:10911"]
-
-    play(world, story)
+    assert (await routes.refresh("orders")).queues == before.queues
+    assert [group.broker for group in (await town.routes().refresh("orders")).queues] == ["a"]
+    await asyncio.sleep(15)
+    assert [group.broker for group in (await routes.refresh("orders")).queues] == ["a"]
 
 
-def test_a_nameserver_of_another_cluster_adds_nothing_and_replaces_nothing(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
-        own = town.broker(master())
-        town.broker(slave())
-        town.broker(replace(master("c" * 32, host="x-0", epoch=40), cluster="other"))
-        town.broker(replace(master("d" * 32, host="y-0", broker="z"), cluster="other"))
-        await asyncio.sleep(5)
-        routes = town.routes()
+@told_by(play)
+async def test_a_caller_who_gives_up_makes_no_old_route_new(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.broker(master())
+    await asyncio.sleep(1)
+    routes = town.routes()
+    await routes.route("orders")
+    await asyncio.sleep(31)
+    town.broker(master("b" * 32, host="a-9", epoch=8))
+    await asyncio.sleep(1)
+    world.network.silence("client", "n0")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await routes.route("orders")
+    world.network.heal("client", "n0")
 
-        assert [node.address for node in await routes.brokers()] == ["a-0:10911", "a-1:10911"]
-        await own.node.stop()
-        assert [node.address for node in (await routes.refresh("orders")).nodes] == ["a-1:10911"]
-        world.nodes["n0"].crash(Power.KILL)
-        with pytest.raises(OutOfReach, match='it is of cluster "other", not "dittomq"'):
-            await routes.refresh("orders")
+    assert [node.address for node in (await routes.route("orders")).nodes] == ["a-9:10911"]
 
-    play(world, story)
+
+@told_by(play)
+async def test_a_nameserver_of_another_cluster_adds_nothing_and_replaces_nothing(town: Town, /, world: World) -> None:
+    town.nameserver()
+    town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
+    own = town.broker(master())
+    town.broker(slave())
+    town.broker(replace(master("c" * 32, host="x-0", epoch=40), cluster="other"))
+    town.broker(replace(master("d" * 32, host="y-0", broker="z"), cluster="other"))
+    await asyncio.sleep(5)
+    routes = town.routes()
+
+    assert [node.address for node in await routes.brokers()] == ["a-0:10911", "a-1:10911"]
+    await own.node.stop()
+    assert [node.address for node in (await routes.refresh("orders")).nodes] == ["a-1:10911"]
+    world.nodes["n0"].crash(Power.KILL)
+    with pytest.raises(OutOfReach, match='it is of cluster "other", not "dittomq"'):
+        await routes.refresh("orders")

@@ -7,27 +7,26 @@ from dataclasses import replace
 from dittomq.client import Ack, AsyncClient
 from tests.simulation.disk import PAGE, Inode
 from tests.simulation.group import SYNC, Group, play
+from tests.support.stories import told_by
 
 SPARE = "dittomq/tmp-segment"
 
 
-def test_master_and_slave_roll_into_segments_that_were_there_before() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await asyncio.sleep(1)
-        names = {name: group.node(name).disk.names for name in ("a0", "a1")}
-        spares = {name: held.files[SPARE] for name, held in names.items()}
-        sizes = [spare.size for spare in spares.values()]
+@told_by(play)
+async def test_master_and_slave_roll_into_segments_that_were_there_before(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 1)
+    await asyncio.sleep(1)
+    names = {name: group.node(name).disk.names for name in ("a0", "a1")}
+    spares = {name: held.files[SPARE] for name, held in names.items()}
+    sizes = [spare.size for spare in spares.values()]
 
-        async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
-            while not _segments_of(names["a1"].files, spares["a1"]):
-                await producer.publish("orders", bytes(8_000), queue=0)
+    async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
+        while not _segments_of(names["a1"].files, spares["a1"]):
+            await producer.publish("orders", bytes(8_000), queue=0)
 
-        assert sizes[0] == sizes[1] > 0
-        for name, held in names.items():
-            assert len(_segments_of(held.files, spares[name])) == 1, f"{name} took another file"
-
-    play(story)
+    assert sizes[0] == sizes[1] > 0
+    for name, held in names.items():
+        assert len(_segments_of(held.files, spares[name])) == 1, f"{name} took another file"
 
 
 def test_a_pause_of_some_seconds_is_enough_to_write_zeros_ahead() -> None:

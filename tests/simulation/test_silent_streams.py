@@ -10,23 +10,22 @@ from dittomq.errors import SessionEnded
 from dittomq.rpc.channel import Channels
 from services.slave.line import ReplicationLine
 from tests.simulation.group import Group, play
+from tests.support.stories import told_by
 
 
-def test_a_stream_without_a_hello_is_ended_by_name_and_disturbs_nobody() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        ended: asyncio.Future[SessionEnded] = asyncio.get_running_loop().create_future()
+@told_by(play)
+async def test_a_stream_without_a_hello_is_ended_by_name_and_disturbs_nobody(group: Group, mq: AsyncClient) -> None:
+    ended: asyncio.Future[SessionEnded] = asyncio.get_running_loop().create_future()
 
-        async def mute(doors: BrokerDoors, _: asyncio.Event) -> None:
-            async with Channels(doors.transport) as channels:
-                with pytest.raises(SessionEnded) as failure:
-                    await ReplicationLine(channels, "a0:10912").read()
-                ended.set_result(failure.value)
+    async def mute(doors: BrokerDoors, _: asyncio.Event) -> None:
+        async with Channels(doors.transport) as channels:
+            with pytest.raises(SessionEnded) as failure:
+                await ReplicationLine(channels, "a0:10912").read()
+            ended.set_result(failure.value)
 
-        group.world.node("mute", mute).start()
-        async with asyncio.timeout(30):
-            problem = await ended
+    group.world.node("mute", mute).start()
+    async with asyncio.timeout(30):
+        problem = await ended
 
-        assert "no hello came for 10 s" in str(problem)
-        assert (await mq.admin.ha_status("a/0")).in_sync_now == 2
-
-    play(story)
+    assert "no hello came for 10 s" in str(problem)
+    assert (await mq.admin.ha_status("a/0")).in_sync_now == 2

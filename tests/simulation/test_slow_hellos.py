@@ -13,6 +13,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
+from tests.support.stories import told_by
 
 TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=2**30)
 SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)
@@ -37,45 +38,45 @@ async def all_is_copied(mq: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("reader", ["a0", "a1"])
-def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_longer_than_the_other_bears_silence(reader: str) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", queues=1)
-        size = await publish(mq, 150)
-        await all_is_copied(mq)
-        await group.node("a1").stop()
-        group.node("a1").disk.names.files.pop("dittomq/verified-equal", None)
-        await publish(mq, 1)
+@told_by(play, SHAPE)
+async def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_longer_than_the_other_bears_silence(
+    group: Group, mq: AsyncClient, /, reader: str
+) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    size = await publish(mq, 150)
+    await all_is_copied(mq)
+    await group.node("a1").stop()
+    group.node("a1").disk.names.files.pop("dittomq/verified-equal", None)
+    await publish(mq, 1)
 
-        group.node(reader).faults.read_bytes_per_s = size / READING_S
-        group.node("a1").start()
-        began = group.now
-        await all_is_copied(mq)
+    group.node(reader).faults.read_bytes_per_s = size / READING_S
+    group.node("a1").start()
+    began = group.now
+    await all_is_copied(mq)
 
-        assert READING_S <= group.now - began < 1.5 * READING_S
-
-    play(story, SHAPE)
+    assert READING_S <= group.now - began < 1.5 * READING_S
 
 
 @pytest.mark.parametrize("comes_back", ["a0", "a1"])
-def test_a_slave_is_not_in_sync_while_its_hello_is_judged_though_it_was_in_sync_before(comes_back: str) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", queues=1)
-        size = await publish(mq, 150)
-        await all_is_copied(mq)
-        for name in ("a1", "a0") if comes_back == "a0" else ("a1",):
-            await group.node(name).stop()
-        group.node("a1").disk.names.files.pop("dittomq/verified-equal", None)
-        group.node("a0").faults.read_bytes_per_s = size / READING_S
-        for name in ("a0", "a1") if comes_back == "a0" else ("a1",):
-            group.node(name).start()
-        began = group.now
-        seen: list[NodeView] = []
-        while not seen or seen[-1].state != "in sync":
-            with contextlib.suppress(DittoError):
-                seen += [view for view in (await mq.admin.ha_status("a0:10911")).nodes if view.node == "a/1"]
-            await asyncio.sleep(0.1)
+@told_by(play, SHAPE)
+async def test_a_slave_is_not_in_sync_while_its_hello_is_judged_though_it_was_in_sync_before(
+    group: Group, mq: AsyncClient, /, comes_back: str
+) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    size = await publish(mq, 150)
+    await all_is_copied(mq)
+    for name in ("a1", "a0") if comes_back == "a0" else ("a1",):
+        await group.node(name).stop()
+    group.node("a1").disk.names.files.pop("dittomq/verified-equal", None)
+    group.node("a0").faults.read_bytes_per_s = size / READING_S
+    for name in ("a0", "a1") if comes_back == "a0" else ("a1",):
+        group.node(name).start()
+    began = group.now
+    seen: list[NodeView] = []
+    while not seen or seen[-1].state != "in sync":
+        with contextlib.suppress(DittoError):
+            seen += [view for view in (await mq.admin.ha_status("a0:10911")).nodes if view.node == "a/1"]
+        await asyncio.sleep(0.1)
 
-        assert group.now - began >= READING_S
-        assert ("waiting", None) in {(view.state, view.received) for view in seen}
-
-    play(story, SHAPE)
+    assert group.now - began >= READING_S
+    assert ("waiting", None) in {(view.state, view.received) for view in seen}

@@ -15,6 +15,7 @@ from services.slave.config import FlushMode
 from services.slave.line import ReplicationLine
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
+from tests.support.stories import told_by
 
 MOST = 64
 ONE_COPY = Shape(1, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
@@ -68,34 +69,32 @@ async def strange(group: Group, mq: AsyncClient, story: Callable[[Channels, HaSt
     await ended
 
 
-def test_of_slaves_that_come_once_each_under_another_name_a_master_remembers_the_newest_64_only() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        async def come_and_go(channels: Channels, like: HaStatus) -> None:
-            for node_id in range(100, 200):
-                (await taken_in(channels, stranger(like, node_id, group.shape.segment_bytes))).hang_up()
-                await asyncio.sleep(1)
+@told_by(play, ONE_COPY)
+async def test_of_slaves_that_come_once_each_under_another_name_a_master_remembers_the_newest_64_only(
+    group: Group, mq: AsyncClient
+) -> None:
+    async def come_and_go(channels: Channels, like: HaStatus) -> None:
+        for node_id in range(100, 200):
+            (await taken_in(channels, stranger(like, node_id, group.shape.segment_bytes))).hang_up()
+            await asyncio.sleep(1)
 
-        await group.kill("a1")
-        await strange(group, mq, come_and_go)
-        await asyncio.sleep(30)
+    await group.kill("a1")
+    await strange(group, mq, come_and_go)
+    await asyncio.sleep(30)
 
-        status = await mq.admin.ha_status("a/0")
-        assert of_strangers(status) == [f"a/{node_id}" for node_id in range(200 - MOST, 200)]
-
-    play(story, ONE_COPY)
+    status = await mq.admin.ha_status("a/0")
+    assert of_strangers(status) == [f"a/{node_id}" for node_id in range(200 - MOST, 200)]
 
 
-def test_one_slave_more_than_64_is_refused_by_name_where_one_copy_is_asked_for() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        async def come_and_stay(channels: Channels, like: HaStatus) -> None:
-            lines = [await taken_in(channels, stranger(like, node_id, group.shape.segment_bytes)) for node_id in range(100, 99 + MOST)]
-            refused = [str(error) for error in (await why_not(channels, stranger(like, 200, group.shape.segment_bytes)),) if error]
-            assert len(refused) == 1
-            assert "as many slaves as a master has, 64: a/1, a/100, " in refused[0]
-            lines[0].hang_up()
-            await asyncio.sleep(16)
-            await taken_in(channels, stranger(like, 200, group.shape.segment_bytes))
+@told_by(play, ONE_COPY)
+async def test_one_slave_more_than_64_is_refused_by_name_where_one_copy_is_asked_for(group: Group, mq: AsyncClient) -> None:
+    async def come_and_stay(channels: Channels, like: HaStatus) -> None:
+        lines = [await taken_in(channels, stranger(like, node_id, group.shape.segment_bytes)) for node_id in range(100, 99 + MOST)]
+        refused = [str(error) for error in (await why_not(channels, stranger(like, 200, group.shape.segment_bytes)),) if error]
+        assert len(refused) == 1
+        assert "as many slaves as a master has, 64: a/1, a/100, " in refused[0]
+        lines[0].hang_up()
+        await asyncio.sleep(16)
+        await taken_in(channels, stranger(like, 200, group.shape.segment_bytes))
 
-        await strange(group, mq, come_and_stay)
-
-    play(story, ONE_COPY)
+    await strange(group, mq, come_and_stay)

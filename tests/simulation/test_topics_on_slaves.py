@@ -9,9 +9,10 @@ import pytest
 from dittomq.client import AsyncClient, Message, NotStored, Producer
 from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
-from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE, Role
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from tests.simulation.group import Group, play
 from tests.simulation.operating import look_at
+from tests.support.stories import told_by
 
 
 async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:
@@ -29,161 +30,142 @@ async def topics(mq: AsyncClient) -> list[str]:
     return sorted(topic.name for topic in listed.value or ())
 
 
-async def is_known_to_lead(mq: AsyncClient, node: str) -> bool:
-    """Whether a client that knows all nameservers writes there, whoever else says to lead."""
-    return next(known.name for known in await mq.admin.list_brokers() if known.role is not Role.SLAVE) == node
-
-
 async def publish(mq: AsyncClient, *bodies: bytes) -> None:
     async with mq.producer() as producer:
         for body in bodies:
             await producer.publish_message(Message("orders", body, 0))
 
 
-def test_a_topic_that_was_just_made_and_never_written_can_be_pulled_from_a_slave() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await asyncio.sleep(5)
-        await create(mq)
-        began = group.now
+@told_by(play)
+async def test_a_topic_that_was_just_made_and_never_written_can_be_pulled_from_a_slave(group: Group, mq: AsyncClient) -> None:
+    await asyncio.sleep(5)
+    await create(mq)
+    began = group.now
 
-        page = await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
+    page = await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
 
-        assert (page.messages, page.next_offset) == ((), 0)
-        assert group.now - began < 2.0
-
-    play(story)
+    assert (page.messages, page.next_offset) == ((), 0)
+    assert group.now - began < 2.0
 
 
-def test_a_queue_that_was_just_added_and_never_written_can_be_pulled_from_a_slave() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await asyncio.sleep(15)
-        await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
-        began = group.now
+@told_by(play)
+async def test_a_queue_that_was_just_added_and_never_written_can_be_pulled_from_a_slave(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    await asyncio.sleep(15)
+    await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
+    began = group.now
 
-        page = await mq.reader("orders", 1, broker="a", node="a/1").pull(0)
+    page = await mq.reader("orders", 1, broker="a", node="a/1").pull(0)
 
-        assert (page.messages, page.next_offset) == ((), 0)
-        assert group.now - began < 2.0
-
-    play(story)
+    assert (page.messages, page.next_offset) == ((), 0)
+    assert group.now - began < 2.0
 
 
-def test_a_topic_that_may_be_read_since_a_moment_can_be_pulled_from_a_slave() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
-        await asyncio.sleep(15)
-        await mq.admin.update_topic("orders", permission=PERMISSION_READ | PERMISSION_WRITE)
+@told_by(play)
+async def test_a_topic_that_may_be_read_since_a_moment_can_be_pulled_from_a_slave(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
+    await asyncio.sleep(15)
+    await mq.admin.update_topic("orders", permission=PERMISSION_READ | PERMISSION_WRITE)
 
-        page = await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
+    page = await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
 
-        assert (page.messages, page.next_offset) == ((), 0)
-
-    play(story)
+    assert (page.messages, page.next_offset) == ((), 0)
 
 
-def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_there_also_where_it_could_never_be_read() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
-        await asyncio.sleep(15)
-        await mq.admin.delete_topic("orders")
+@told_by(play)
+async def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_there_also_where_it_could_never_be_read(
+    group: Group, mq: AsyncClient
+) -> None:
+    await create(mq)
+    await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
+    await asyncio.sleep(15)
+    await mq.admin.delete_topic("orders")
 
-        with pytest.raises(TopicNotFound):
-            await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
-
-    play(story)
-
-
-def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survives_the_masters_disk() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await asyncio.sleep(5)
-        await create(mq)
-        await asyncio.sleep(1.5)
-        await group.replace_disk("a0")
-        await group.fail_over("a/1")
-        await group.in_sync(mq, "a/1")
-
-        [listed] = await mq.admin.list_topics()
-
-        assert [topic.name for topic in listed.value or ()] == ["orders"]
-
-    play(story)
+    with pytest.raises(TopicNotFound):
+        await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
 
 
-def test_a_slave_without_its_master_says_how_old_its_topics_are() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await asyncio.sleep(20)
-        group.world.network.cut("a0", "a1")
-        await asyncio.sleep(60)
-        await create(mq, "bills")
+@told_by(play)
+async def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survives_the_masters_disk(group: Group, mq: AsyncClient) -> None:
+    await asyncio.sleep(5)
+    await create(mq)
+    await asyncio.sleep(1.5)
+    await group.replace_disk("a0")
+    await group.fail_over("a/1")
+    await group.in_sync(mq, "a/1")
 
-        with pytest.raises(TopicNotFound) as raised:
-            await mq.reader("bills", 0, broker="a", node="a/1").pull(0)
+    [listed] = await mq.admin.list_topics()
 
-        found = re.search(r'topic "bills" does not exist in a/1, whose topics are (\d+) s old', str(raised.value))
-        assert found, str(raised.value)
-        assert 60 <= int(found[1]) <= 75
-
-    play(story)
+    assert [topic.name for topic in listed.value or ()] == ["orders"]
 
 
-def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whatever_disk_is_lost() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await publish(mq, b"old 0", b"old 1", b"old 2")
-        await asyncio.sleep(12)
-        assert await read(mq, "a/1") == [(0, b"old 0"), (1, b"old 1"), (2, b"old 2")]
+@told_by(play)
+async def test_a_slave_without_its_master_says_how_old_its_topics_are(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    await asyncio.sleep(20)
+    group.world.network.cut("a0", "a1")
+    await asyncio.sleep(60)
+    await create(mq, "bills")
 
-        await mq.admin.delete_topic("orders")
-        await create(mq)
-        await publish(mq, b"new")
-        await asyncio.sleep(12)
+    with pytest.raises(TopicNotFound) as raised:
+        await mq.reader("bills", 0, broker="a", node="a/1").pull(0)
+
+    found = re.search(r'topic "bills" does not exist in a/1, whose topics are (\d+) s old', str(raised.value))
+    assert found, str(raised.value)
+    assert 60 <= int(found[1]) <= 75
+
+
+@told_by(play)
+async def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whatever_disk_is_lost(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    await publish(mq, b"old 0", b"old 1", b"old 2")
+    await asyncio.sleep(12)
+    assert await read(mq, "a/1") == [(0, b"old 0"), (1, b"old 1"), (2, b"old 2")]
+
+    await mq.admin.delete_topic("orders")
+    await create(mq)
+    await publish(mq, b"new")
+    await asyncio.sleep(12)
+    for name in ("a/0", "a/1"):
+        assert await read(mq, name, offset=3) == [(3, b"new")]
+        assert (await mq.reader("orders", 0, broker="a", node=name).pull(4)).min_offset == 3
+
+    for lost, other in (("a1", "a0"), ("a0", "a1")):
+        await group.replace_disk(lost)
+        if lost == "a0":
+            await group.fail_over("a/1")
+        while not await holds_all(mq, lost, other):  # noqa: ASYNC110  # the master may count the disk before for a while
+            await asyncio.sleep(0.1)
+        await group.in_sync(mq, f"a/{other[1]}")
         for name in ("a/0", "a/1"):
-            assert await read(mq, name, offset=3) == [(3, b"new")]
-            assert (await mq.reader("orders", 0, broker="a", node=name).pull(4)).min_offset == 3
-
-        for lost, other in (("a1", "a0"), ("a0", "a1")):
-            await group.replace_disk(lost)
-            if lost == "a0":
-                await group.fail_over("a/1")
-            while not await holds_all(mq, lost, other):  # noqa: ASYNC110  # the master may count the disk before for a while
-                await asyncio.sleep(0.1)
-            await group.in_sync(mq, f"a/{other[1]}")
-            for name in ("a/0", "a/1"):
-                page = await mq.reader("orders", 0, broker="a", node=name).pull(3)
-                assert (page.min_offset, page.max_offset, [message.body for message in page.messages]) == (3, 4, [b"new"])
-
-    play(story)
+            page = await mq.reader("orders", 0, broker="a", node=name).pull(3)
+            assert (page.min_offset, page.max_offset, [message.body for message in page.messages]) == (3, 4, [b"new"])
 
 
-def test_a_topic_that_was_deleted_under_load_stays_away_when_its_master_starts_again() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
+@told_by(play)
+async def test_a_topic_that_was_deleted_under_load_stays_away_when_its_master_starts_again(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
 
-        async def publish_on(producer: Producer) -> None:
-            with contextlib.suppress(DittoError):
-                while True:
-                    await producer.publish("orders", b"one more", queue=0)
+    async def publish_on(producer: Producer) -> None:
+        with contextlib.suppress(DittoError):
+            while True:
+                await producer.publish("orders", b"one more", queue=0)
 
-        async with mq.producer(retry_s=1.0) as first, mq.producer(retry_s=1.0) as second, asyncio.TaskGroup() as tasks:
-            for producer in (first, second):
-                tasks.create_task(publish_on(producer))
-            await asyncio.sleep(1)
-            await mq.admin.delete_topic("orders")
-
-        await group.kill("a0")
-        group.node("a0").start()
+    async with mq.producer(retry_s=1.0) as first, mq.producer(retry_s=1.0) as second, asyncio.TaskGroup() as tasks:
+        for producer in (first, second):
+            tasks.create_task(publish_on(producer))
         await asyncio.sleep(1)
-        await group.in_sync(mq)
-        await asyncio.sleep(5)
+        await mq.admin.delete_topic("orders")
 
-        [listed] = await mq.admin.list_topics()
-        assert list(listed.value or ()) == []
+    await group.kill("a0")
+    group.node("a0").start()
+    await asyncio.sleep(1)
+    await group.in_sync(mq)
+    await asyncio.sleep(5)
 
-    play(story)
+    [listed] = await mq.admin.list_topics()
+    assert list(listed.value or ()) == []
 
 
 def rot(group: Group, name: str) -> None:
@@ -191,107 +173,97 @@ def rot(group: Group, name: str) -> None:
 
 
 @pytest.mark.parametrize("topics", [{"orders", "bills", "new"}, {"orders"}], ids=["made", "deleted"])
-def test_a_rotten_topic_table_of_a_master_undoes_no_change_that_a_slave_has(topics: set[str]) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        for topic in ("orders", "bills"):
-            await create(mq, topic)
-        await publish(mq, b"one")
-        for topic in topics - {"orders", "bills"}:
-            await create(mq, topic)
-        for topic in {"orders", "bills"} - topics:
-            await mq.admin.delete_topic(topic)
-        await asyncio.sleep(3)
-        await group.kill("a0")
-        rot(group, "a0")
+@told_by(play)
+async def test_a_rotten_topic_table_of_a_master_undoes_no_change_that_a_slave_has(
+    group: Group, mq: AsyncClient, /, topics: set[str]
+) -> None:
+    for topic in ("orders", "bills"):
+        await create(mq, topic)
+    await publish(mq, b"one")
+    for topic in topics - {"orders", "bills"}:
+        await create(mq, topic)
+    for topic in {"orders", "bills"} - topics:
+        await mq.admin.delete_topic(topic)
+    await asyncio.sleep(3)
+    await group.kill("a0")
+    rot(group, "a0")
 
-        group.node("a0").start()
-        await asyncio.sleep(1)
-        await group.in_sync(mq)
+    group.node("a0").start()
+    await asyncio.sleep(1)
+    await group.in_sync(mq)
 
-        [listed] = await mq.admin.list_topics()
-        assert {topic.name for topic in listed.value or ()} == topics
-
-    play(story)
-
-
-def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slave_and_after_its_promotion() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await asyncio.sleep(5)
-        [updated] = await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
-        assert updated.value is not None
-        assert updated.value.changed
-        async with mq.producer() as producer:
-            await producer.publish_message(Message("orders", b"new", 1))
-        await group.kill("a0")
-        await asyncio.sleep(40)  # the slave serves all that it has by then
-
-        slave = mq.reader("orders", 1, broker="a", node="a/1")
-        assert ("a", 1) in await mq.queues("orders")
-        assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
-        with pytest.raises(QueueNotFound):
-            await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
-        await group.fail_over("a/1")
-        await asyncio.sleep(15)
-
-        assert ("a", 1) in await mq.queues("orders")
-        assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
-
-    play(story)
+    [listed] = await mq.admin.list_topics()
+    assert {topic.name for topic in listed.value or ()} == topics
 
 
-def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_changed() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq)
-        await mq.admin.update_topic("orders", read_queues=3, write_queues=3)
-        [again] = await mq.admin.update_topic("orders", write_queues=3)
-        [refused] = await mq.admin.update_topic("orders", read_queues=2)
-        [nowhere] = await mq.admin.update_topic("order", write_queues=3)
-        async with mq.producer() as producer:
-            used = {(await producer.publish("orders", b"x")).queue for _ in range(6)}
-        await mq.admin.update_topic("orders", permission=4)
-        await asyncio.sleep(15)
+@told_by(play)
+async def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slave_and_after_its_promotion(
+    group: Group, mq: AsyncClient
+) -> None:
+    await create(mq)
+    await asyncio.sleep(5)
+    [updated] = await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
+    assert updated.value is not None
+    assert updated.value.changed
+    async with mq.producer() as producer:
+        await producer.publish_message(Message("orders", b"new", 1))
+    await group.kill("a0")
+    await asyncio.sleep(40)  # the slave serves all that it has by then
 
-        assert again.value is not None
-        assert not again.value.changed
-        assert isinstance(refused.error, InvalidField)
-        assert isinstance(nowhere.error, TopicNotFound)
-        assert used == {0, 1, 2}
-        page = await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
-        assert len(page.messages) == 2
-        async with mq.producer(retry_s=1.0) as producer:
-            with pytest.raises(NotStored, match="takes no writes"):
-                await producer.publish("orders", b"x")
+    slave = mq.reader("orders", 1, broker="a", node="a/1")
+    assert ("a", 1) in await mq.queues("orders")
+    assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
+    with pytest.raises(QueueNotFound):
+        await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
+    await group.fail_over("a/1")
+    await asyncio.sleep(15)
 
-    play(story)
-
-
-def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_was_promoted() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await create(mq, "known")
-        await asyncio.sleep(2.0)
-        group.world.network.cut("a0", "a1")
-        await create(mq)
-        await group.kill("a0")
-        group.world.network.heal("a0", "a1")
-        await group.fail_over("a/1", allow_data_loss=True)
-        assert await topics(mq) == ["known"]
-
-        group.node("a0").start()
-        await group.in_sync(mq, "a/1")
-        await create(mq)
-
-        await publish(mq, b"first")
-        assert await read(mq, "a/1") == [(0, b"first")]
-        assert await topics(mq) == ["known", "orders"]
-
-    play(story)
+    assert ("a", 1) in await mq.queues("orders")
+    assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
 
 
-async def shown(mq: AsyncClient, node: str) -> list[bytes]:
-    """What that node shows of the topic, from its first message on."""
-    begins = (await mq.reader("orders", 0, broker="a", node=node).pull(3)).min_offset
-    return [body for _, body in await read(mq, node, offset=begins)]
+@told_by(play)
+async def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_changed(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    await mq.admin.update_topic("orders", read_queues=3, write_queues=3)
+    [again] = await mq.admin.update_topic("orders", write_queues=3)
+    [refused] = await mq.admin.update_topic("orders", read_queues=2)
+    [nowhere] = await mq.admin.update_topic("order", write_queues=3)
+    async with mq.producer() as producer:
+        used = {(await producer.publish("orders", b"x")).queue for _ in range(6)}
+    await mq.admin.update_topic("orders", permission=4)
+    await asyncio.sleep(15)
+
+    assert again.value is not None
+    assert not again.value.changed
+    assert isinstance(refused.error, InvalidField)
+    assert isinstance(nowhere.error, TopicNotFound)
+    assert used == {0, 1, 2}
+    page = await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
+    assert len(page.messages) == 2
+    async with mq.producer(retry_s=1.0) as producer:
+        with pytest.raises(NotStored, match="takes no writes"):
+            await producer.publish("orders", b"x")
+
+
+@told_by(play)
+async def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_was_promoted(group: Group, mq: AsyncClient) -> None:
+    await create(mq, "known")
+    await asyncio.sleep(2.0)
+    group.world.network.cut("a0", "a1")
+    await create(mq)
+    await group.kill("a0")
+    group.world.network.heal("a0", "a1")
+    await group.fail_over("a/1", allow_data_loss=True)
+    assert await topics(mq) == ["known"]
+
+    group.node("a0").start()
+    await group.in_sync(mq, "a/1")
+    await create(mq)
+
+    await publish(mq, b"first")
+    assert await read(mq, "a/1") == [(0, b"first")]
+    assert await topics(mq) == ["known", "orders"]
 
 
 async def holds_all(mq: AsyncClient, slave: str, master: str) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -58,24 +58,6 @@ def ack(offset: int, answer_bytes: int = 0) -> Any:
     return pb.ReplicateRequest(ack=pb.Ack(received_offset=offset, flushed_offset=answer_bytes))
 
 
-def test_a_unary_call_brings_response_and_metadata() -> None:
-    async def story(channel: grpc.aio.Channel, *_: object) -> tuple[Any, ...]:
-        call = messaging_grpc.MessagingServiceStub(channel).Pull(pull(offset=41), timeout=3)
-        response = await call
-        return response.next_offset, await call.code(), (await call.initial_metadata())["node"], (await call.trailing_metadata())["epoch"]
-
-    assert play(story) == (42, grpc.StatusCode.OK, "a/0", "7")
-
-
-def test_an_abort_arrives_with_its_code_and_sentence() -> None:
-    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await messaging_grpc.MessagingServiceStub(channel).Pull(pull("refuse"))
-        return raised.value.code(), raised.value.details()
-
-    assert play(story) == (grpc.StatusCode.NOT_FOUND, "no such topic")
-
-
 def test_a_handler_s_mistake_is_unknown_to_the_caller_and_a_finding_to_us() -> None:
     async def story(channel: grpc.aio.Channel, *_: object) -> Any:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -83,16 +65,6 @@ def test_a_handler_s_mistake_is_unknown_to_the_caller_and_a_finding_to_us() -> N
         return raised.value.code()
 
     assert play(story, expect_findings=1) is grpc.StatusCode.UNKNOWN
-
-
-def test_an_unknown_method_is_unimplemented() -> None:
-    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
-        method: Any = channel.unary_unary("/none/None")
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await method(b"")
-        return raised.value.code()
-
-    assert play(story) is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_deadline_ends_the_call_on_both_sides_at_its_time() -> None:
@@ -116,14 +88,6 @@ def test_a_deadline_also_counts_while_nobody_answers_the_dial() -> None:
     assert play(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, 2.0)
 
 
-def test_a_server_stream_ends_after_its_last_message() -> None:
-    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
-        request = pb.FetchRangeRequest(start_offset=3, end_offset=6)
-        return [response.offset async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(request, timeout=3)]
-
-    assert play(story) == [3, 4, 5]
-
-
 def test_messages_before_an_abort_are_read_before_it_is_raised() -> None:
     async def story(channel: grpc.aio.Channel, *_: object) -> Any:
         request = pb.FetchRangeRequest(cluster="refused", start_offset=0, end_offset=2)
@@ -135,42 +99,6 @@ def test_messages_before_an_abort_are_read_before_it_is_raised() -> None:
         return got, raised.value.code(), trailing["where"], trailing["proof-bin"]
 
     assert play(story) == ([0, 1], grpc.StatusCode.DATA_LOSS, "here", b"\x00\xff")
-
-
-def test_a_stream_both_ways_by_write_and_read() -> None:
-    async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
-        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
-        offsets = []
-        for offset in (5, 6):
-            await call.write(ack(offset))
-            offsets.append((await call.read()).chunk.offset)
-        await call.done_writing()
-        end = await call.read()
-        return offsets, end is grpc.aio.EOF, await call.code(), echo.replication.ended
-
-    assert play(story) == ([5, 6], True, grpc.StatusCode.OK, ["client is done"])
-
-
-def test_a_stream_both_ways_by_iterators() -> None:
-    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
-        async def requests() -> AsyncIterator[Any]:
-            for offset in (1, 2, 3):
-                yield ack(offset)
-
-        return [response.chunk.offset async for response in pb_grpc.ReplicationServiceStub(channel).Replicate(requests())]
-
-    assert play(story) == [1, 2, 3]
-
-
-def test_two_styles_on_one_call_are_refused() -> None:
-    async def story(channel: grpc.aio.Channel, *_: object) -> None:
-        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
-        await call.write(ack(1))
-        await call.read()
-        with pytest.raises(grpc.aio.UsageError):
-            call.__aiter__()
-
-    play(story)
 
 
 def test_cancelling_a_call_cancels_its_handler() -> None:
@@ -276,21 +204,6 @@ def test_a_dead_server_is_noticed_at_once_or_by_keepalive(power: Power, least_s:
     assert least_s < play(story) < most_s
 
 
-def test_a_channel_finds_a_restarted_server_again() -> None:
-    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
-        stub = messaging_grpc.MessagingServiceStub(channel)
-        await stub.Pull(pull())
-        world.nodes["server"].crash(Power.KILL)
-        await asyncio.sleep(1)
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Pull(pull())
-        world.nodes["server"].start()
-        await asyncio.sleep(5)
-        return raised.value.code(), (await stub.Pull(pull(offset=1))).next_offset
-
-    assert play(story) == (grpc.StatusCode.UNAVAILABLE, 2)
-
-
 def test_a_call_that_waits_for_a_connection_is_made_when_the_server_is_back() -> None:
     async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
         stub = messaging_grpc.MessagingServiceStub(channel)
@@ -328,51 +241,6 @@ def test_a_stopped_server_lets_calls_end_within_its_grace_then_aborts_them() -> 
         return raised.value.code(), round(world.loop.time() - began, 1)
 
     assert play(story) == (grpc.StatusCode.UNAVAILABLE, 1.1)
-
-
-def test_a_taken_port_is_refused() -> None:
-    world = World(1)
-
-    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        doors.transport.server((), ()).add_insecure_port("0.0.0.0:1")
-        with pytest.raises(RuntimeError, match="address in use"):
-            doors.transport.server((), ()).add_insecure_port("0.0.0.0:1")
-        assert doors.transport.server((), ()).add_insecure_port("0.0.0.0:0") > 0
-
-    async def story() -> None:
-        node = world.node("n", serve)
-        node.start()
-        await asyncio.sleep(1)
-
-    world.run(story())
-    world.close()
-    assert world.findings == []
-
-
-class _Stamp(grpc.aio.ServerInterceptor):
-    def __init__(self, name: str, order: list[str]) -> None:
-        self._name = name
-        self._order = order
-
-    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        self._order.append(f"{self._name} {handler_call_details.method.rpartition('/')[2]}")
-        handler = await continuation(handler_call_details)
-
-        async def behavior(request: Any, context: Any) -> Any:
-            context.set_trailing_metadata((("by", self._name),))
-            return await handler.unary_unary(request, context)
-
-        return grpc.unary_unary_rpc_method_handler(behavior, handler.request_deserializer, handler.response_serializer)
-
-
-def test_interceptors_run_in_order_around_the_handler() -> None:
-    order: list[str] = []
-
-    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
-        return (await messaging_grpc.MessagingServiceStub(channel).Pull(pull(), metadata=(("who", "me"),))).next_offset
-
-    assert play(story, _Stamp("outer", order), _Stamp("inner", order)) == 1
-    assert order == ["outer Pull", "inner Pull"]
 
 
 def test_a_caller_that_reads_no_answers_of_a_stream_is_let_go_after_half_a_minute() -> None:

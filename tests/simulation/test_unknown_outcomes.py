@@ -10,8 +10,9 @@ from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, Outco
 from dittomq.errors import DittoError, EpochOver, InvalidField, SequenceGap, StoreFailed
 from dittomq.offsets import Epoch
 from dittomq.routes import Role
-from tests.simulation.client_town import ClientTown
+from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Log, Reply
+from tests.support.stories import told_by
 
 
 def messages(count: int) -> list[Message]:
@@ -51,290 +52,276 @@ def lose_last(town: ClientTown) -> None:
     town.log.by_sequence = {key: one for key, one in town.log.by_sequence.items() if one is not gone}
 
 
-def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm", queue=1)
-            handle = await lost_answer(town, orders, b"where", die, queue=1)
-            town.master.epoch = 2
-            town.restart("a-0")
+@told_by(play)
+async def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer() as orders:
+        await orders.publish("orders", b"warm", queue=1)
+        handle = await lost_answer(town, orders, b"where", die, queue=1)
+        town.master.epoch = 2
+        town.restart("a-0")
 
-            receipt = await orders.resolve(handle)
-            after = await orders.publish("orders", b"after", queue=1)
+        receipt = await orders.resolve(handle)
+        after = await orders.publish("orders", b"after", queue=1)
 
-        assert (receipt.queue_offset, receipt.duplicate) == (1, True)
-        assert after.queue_offset == 2
-        assert town.log.bodies() == [b"warm", b"where", b"after"]
-
-    ClientTown().play(story)
-
-
-def test_not_in_the_log_of_a_new_epoch_is_not_stored() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            handle = await lost_answer(town, orders, b"gone", lose)
-            town.master.epoch = 2
-            town.restart("a-0")
-
-            with pytest.raises(NotStored):
-                await orders.resolve(handle)
-
-    ClientTown().play(story)
+    assert (receipt.queue_offset, receipt.duplicate) == (1, True)
+    assert after.queue_offset == 2
+    assert town.log.bodies() == [b"warm", b"where", b"after"]
 
 
-def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            handle = await lost_answer(town, orders, b"again", lose, queue=3)
-            town.restart("a-0")
+@told_by(play)
+async def test_not_in_the_log_of_a_new_epoch_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        handle = await lost_answer(town, orders, b"gone", lose)
+        town.master.epoch = 2
+        town.restart("a-0")
 
-            with pytest.raises(OutcomeUnknown):
-                await orders.resolve(handle)
-            with pytest.raises(InvalidField, match="half of a surrogate pair"):
-                await orders.send_again(handle, Message("orders", b"again", tag="\ud800"))
-            first = await orders.send_again(handle, Message("orders", b"again"))
-            second = await orders.send_again(handle, Message("orders", b"again"))
-
-        assert (first.queue, first.duplicate) == (3, False)
-        assert second.duplicate
-        assert town.log.bodies() == [b"again"]
-
-    ClientTown().play(story)
+        with pytest.raises(NotStored):
+            await orders.resolve(handle)
 
 
-def test_what_is_being_sent_again_is_not_called_absent_meanwhile() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            handle = await lost_answer(town, orders, b"again", lose)
-            town.master.epoch = 2
-            town.restart("a-0")
-            await asyncio.sleep(20.0)
-            await orders.publish("orders", b"other")
-            town.master.gate = asyncio.Event()
-            sending = asyncio.create_task(orders.send_again(handle, Message("orders", b"again")))
-            await asyncio.sleep(1.0)
+@told_by(play)
+async def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        handle = await lost_answer(town, orders, b"again", lose, queue=3)
+        town.restart("a-0")
 
-            with pytest.raises(OutcomeUnknown):
-                await orders.resolve(handle)
+        with pytest.raises(OutcomeUnknown):
+            await orders.resolve(handle)
+        with pytest.raises(InvalidField, match="half of a surrogate pair"):
+            await orders.send_again(handle, Message("orders", b"again", tag="\ud800"))
+        first = await orders.send_again(handle, Message("orders", b"again"))
+        second = await orders.send_again(handle, Message("orders", b"again"))
 
-            town.master.gate.set()
-            assert not (await sending).duplicate
-
-    ClientTown().play(story)
+    assert (first.queue, first.duplicate) == (3, False)
+    assert second.duplicate
+    assert town.log.bodies() == [b"again"]
 
 
-def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_stored_twice() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            town.master.script.append(Reply.STORE_AND_FORGET)
-            with pytest.raises(OutcomeUnknown, match="no longer remembered") as raised:
-                await orders.publish("orders", b"where", queue=1)
-            handle = raised.value.handle
+@told_by(play)
+async def test_what_is_being_sent_again_is_not_called_absent_meanwhile(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        handle = await lost_answer(town, orders, b"again", lose)
+        town.master.epoch = 2
+        town.restart("a-0")
+        await asyncio.sleep(20.0)
+        await orders.publish("orders", b"other")
+        town.master.gate = asyncio.Event()
+        sending = asyncio.create_task(orders.send_again(handle, Message("orders", b"again")))
+        await asyncio.sleep(1.0)
 
-            with pytest.raises(OutcomeUnknown, match="does not remember"):
-                await orders.resolve(handle)
-            with pytest.raises(OutcomeUnknown, match="no longer remembered"):
-                await orders.send_again(handle, Message("orders", b"where"))
-            after = await orders.publish("orders", b"after", queue=1)
+        with pytest.raises(OutcomeUnknown):
+            await orders.resolve(handle)
 
-        assert after.queue_offset == 1
-        assert town.log.bodies() == [b"where", b"after"]
-
-    ClientTown().play(story)
-
-
-def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_be_sent_again() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(timeout_s=1, retry_s=0.5) as warm, mq.producer(timeout_s=1, retry_s=0.5) as orders:
-            await warm.publish("orders", b"warm")
-            town.log.forget()
-            handle = await lost_answer(town, orders, b"gone", lose_last, after_s=0.5)
-            town.master.epoch = 2
-            town.restart("a-0")
-            await asyncio.sleep(1)
-
-            with pytest.raises(NotStored):
-                await orders.resolve(handle)
-            await orders.send_again(handle, Message("orders", b"gone"))
-
-        assert town.log.bodies() == [b"warm", b"gone"]
-
-    ClientTown().play(story)
+        town.master.gate.set()
+        assert not (await sending).duplicate
 
 
-def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_third_time_when_its_producer_is_forgotten() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as warm, mq.producer() as orders:
-            await warm.publish_many(messages(3))
-            handle = await lost_answer(town, orders, b"once", lose)
-            town.restart("a-0")
+@told_by(play)
+async def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_stored_twice(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        town.master.script.append(Reply.STORE_AND_FORGET)
+        with pytest.raises(OutcomeUnknown, match="no longer remembered") as raised:
+            await orders.publish("orders", b"where", queue=1)
+        handle = raised.value.handle
+
+        with pytest.raises(OutcomeUnknown, match="does not remember"):
+            await orders.resolve(handle)
+        with pytest.raises(OutcomeUnknown, match="no longer remembered"):
+            await orders.send_again(handle, Message("orders", b"where"))
+        after = await orders.publish("orders", b"after", queue=1)
+
+    assert after.queue_offset == 1
+    assert town.log.bodies() == [b"where", b"after"]
+
+
+@told_by(play)
+async def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_be_sent_again(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer(timeout_s=1, retry_s=0.5) as warm, mq.producer(timeout_s=1, retry_s=0.5) as orders:
+        await warm.publish("orders", b"warm")
+        town.log.forget()
+        handle = await lost_answer(town, orders, b"gone", lose_last, after_s=0.5)
+        town.master.epoch = 2
+        town.restart("a-0")
+        await asyncio.sleep(1)
+
+        with pytest.raises(NotStored):
+            await orders.resolve(handle)
+        await orders.send_again(handle, Message("orders", b"gone"))
+
+    assert town.log.bodies() == [b"warm", b"gone"]
+
+
+@told_by(play)
+async def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_third_time_when_its_producer_is_forgotten(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer() as warm, mq.producer() as orders:
+        await warm.publish_many(messages(3))
+        handle = await lost_answer(town, orders, b"once", lose)
+        town.restart("a-0")
+        await orders.send_again(handle, Message("orders", b"once"))
+        town.log.forget()
+
+        with pytest.raises(OutcomeUnknown, match="no longer remembered"):
             await orders.send_again(handle, Message("orders", b"once"))
-            town.log.forget()
 
-            with pytest.raises(OutcomeUnknown, match="no longer remembered"):
-                await orders.send_again(handle, Message("orders", b"once"))
-
-        assert town.log.bodies() == [b"once"]
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"once"]
 
 
 @pytest.mark.parametrize("error", [StoreFailed("sync", "commitlog/0", "I/O error"), EpochOver("the master of epoch 1", "2 was opened")])
-def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_lie_in_the_log(error: DittoError) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as warm, mq.producer() as orders:
-            await warm.publish_many(messages(3))
-            handle = await lost_answer(town, orders, b"once", lose)  # the log is shorter now than when it was first sent
-            town.restart("a-0")
-            with pytest.raises(OutcomeUnknown, match="may still arrive"):
-                await orders.resolve(handle)  # it answers again
-            town.master.publish_error = error
-            with pytest.raises(OutcomeUnknown):
-                await orders.send_again(handle, Message("orders", b"once"))
-            town.master.publish_error = None
-            town.log.forget()
+@told_by(play)
+async def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_lie_in_the_log(
+    town: ClientTown, mq: AsyncClient, /, error: DittoError
+) -> None:
+    async with mq.producer() as warm, mq.producer() as orders:
+        await warm.publish_many(messages(3))
+        handle = await lost_answer(town, orders, b"once", lose)  # the log is shorter now than when it was first sent
+        town.restart("a-0")
+        with pytest.raises(OutcomeUnknown, match="may still arrive"):
+            await orders.resolve(handle)  # it answers again
+        town.master.publish_error = error
+        with pytest.raises(OutcomeUnknown):
+            await orders.send_again(handle, Message("orders", b"once"))
+        town.master.publish_error = None
+        town.log.forget()
 
-            with pytest.raises(OutcomeUnknown, match="no longer remembered"):
-                await orders.send_again(handle, Message("orders", b"once"))
+        with pytest.raises(OutcomeUnknown, match="no longer remembered"):
+            await orders.send_again(handle, Message("orders", b"once"))
 
-        assert town.log.bodies() == [b"once"]
-
-    ClientTown().play(story)
-
-
-def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof_until_that_master_is_replaced() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            handle = await lost_answer(town, orders, b"slow", lose)
-            town.master.epoch = 2
-            town.restart("a-0")
-            await asyncio.sleep(1)
-            town.master.gate = asyncio.Event()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(2):
-                    await orders.send_again(handle, Message("orders", b"slow"))
-
-            with pytest.raises(OutcomeUnknown, match="may still arrive"):
-                await orders.resolve(handle)
-            town.kill("a-0")
-            town.master.epoch = 3
-            town.restart("a-0")
-            with pytest.raises(NotStored):
-                await orders.resolve(handle)
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"once"]
 
 
-def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_which_epoch_a_lost_try_may_arrive() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        old, promoted = town.nameserver.nodes
-        leads = [replace(promoted, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(3))]
-        async with mq.producer() as orders:
-            handle = await lost_answer(town, orders, b"slow", lose)
-            town.restart("a-0")
-            town.nameserver.nodes, lived = leads, [replace(old, epoch=Epoch(2))]
-            town.master.epoch, new = 2, town.brokers["a/1"]
-            new.epoch, new.refusal, new.gate = 3, None, asyncio.Event()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(2):
-                    await orders.send_again(handle, Message("orders", b"slow"))
-            town.nameserver.nodes = lived  # by one that has not heard of the promotion
-            with pytest.raises(OutcomeUnknown):
-                await orders.resolve(handle)
-            town.nameserver.nodes = leads
-            with pytest.raises(OutcomeUnknown, match="may still arrive"):
-                await orders.resolve(handle)
+@told_by(play)
+async def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof_until_that_master_is_replaced(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer() as orders:
+        handle = await lost_answer(town, orders, b"slow", lose)
+        town.master.epoch = 2
+        town.restart("a-0")
+        await asyncio.sleep(1)
+        town.master.gate = asyncio.Event()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await orders.send_again(handle, Message("orders", b"slow"))
 
-            new.gate.set()
-            new.epoch, town.nameserver.nodes = 4, [replace(leads[0], epoch=Epoch(4))]
-            await orders.send_again(handle, Message("orders", b"slow"))
-        assert town.log.bodies() == [b"slow"]
+        with pytest.raises(OutcomeUnknown, match="may still arrive"):
+            await orders.resolve(handle)
+        town.kill("a-0")
+        town.master.epoch = 3
+        town.restart("a-0")
+        with pytest.raises(NotStored):
+            await orders.resolve(handle)
 
-    ClientTown().play(story)
+
+@told_by(play)
+async def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_which_epoch_a_lost_try_may_arrive(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    old, promoted = town.nameserver.nodes
+    leads = [replace(promoted, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(3))]
+    async with mq.producer() as orders:
+        handle = await lost_answer(town, orders, b"slow", lose)
+        town.restart("a-0")
+        town.nameserver.nodes, lived = leads, [replace(old, epoch=Epoch(2))]
+        town.master.epoch, new = 2, town.brokers["a/1"]
+        new.epoch, new.refusal, new.gate = 3, None, asyncio.Event()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await orders.send_again(handle, Message("orders", b"slow"))
+        town.nameserver.nodes = lived  # by one that has not heard of the promotion
+        with pytest.raises(OutcomeUnknown):
+            await orders.resolve(handle)
+        town.nameserver.nodes = leads
+        with pytest.raises(OutcomeUnknown, match="may still arrive"):
+            await orders.resolve(handle)
+
+        new.gate.set()
+        new.epoch, town.nameserver.nodes = 4, [replace(leads[0], epoch=Epoch(4))]
+        await orders.send_again(handle, Message("orders", b"slow"))
+    assert town.log.bodies() == [b"slow"]
 
 
 @pytest.mark.parametrize("is_publishing", [False, True])
-def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_may_still_get_it(is_publishing: bool) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders, mq.producer() as other:
-            handle = await lost_answer(town, orders, b"gone", lose)
-            town.master.epoch = 2
-            town.restart("a-0")
-            if is_publishing:
-                await other.publish("orders", b"its own")
+@told_by(play)
+async def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_may_still_get_it(
+    town: ClientTown, mq: AsyncClient, /, is_publishing: bool
+) -> None:
+    async with mq.producer() as orders, mq.producer() as other:
+        handle = await lost_answer(town, orders, b"gone", lose)
+        town.master.epoch = 2
+        town.restart("a-0")
+        if is_publishing:
+            await other.publish("orders", b"its own")
 
-            with pytest.raises(OutcomeUnknown, match="may still arrive"):
-                await other.resolve(handle)
-            with pytest.raises(NotStored):
-                await orders.resolve(handle)
-
-    ClientTown().play(story)
-
-
-def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish_many(messages(10))
-            lose(town)
-            await asyncio.sleep(1)
-            town.restart("a-0")
-            await orders.publish("orders", b"10", queue=0)
-
-        assert town.log.bodies() == [b"10"]
-        assert len(town.log.next) == 1
-
-    ClientTown().play(story)
+        with pytest.raises(OutcomeUnknown, match="may still arrive"):
+            await other.resolve(handle)
+        with pytest.raises(NotStored):
+            await orders.resolve(handle)
 
 
-def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_stored_when_the_new_master_has_answered_every_try() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(timeout_s=1.0, retry_s=10.0) as orders:
-            await orders.publish("orders", b"acknowledged", queue=1)
-            town.master.script.append(Reply.STORE_SILENTLY)
-            following = asyncio.create_task(orders.publish("orders", b"following", queue=1))
-            await asyncio.sleep(0.5)
-            lose(town)
-            town.master.epoch = 2
-            town.restart("a-0")
+@told_by(play)
+async def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        await orders.publish_many(messages(10))
+        lose(town)
+        await asyncio.sleep(1)
+        town.restart("a-0")
+        await orders.publish("orders", b"10", queue=0)
 
-            with pytest.raises(OutcomeUnknown, match="0 is next") as unknown:
-                await following
-            with pytest.raises(NotStored):
-                await orders.resolve(unknown.value.handle)
-
-    ClientTown().play(story)
+    assert town.log.bodies() == [b"10"]
+    assert len(town.log.next) == 1
 
 
-def test_what_another_node_says_that_has_come_up_at_the_masters_address_proves_nothing() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            handle = await lost_answer(town, orders, b"where", die)
-            town.master.name, town.master.epoch, town.master.log = "b/0", 2, Log()
-            town.restart("a-0")
+@told_by(play)
+async def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_stored_when_the_new_master_has_answered_every_try(
+    town: ClientTown, mq: AsyncClient
+) -> None:
+    async with mq.producer(timeout_s=1.0, retry_s=10.0) as orders:
+        await orders.publish("orders", b"acknowledged", queue=1)
+        town.master.script.append(Reply.STORE_SILENTLY)
+        following = asyncio.create_task(orders.publish("orders", b"following", queue=1))
+        await asyncio.sleep(0.5)
+        lose(town)
+        town.master.epoch = 2
+        town.restart("a-0")
 
-            with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
-                await orders.resolve(handle)
-            town.master.refusal = SequenceGap("p", 0, 1)
-            with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
-                await orders.resolve(handle)
+        with pytest.raises(OutcomeUnknown, match="0 is next") as unknown:
+            await following
+        with pytest.raises(NotStored):
+            await orders.resolve(unknown.value.handle)
 
-    ClientTown().play(story)
+
+@told_by(play)
+async def test_what_another_node_says_that_has_come_up_at_the_masters_address_proves_nothing(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.producer() as orders:
+        handle = await lost_answer(town, orders, b"where", die)
+        town.master.name, town.master.epoch, town.master.log = "b/0", 2, Log()
+        town.restart("a-0")
+
+        with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
+            await orders.resolve(handle)
+        town.master.refusal = SequenceGap("p", 0, 1)
+        with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
+            await orders.resolve(handle)
 
 
 @pytest.mark.parametrize("stranger", [("b/0", "test"), ("a/0", "another")])
-def test_what_is_sent_again_to_the_masters_address_is_stored_by_no_other_node_that_has_come_up_there(stranger: tuple[str, str]) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer(timeout_s=1, retry_s=1) as orders:
-            handle = await lost_answer(town, orders, b"where", die)
-            theirs = Log()
-            town.master.name, town.master.cluster = stranger
-            town.master.log = theirs
-            town.restart("a-0")
-            await asyncio.sleep(1)
+@told_by(play)
+async def test_what_is_sent_again_to_the_masters_address_is_stored_by_no_other_node_that_has_come_up_there(
+    town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
+) -> None:
+    async with mq.producer(timeout_s=1, retry_s=1) as orders:
+        handle = await lost_answer(town, orders, b"where", die)
+        theirs = Log()
+        town.master.name, town.master.cluster = stranger
+        town.master.log = theirs
+        town.restart("a-0")
+        await asyncio.sleep(1)
 
-            with pytest.raises(OutcomeUnknown, match=f"{stranger[0]}.* has this address now"):
-                await orders.send_again(handle, Message("orders", b"where"))
+        with pytest.raises(OutcomeUnknown, match=f"{stranger[0]}.* has this address now"):
+            await orders.send_again(handle, Message("orders", b"where"))
 
-        assert theirs.bodies() == []
-
-    ClientTown().play(story)
+    assert theirs.bodies() == []

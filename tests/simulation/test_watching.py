@@ -19,6 +19,7 @@ from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
+from tests.support.stories import told_by
 
 NODE = "a/0"
 
@@ -54,168 +55,152 @@ async def publish(mq: AsyncClient, count: int, every_s: float) -> None:
             await asyncio.sleep(every_s)
 
 
-def test_the_state_is_told_at_once_and_then_only_every_five_seconds_while_nothing_happens() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await asyncio.sleep(30)  # heartbeats have proven all there is to prove
-        began = group.now
-        watcher = Watcher(group, mq)
-        await asyncio.sleep(16)
+@told_by(play)
+async def test_the_state_is_told_at_once_and_then_only_every_five_seconds_while_nothing_happens(group: Group, mq: AsyncClient) -> None:
+    await asyncio.sleep(30)  # heartbeats have proven all there is to prove
+    began = group.now
+    watcher = Watcher(group, mq)
+    await asyncio.sleep(16)
 
-        assert watcher.told[0][0] - began < 0.1
-        assert [round(at - watcher.told[0][0]) for at, _ in watcher.told] == [0, 5, 10, 15]
+    assert watcher.told[0][0] - began < 0.1
+    assert [round(at - watcher.told[0][0]) for at, _ in watcher.told] == [0, 5, 10, 15]
+    await watcher.leave()
+
+
+@told_by(play)
+async def test_changes_are_told_within_the_period_and_never_more_often(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 1)
+    watcher = Watcher(group, mq, period_s=0.5)
+    await publish(mq, 200, 0.05)
+
+    times = [at for at, _ in watcher.told]
+    assert 15 <= len(times) <= 24
+    assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.4
+    await group.kill("a1")
+    await asyncio.sleep(2)
+    assert watcher.states() == ["in sync", "gone"]
+    await watcher.leave()
+
+
+@told_by(play)
+async def test_a_watch_ends_with_its_node_and_the_next_one_finds_it_again(group: Group, mq: AsyncClient) -> None:
+    watcher = Watcher(group, mq)
+    await asyncio.sleep(1)
+    await group.kill("a0")
+    await asyncio.wait([watcher.task])
+    assert isinstance(watcher.task.exception(), OutOfReach)
+
+    group.node("a0").start()
+    await asyncio.sleep(10)
+    again = Watcher(group, mq)
+    await asyncio.sleep(1)
+    began = group.now
+    await group.node("a0").stop()
+    assert again.task.done()
+    assert again.task.exception() is None
+    assert group.now - began < 2.0, "a watch holds nobody back from draining"
+
+
+@told_by(play)
+async def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_happens(group: Group, mq: AsyncClient) -> None:
+    watcher = Watcher(group, mq)
+    await asyncio.sleep(1)
+    group.world.network.silence("a0", "client")
+    began = group.now
+    await asyncio.wait([watcher.task])
+
+    assert isinstance(watcher.task.exception(), OutOfReach)
+    assert group.now - began < 20
+    group.world.network.heal_all()
+
+
+@told_by(play)
+async def test_the_sixty_fifth_watch_is_refused_and_one_that_left_makes_room(group: Group, mq: AsyncClient) -> None:
+    watchers = [Watcher(group, mq) for _ in range(64)]
+    await asyncio.sleep(1)
+    with pytest.raises(QueueFull, match="watches of a/0"):
+        await anext(mq.admin.watch_ha_status(NODE))
+
+    await watchers[0].leave()
+    await asyncio.sleep(1)
+    assert (await anext(mq.admin.watch_ha_status(NODE))).node == NODE
+    for watcher in watchers:
         await watcher.leave()
-
-    play(story)
-
-
-def test_changes_are_told_within_the_period_and_never_more_often() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        watcher = Watcher(group, mq, period_s=0.5)
-        await publish(mq, 200, 0.05)
-
-        times = [at for at, _ in watcher.told]
-        assert 15 <= len(times) <= 24
-        assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.4
-        await group.kill("a1")
-        await asyncio.sleep(2)
-        assert watcher.states() == ["in sync", "gone"]
-        await watcher.leave()
-
-    play(story)
-
-
-def test_a_watch_ends_with_its_node_and_the_next_one_finds_it_again() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        watcher = Watcher(group, mq)
-        await asyncio.sleep(1)
-        await group.kill("a0")
-        await asyncio.wait([watcher.task])
-        assert isinstance(watcher.task.exception(), OutOfReach)
-
-        group.node("a0").start()
-        await asyncio.sleep(10)
-        again = Watcher(group, mq)
-        await asyncio.sleep(1)
-        began = group.now
-        await group.node("a0").stop()
-        assert again.task.done()
-        assert again.task.exception() is None
-        assert group.now - began < 2.0, "a watch holds nobody back from draining"
-
-    play(story)
-
-
-def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_happens() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        watcher = Watcher(group, mq)
-        await asyncio.sleep(1)
-        group.world.network.silence("a0", "client")
-        began = group.now
-        await asyncio.wait([watcher.task])
-
-        assert isinstance(watcher.task.exception(), OutOfReach)
-        assert group.now - began < 20
-        group.world.network.heal_all()
-
-    play(story)
-
-
-def test_the_sixty_fifth_watch_is_refused_and_one_that_left_makes_room() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        watchers = [Watcher(group, mq) for _ in range(64)]
-        await asyncio.sleep(1)
-        with pytest.raises(QueueFull, match="watches of a/0"):
-            await anext(mq.admin.watch_ha_status(NODE))
-
-        await watchers[0].leave()
-        await asyncio.sleep(1)
-        assert (await anext(mq.admin.watch_ha_status(NODE))).node == NODE
-        for watcher in watchers:
-            await watcher.leave()
-
-    play(story)
 
 
 @pytest.mark.parametrize("period_s", [0.05, 61.0])
-def test_a_period_outside_its_limits_is_refused(period_s: float) -> None:
-    async def story(_: Group, mq: AsyncClient) -> None:
-        with pytest.raises(InvalidField, match="period"):
-            await anext(mq.admin.watch_ha_status(NODE, period_s=period_s))
-
-    play(story)
+@told_by(play)
+async def test_a_period_outside_its_limits_is_refused(group: Group, mq: AsyncClient, /, period_s: float) -> None:
+    with pytest.raises(InvalidField, match="period"):
+        await anext(mq.admin.watch_ha_status(NODE, period_s=period_s))
 
 
-def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_is_in_sync() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        shown: list[str] = []
+@told_by(play)
+async def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_is_in_sync(group: Group, mq: AsyncClient) -> None:
+    shown: list[str] = []
 
-        def show(view: ClusterView) -> bool:
-            missing = build_report(view.nodes, view.answers).missing
-            if not shown or shown[-1] != missing:
-                shown.append(missing)
-            return False
+    def show(view: ClusterView) -> bool:
+        missing = build_report(view.nodes, view.answers).missing
+        if not shown or shown[-1] != missing:
+            shown.append(missing)
+        return False
 
-        watching = asyncio.create_task(mq.watch_cluster().until(show))
-        await asyncio.sleep(3)
-        await group.kill("a0")
-        await asyncio.sleep(10)
-        group.node("a0").start()
-        async with asyncio.timeout(60):
-            await mq.watch_cluster(period_s=0.2).until(lambda view: build_report(view.nodes, view.answers).in_sync)
-        await asyncio.sleep(3)
+    watching = asyncio.create_task(mq.watch_cluster().until(show))
+    await asyncio.sleep(3)
+    await group.kill("a0")
+    await asyncio.sleep(10)
+    group.node("a0").start()
+    async with asyncio.timeout(60):
+        await mq.watch_cluster(period_s=0.2).until(lambda view: build_report(view.nodes, view.answers).in_sync)
+    await asyncio.sleep(3)
 
-        assert shown[0] == shown[-1] == ""
-        assert "no master of a answers" in shown
-        watching.cancel()
-
-    play(story)
+    assert shown[0] == shown[-1] == ""
+    assert "no master of a answers" in shown
+    watching.cancel()
 
 
-def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_is_not_told_of_that_master() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        of_other = group.shape.leading("a0", 0)
-        table = replace(of_other.replication, mode=Mode.ASYNC_MASTER, replicas_expected=0)
-        of_other = replace(of_other, node=replace(of_other.node, broker="b"), replication=table)
-        node = group.node("a0")
-        node.crash(Power.LOSS)
-        await group.world.buried()
-        node.lose_disk()
-        node.serve = lambda doors, stop: master.serve(of_other, doors, stop)
-        watch = mq.watch_cluster(period_s=0.2)
-        watching = asyncio.create_task(watch.until(lambda _: False))
-        node.start()
-        await asyncio.sleep(8)
-        asked, view = await ask_every_node(mq), watch.view
-        assert view is not None
-        watched = build_report(view.nodes, view.answers)
+@told_by(play)
+async def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_is_not_told_of_that_master(
+    group: Group, mq: AsyncClient
+) -> None:
+    of_other = group.shape.leading("a0", 0)
+    table = replace(of_other.replication, mode=Mode.ASYNC_MASTER, replicas_expected=0)
+    of_other = replace(of_other, node=replace(of_other.node, broker="b"), replication=table)
+    node = group.node("a0")
+    node.crash(Power.LOSS)
+    await group.world.buried()
+    node.lose_disk()
+    node.serve = lambda doors, stop: master.serve(of_other, doors, stop)
+    watch = mq.watch_cluster(period_s=0.2)
+    watching = asyncio.create_task(watch.until(lambda _: False))
+    node.start()
+    await asyncio.sleep(8)
+    asked, view = await ask_every_node(mq), watch.view
+    assert view is not None
+    watched = build_report(view.nodes, view.answers)
 
-        for report in (asked, watched):
-            of_a, of_b = report.groups
-            assert of_a.master is None
-            assert "has this address now" in of_a.nodes[0].problem
-            assert of_b.in_sync
-            assert report.missing.startswith("no master of a answers")
-        watching.cancel()
-
-    play(story)
+    for report in (asked, watched):
+        of_a, of_b = report.groups
+        assert of_a.master is None
+        assert "has this address now" in of_a.nodes[0].problem
+        assert of_b.in_sync
+        assert report.missing.startswith("no master of a answers")
+    watching.cancel()
 
 
-def test_who_gives_up_on_a_cluster_sees_what_is_known_by_then() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        watch = mq.watch_cluster()
-        assert watch.view is None
-        group.world.network.silence("a1", "client")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2):
-                await watch.until(lambda _: True)
+@told_by(play)
+async def test_who_gives_up_on_a_cluster_sees_what_is_known_by_then(group: Group, mq: AsyncClient) -> None:
+    watch = mq.watch_cluster()
+    assert watch.view is None
+    group.world.network.silence("a1", "client")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            await watch.until(lambda _: True)
 
-        assert watch.view is not None
-        assert isinstance(watch.view.answers["a/0"], HaStatus)
-        assert build_report(watch.view.nodes, watch.view.answers).groups[0].nodes[1].problem.endswith("no answer yet")
-        group.world.network.heal_all()
-
-    play(story)
+    assert watch.view is not None
+    assert isinstance(watch.view.answers["a/0"], HaStatus)
+    assert build_report(watch.view.nodes, watch.view.answers).groups[0].nodes[1].problem.endswith("no answer yet")
+    group.world.network.heal_all()
 
 
 def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_held_all() -> None:
@@ -242,39 +227,37 @@ def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_h
     play(story, Shape(1, table, FlushMode.SYNC_FLUSH, segment_bytes=2**20))
 
 
-def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_that_it_does_not_know_how_far_it_is_behind() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 1, 1)
-        await asyncio.sleep(10)
-        group.world.network.silence("a0", "a1")
-        silent_at = group.now
-        views = [(group.now - silent_at, view) async for view in own_views(mq, group, "a/1", until=silent_at + 15)]
+@told_by(play)
+async def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_that_it_does_not_know_how_far_it_is_behind(
+    group: Group, mq: AsyncClient
+) -> None:
+    await mq.admin.create_topic("orders", 1)
+    await publish(mq, 1, 1)
+    await asyncio.sleep(10)
+    group.world.network.silence("a0", "a1")
+    silent_at = group.now
+    views = [(group.now - silent_at, view) async for view in own_views(mq, group, "a/1", until=silent_at + 15)]
 
-        late = [view for at, view in views if at > 8]
-        assert {view.state for view in late} == {"waiting"}
-        assert {(view.received_lag_bytes, view.flushed_lag_s, view.applied_lag_bytes, view.applied_lag_s) for view in late} == {(None,) * 4}
-        early = [view for at, view in views if at < 0.4]
-        assert {view.received_lag_bytes for view in early} == {0}
-
-    play(story)
+    late = [view for at, view in views if at > 8]
+    assert {view.state for view in late} == {"waiting"}
+    assert {(view.received_lag_bytes, view.flushed_lag_s, view.applied_lag_bytes, view.applied_lag_s) for view in late} == {(None,) * 4}
+    early = [view for at, view in views if at < 0.4]
+    assert {view.received_lag_bytes for view in early} == {0}
 
 
-def test_how_far_a_slave_is_behind_that_left_nobody_knows_and_what_it_held_last_is_told() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        await mq.admin.create_topic("orders", 1)
-        await publish(mq, 1, 1)
-        await asyncio.sleep(1)
-        await group.kill("a1")
-        await asyncio.sleep(2)
-        status = await mq.admin.ha_status(NODE)
+@told_by(play)
+async def test_how_far_a_slave_is_behind_that_left_nobody_knows_and_what_it_held_last_is_told(group: Group, mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", 1)
+    await publish(mq, 1, 1)
+    await asyncio.sleep(1)
+    await group.kill("a1")
+    await asyncio.sleep(2)
+    status = await mq.admin.ha_status(NODE)
 
-        gone = status.nodes[1]
-        assert (gone.state, gone.received, gone.flushed) == ("gone", status.end, status.end)
-        assert (gone.received_lag_bytes, gone.flushed_lag_bytes, gone.applied_lag_bytes) == (None, None, None)
-        assert (gone.received_lag_s, gone.flushed_lag_s, gone.applied_lag_s) == (None, None, None)
-
-    play(story)
+    gone = status.nodes[1]
+    assert (gone.state, gone.received, gone.flushed) == ("gone", status.end, status.end)
+    assert (gone.received_lag_bytes, gone.flushed_lag_bytes, gone.applied_lag_bytes) == (None, None, None)
+    assert (gone.received_lag_s, gone.flushed_lag_s, gone.applied_lag_s) == (None, None, None)
 
 
 async def own_views(mq: AsyncClient, group: Group, node: str, until: float) -> AsyncIterator[NodeView]:
@@ -284,45 +267,43 @@ async def own_views(mq: AsyncClient, group: Group, node: str, until: float) -> A
         await asyncio.sleep(0.1)
 
 
-def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said() -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        views: list[ClusterView] = []
+@told_by(play)
+async def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said(group: Group, mq: AsyncClient) -> None:
+    views: list[ClusterView] = []
 
-        def show(view: ClusterView) -> bool:
-            views.append(view)
-            return False
+    def show(view: ClusterView) -> bool:
+        views.append(view)
+        return False
 
-        watching = asyncio.create_task(mq.watch_cluster().until(show))
-        await asyncio.sleep(3)
-        assert views[-1].problem is None
-        group.node("ns").crash(Power.KILL)
-        await asyncio.sleep(20)
+    watching = asyncio.create_task(mq.watch_cluster().until(show))
+    await asyncio.sleep(3)
+    assert views[-1].problem is None
+    group.node("ns").crash(Power.KILL)
+    await asyncio.sleep(20)
 
-        assert isinstance(views[-1].problem, OutOfReach)
-        assert build_report(views[-1].nodes, views[-1].answers).in_sync
-        group.node("ns").start()
-        await asyncio.sleep(20)
-        assert views[-1].problem is None
-        watching.cancel()
-
-    play(story)
+    assert isinstance(views[-1].problem, OutOfReach)
+    assert build_report(views[-1].nodes, views[-1].answers).in_sync
+    group.node("ns").start()
+    await asyncio.sleep(20)
+    assert views[-1].problem is None
+    watching.cancel()
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_watch_of_a_cluster_ends_with_its_client_whether_nodes_answer_or_are_away(*, away: bool) -> None:
-    async def story(group: Group, mq: AsyncClient) -> None:
-        watching = asyncio.create_task(mq.watch_cluster().until(lambda _: False))
-        await asyncio.sleep(3)
-        if away:
-            for name in ("ns", "a0", "a1"):
-                await group.kill(name)
-            await asyncio.sleep(30)
-        await mq.__aexit__(None, None, None)
-        done, _ = await asyncio.wait([watching], timeout=5)
-        watching.cancel()
+@told_by(play)
+async def test_a_watch_of_a_cluster_ends_with_its_client_whether_nodes_answer_or_are_away(
+    group: Group, mq: AsyncClient, /, *, away: bool
+) -> None:
+    watching = asyncio.create_task(mq.watch_cluster().until(lambda _: False))
+    await asyncio.sleep(3)
+    if away:
+        for name in ("ns", "a0", "a1"):
+            await group.kill(name)
+        await asyncio.sleep(30)
+    await mq.__aexit__(None, None, None)
+    done, _ = await asyncio.wait([watching], timeout=5)
+    watching.cancel()
 
-        assert done
-        assert isinstance(watching.exception(), OutOfReach)
-        assert "its client was left" in str(watching.exception())
-
-    play(story)
+    assert done
+    assert isinstance(watching.exception(), OutOfReach)
+    assert "its client was left" in str(watching.exception())

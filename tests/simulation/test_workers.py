@@ -2,8 +2,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-import pytest
-
 from dittomq.broker.doors import BrokerDoors
 from tests.simulation.world import Power, World
 
@@ -56,24 +54,6 @@ def test_a_wide_lane_mixes_the_steps_of_its_work() -> None:
 
     play(story)
     assert log != sorted(log)
-
-
-def test_progress_comes_in_order_and_before_the_result() -> None:
-    told: list[str] = []
-
-    async def story(doors: BrokerDoors, _: World) -> None:
-        told.append(await doors.workers.lane("writer").run(numbered([], "a", 3), told.append))
-
-    play(story)
-    assert told == ["a0", "a1", "a2", "a"]
-
-
-def test_what_work_raises_reaches_its_caller() -> None:
-    async def story(doors: BrokerDoors, _: World) -> None:
-        with pytest.raises(ZeroDivisionError):
-            await doors.workers.lane("writer").call(lambda: 1 // 0)
-
-    assert play(story).findings == []
 
 
 def test_a_cancelled_caller_does_not_stop_what_was_started() -> None:

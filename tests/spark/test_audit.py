@@ -1,6 +1,5 @@
 """Whole audits on Spark over copies that are served by the product's own audit code."""
 
-import asyncio
 import json
 import os
 import random
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.auditing import AuditedStore
-from dittomq.broker.pinning import MAX_PINS
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock
@@ -26,13 +24,13 @@ from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from spark.audit.history import keep
-from spark.audit.model import Exit, Kind, RunResult, Verdict
+from spark.audit.model import Exit, Kind, RunResult
 from spark.audit.page import page
 from spark.audit.report import document
 from spark.audit.run import Settings, World, audit
 from spark.audit.session import CHECKOUT, SparkRunner
 from spark.audit.words import headline, text
-from tests.support.audited_cluster import AuditedCluster, BytesStore, ServedCopy, served, with_new_epoch
+from tests.support.audited_cluster import AuditedCluster, BytesStore, ServedCopy, served
 from tests.support.stores import begin_epoch
 from tests.support.synthetic_log import SyntheticLog
 
@@ -143,14 +141,6 @@ def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log
     assert result.groups[0].problems == ("a is configured with 3 copies and 2 are registered",)
 
 
-def test_slaves_whose_master_is_gone_are_incomplete_however_equal_they_are(log: SyntheticLog, runner: SparkRunner) -> None:
-    with AuditedCluster(serving(stores(log))[1:], slaves_expected=0) as cluster:
-        result = audited(cluster, runner)
-
-    assert result.exit_status == Exit.INCOMPLETE
-    assert result.groups[0].problems == ("a: no master is among the copies that could be read, and it may hold what they lack",)
-
-
 def test_a_master_that_does_not_say_how_many_copies_there_should_be_makes_the_audit_incomplete(
     log: SyntheticLog, runner: SparkRunner
 ) -> None:
@@ -162,17 +152,6 @@ def test_a_master_that_does_not_say_how_many_copies_there_should_be_makes_the_au
 
     assert result.exit_status == Exit.INCOMPLETE
     assert result.groups[0].problems == ("not every node of a said how many copies there should be",)
-
-
-def test_an_epoch_opened_during_the_run_makes_it_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = serving(stores(log))
-    copies[0].before_describe = lambda number, copy: with_new_epoch(copy) if number == 2 else None
-
-    with AuditedCluster(copies) as cluster:
-        result = audited(cluster, runner)
-
-    assert result.verdict is Verdict.INCOMPLETE
-    assert result.groups[0].problems == ("a/0: its epoch changed from 1 to 2 during the run",)
 
 
 @pytest.mark.parametrize(("arrives", "exit_status"), [(False, Exit.INCOMPLETE), (True, Exit(0))])
@@ -207,21 +186,6 @@ def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log:
     assert result.exit_status == Exit(0)
     assert held == [["audit"]] * 6
     assert [copy.pins.holds(0) for copy in copies] == [[]] * 3
-
-
-def test_a_copy_that_cannot_be_pinned_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = serving(stores(log))
-    for _ in range(MAX_PINS):
-        asyncio.run(copies[1].pins.pin("another", None, 3_600))
-
-    with AuditedCluster(copies) as cluster:
-        result = audited(cluster, runner)
-
-    assert result.exit_status == Exit.INCOMPLETE
-    assert result.groups[0].compared == len(log.data)
-    assert result.groups[0].problems == (
-        "a/1: its retention was not held back during the run: the list of audit pins of a/1 is full (16); send slower or retry later",
-    )
 
 
 def test_a_pin_that_a_full_disk_overrode_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:

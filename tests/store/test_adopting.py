@@ -63,8 +63,7 @@ def test_a_store_that_rocketmq_closed_is_opened_whole(machine: Machine) -> None:
 def test_a_segment_that_rocketmq_was_killed_while_making_is_no_hindrance(machine: Machine) -> None:
     kill_rocketmq(machine, newest_ms=0)
     put_file(machine, f"commitlog/{-(-len(LOG) // SEGMENT) * SEGMENT:020d}", b"")
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     while store.end <= (len(LOG) // SEGMENT + 1) * SEGMENT:  # into the segment of that name
         store.append([frame(b"ours" * 200, queue=1)], 99)
     machine.kill()
@@ -76,8 +75,7 @@ def test_a_segment_that_rocketmq_was_killed_while_making_is_no_hindrance(machine
 
 
 def test_our_first_epoch_begins_where_rocketmqs_bytes_end(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"ours", queue=1)], 99)
     machine.kill()
 
@@ -217,8 +215,7 @@ def test_a_page_of_messages_has_its_size_when_they_are_inflated() -> None:
 
 
 def test_a_slave_copies_an_adopted_masters_whole_history_and_believes_it_by_the_same_rule(machine: Machine) -> None:
-    master = machine.open()
-    open_epoch(master)
+    master = machine.lead()
     master.append([frame(b"ours")], 99)
     slave = Machine(random.Random(4)).open()
 

@@ -23,15 +23,8 @@ from tests.support.stores import SMALL, Machine, chain_digest, draft, frame, ope
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def store(machine: Machine) -> Store:
-    opened = machine.open()
-    open_epoch(opened)
-    return opened
+    return machine.lead()
 
 
 def test_a_group_lies_in_the_log_as_its_pieces_say(store: Store) -> None:
@@ -141,8 +134,7 @@ def test_store_time_never_goes_back_not_even_over_a_restart(machine: Machine, st
     store.sync()
     machine.kill()
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
 
     assert again.append([frame(b"c")], 4_000).store_ms == 5_000
 
@@ -207,27 +199,6 @@ def test_an_unknown_producer_in_mid_sequence_skips_its_first_ones_as_long_as_no_
     assert isinstance(refused, SequenceGap)
     assert (refused.expected, refused.got) == (0, 9)
     assert store.find_sequence("p", 9) is None
-
-
-def test_sequences_are_remembered_over_restart_and_cut(machine: Machine, store: Store) -> None:
-    store.append([frame(b"a", b"b", producer="p", first=0)], 1)
-    border = store.end
-    store.append([frame(b"c", producer="p", first=2)], 1)
-    store.checkpoint()
-    store.append([frame(b"d", producer="p", first=3)], 1)
-    store.sync()
-    machine.kill()
-
-    again = machine.open()
-    open_epoch(again)
-    found = again.find_sequence("p", 3)
-    assert found is not None
-    assert found.queue_offset == 3
-    again.cut(border)
-    open_epoch(again)
-
-    assert again.find_sequence("p", 2) is None
-    assert places(again.append([frame(b"b", b"C", producer="p", first=1)], 1).placed[0])[1].queue_offset == 2
 
 
 def test_only_the_last_sequences_of_a_producer_are_remembered(store: Store) -> None:

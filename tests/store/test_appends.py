@@ -22,6 +22,7 @@ from tests.support.confirming import MASTER, RULES, member_of, record_of, replic
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine, draft, open_epoch
+from tests.support.stories import under
 
 
 class Drafts(list[Draft]):
@@ -57,42 +58,38 @@ def order(drafts: Drafts) -> PublishOrder:
     return PublishOrder(drafts, 5, "", -1, Ack.REPLICA_FLUSHED, 3.0, None)
 
 
-def test_messages_that_are_written_are_not_kept_while_their_level_is_waited_for() -> None:
-    async def story() -> None:
-        master = Master()
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(master.writing())
-            drafts = Drafts([draft(body=b"large")])
-            held: weakref.ref[Any] = weakref.ref(drafts)
-            answer = tasks.create_task(master.appends.finish(await master.appends.begin(order(drafts))))
-            del drafts
-            await asyncio.sleep(1)
+@under(run)
+async def test_messages_that_are_written_are_not_kept_while_their_level_is_waited_for() -> None:
+    master = Master()
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(master.writing())
+        drafts = Drafts([draft(body=b"large")])
+        held: weakref.ref[Any] = weakref.ref(drafts)
+        answer = tasks.create_task(master.appends.finish(await master.appends.begin(order(drafts))))
+        del drafts
+        await asyncio.sleep(1)
 
-            assert master.term.flushed > master.term.opened.start
-            assert not answer.done()
-            assert held() is None
-            assert (await answer).status is PutStatus.FLUSH_SLAVE_TIMEOUT
-            writing.cancel()
-
-    run(story())
+        assert master.term.flushed > master.term.opened.start
+        assert not answer.done()
+        assert held() is None
+        assert (await answer).status is PutStatus.FLUSH_SLAVE_TIMEOUT
+        writing.cancel()
 
 
-def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_with_nothing_of_it_written() -> None:
-    async def story() -> None:
-        master = Master(min_in_sync_replicas=2)
-        term = master.term
-        term.writer.pause()
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(master.writing())
-            waiting = asyncio.create_task(master.appends.begin(order(Drafts([draft()]))))
-            await asyncio.sleep(0)
-            term.stream_ended("a/1", said_goodbye=False)
-            term.writer.resume()
+@under(run)
+async def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_with_nothing_of_it_written() -> None:
+    master = Master(min_in_sync_replicas=2)
+    term = master.term
+    term.writer.pause()
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(master.writing())
+        waiting = asyncio.create_task(master.appends.begin(order(Drafts([draft()]))))
+        await asyncio.sleep(0)
+        term.stream_ended("a/1", said_goodbye=False)
+        term.writer.resume()
 
-            with pytest.raises(TooFewCopies):
-                await waiting
-            await term.writer.drained()
-            assert term.written == term.opened.start
-            writing.cancel()
-
-    run(story())
+        with pytest.raises(TooFewCopies):
+            await waiting
+        await term.writer.drained()
+        assert term.written == term.opened.start
+        writing.cancel()

@@ -15,7 +15,7 @@ from dittomq.properties import tags_code
 from dittomq.reads import Readable
 from tests.store.test_bad_sectors import BadSectors
 from tests.store.test_key_index import SIZES, from_the_log, kept, keyed, on_disk
-from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, frame, whole_log
 
 OPTIONS = replace(SMALL, key_sizes=SIZES)
 QUEUE_FILE = f"consumequeue/orders/0/{0:020d}"
@@ -24,8 +24,7 @@ QUEUE_FILE = f"consumequeue/orders/0/{0:020d}"
 def left_without_power(options: StoreOptions = OPTIONS) -> tuple[Machine, bytes, int]:
     """A store whose checkpoint knows messages with keys and some without; its log, and where the newest message with keys lies."""
     machine = Machine(random.Random(1), options)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     starts: list[int] = []
     for number in range(6):
         message = keyed(f"key-{number}", body=b"x" * 500)._replace(tags_code=tags_code("tag"))
@@ -121,8 +120,7 @@ def test_an_index_whose_last_entry_names_another_place_is_built_again(position: 
 @pytest.mark.parametrize("rotted", [(1 << 62, 500, 0), (-(1 << 63), 500, 0), (9_000, 500, 0), (0, 1 << 30, 0), (0, -5, 0), (1_000, 500, 0)])
 def test_a_message_whose_unit_rotted_is_damaged_and_nobody_waits_for_it(rotted: tuple[int, int, int]) -> None:
     machine = Machine(random.Random(1), OPTIONS)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(*[b"y" * 500] * 6)], 1_000)
     kept(store)
     file = machine.beside().open(QUEUE_FILE)
@@ -139,8 +137,7 @@ def test_a_message_whose_unit_rotted_is_damaged_and_nobody_waits_for_it(rotted: 
 @pytest.mark.parametrize("rotted", [(0, 70, 0), (1 << 62, 70, 0), (0, 0, 0)])
 def test_no_unit_that_rotted_lets_retention_hide_messages_that_are_left(rotted: tuple[int, int, int]) -> None:
     machine = Machine(random.Random(1), replace(SMALL, queue_file_units=1_000))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(*[b"y" * 10] * 400)], 1_000)
     kept(store)
     file, offset = machine.beside().open(QUEUE_FILE), SMALL.segment_bytes

@@ -13,7 +13,7 @@ from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, serving
 from tests.store.test_mending_bad_pages import RecordByRecord, mended_by
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, places, whole_log
+from tests.support.stores import SMALL, Machine, dies, dispatched, frame, open_epoch, places, whole_log
 
 
 def last_page_of(log: bytes) -> tuple[str, int]:
@@ -36,8 +36,7 @@ def again(door: BadPages) -> Store:
 def bad_at_the_end(stop: str) -> tuple[BadPages, bytes, Store]:
     """A store that has stopped so, whose last page the disk does not give any more; its log; and another copy of that."""
     machine = Machine(random.Random(1))
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log, other = whole_log(store), copy_of(store, Machine(random.Random(2)))
     if stop == "clean":
         store.close(clean=True)

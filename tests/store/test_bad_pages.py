@@ -16,7 +16,7 @@ from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.errors import CorruptRecord, NotReady, StoreFailed, UnreadableStore
 from tests.store.test_dropping import left_of
 from tests.store.test_key_index import TOPIC, from_the_log, kept, keyed, on_disk
-from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, draft, frame, whole_log
 
 PAGE = 4_096
 WIDE = KeySizes(slots=5_000, entries=400)  # a file's first pages hold slots, the fifth one entries too
@@ -93,8 +93,7 @@ def opened(machine: Machine) -> tuple[Store, BadPages]:
 def in_use(options: StoreOptions = OPTIONS, messages: int = 120) -> tuple[Machine, Store, BadPages]:
     """A store that was closed and opened again, and has messages with keys."""
     machine = Machine(random.Random(1), options)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     add(store, range(messages))
     store.persist_watermark(store.end, store.end)
     store.close(clean=True)

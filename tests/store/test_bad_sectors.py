@@ -7,31 +7,29 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.disk.storage import PAGE_BYTES, File
+from dittomq.commitlog.disk.storage import PAGE_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
 from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log, put_log
-from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, places
+from tests.support.heard_reads import HeardReads
+from tests.support.stores import SMALL, Machine, draft, frame, led, places
 
 WIDE = replace(SMALL, segment_bytes=64 * 1_024)
 
 
-class BadSectors:
+class BadSectors(HeardReads):
     """A door to a disk that refuses to read some bytes of a file, the log's first segment by default."""
 
     def __init__(self, machine: Machine, path: str = f"commitlog/{0:020d}") -> None:
-        self._storage = machine.storage()
+        super().__init__(machine.storage(), self._refuse)
         self._path = path
         self.bad = range(0)
         self.says = errno.EIO  # of them
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._storage, name)
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        file = self._storage.open(path, create=create, readonly=readonly)
-        return BadFile(self, file) if path == self._path else file  # type: ignore[return-value]
+    def _refuse(self, path: str, offset: int, length: int) -> None:
+        if path == self._path and offset < self.bad.stop and self.bad.start < offset + length:
+            raise OSError(self.says, os.strerror(self.says))
 
     def unlink(self, path: str) -> None:
         """The next file of that name lies elsewhere on the disk."""
@@ -40,24 +38,9 @@ class BadSectors:
             self.bad = range(0)
 
 
-class BadFile:
-    def __init__(self, door: BadSectors, file: File) -> None:
-        self._door = door
-        self._file = file
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, offset: int) -> bytes:
-        if offset < self._door.bad.stop and self._door.bad.start < offset + length:
-            raise OSError(self._door.says, os.strerror(self._door.says))
-        return self._file.pread(length, offset)
-
-
 def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:
     door = BadSectors(Machine(random.Random(1)))
-    store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    open_epoch(store)
+    store = led(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     (placed,) = store.append([frame(b"one", b"two", b"three")], 1).placed
     store.dispatch(store.end)
     return door, store, places(placed)
@@ -89,8 +72,7 @@ def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are
 
 def test_a_range_with_a_bad_sector_behind_its_first_records_is_refused_by_the_record_that_has_it() -> None:
     door = BadSectors(Machine(random.Random(1), WIDE))
-    store = Store.open(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    open_epoch(store)
+    store = led(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     placed = places(store.append([frame(*[bytes([number]) * 3_000 for number in range(9)])], 1).placed[0])
     page = placed[4].physical_offset // PAGE_BYTES + 1
     door.bad = range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
@@ -134,8 +116,7 @@ def test_a_page_of_properties_that_no_checksum_covers_and_the_disk_does_not_give
 def two_bad_neighbours(*, in_queues: bool) -> tuple[BadSectors, Store, list[PlacedRun]]:
     """Of three messages the first two are noted as damaged, and the disk gives the second one again."""
     door = BadSectors(Machine(random.Random(1), WIDE))
-    store = Store.open(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    open_epoch(store)
+    store = led(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     placed = places(store.append([frame(*[bytes([number]) * 5_000 for number in range(3)])], 1).placed[0])
     store.sync()
     if in_queues:

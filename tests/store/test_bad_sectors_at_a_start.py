@@ -7,7 +7,7 @@ import pytest
 from dittomq.commitlog.store import StopKind, Store
 from tests.store.test_bad_sectors import BadSectors
 from tests.store.test_damage import entries, served
-from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, frame, whole_log
 
 PAGE = 4_096
 
@@ -18,8 +18,7 @@ def opened(door: BadSectors) -> Store:
 
 def left(machine: Machine, *, mark: int = -1, power: bool = False) -> bytes:
     """A killed store of one segment with eight messages, the watermark behind `mark` of them, and behind all by default; its log."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for at in range(8):
         store.append([frame(b"%d" % at * 1_500, producer="p", first=at)], at)
     store.sync()

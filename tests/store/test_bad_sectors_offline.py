@@ -21,7 +21,7 @@ from dittomq.commitlog.records.walk import Sort
 from dittomq.commitlog.store import Frame, Store
 from tests.store.test_bad_sectors import BadSectors
 from tests.support.foreign_records import foreign_log, put_log
-from tests.support.stores import Machine, draft, frame, open_epoch, whole_log
+from tests.support.stores import Machine, draft, frame, led, whole_log
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=200, reserve_bytes=0)
 QUEUE = "consumequeue/orders/0"
@@ -31,8 +31,7 @@ PAGE = 4_096
 def left() -> tuple[Machine, bytes]:
     """A store of 120 messages, and its log."""
     machine = Machine(random.Random(1), OPTIONS)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for at in range(120):
         store.append([frame(b"x" * 300)], at)
     store.sync()
@@ -125,8 +124,7 @@ def test_units_that_a_disk_does_not_give_are_missing_and_not_taken_for_such_as_c
 @pytest.mark.parametrize("page", range(6))
 def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, one_by_one: bool) -> None:
     machine = Machine(random.Random(1), replace(OPTIONS, queue_file_units=1_500, segment_bytes=256 * 1024))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(tag="a tag")] * 1_400)], 1)
     store.sync()
     store.dispatch(store.end)
@@ -155,8 +153,7 @@ def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, 
 @pytest.mark.parametrize("written", [False, True], ids=["zeros there", "a unit there"])
 def test_units_behind_a_queues_end_that_a_disk_does_not_give_are_named(bad: range, first: int, last: int, written: bool) -> None:
     machine = Machine(random.Random(1), replace(OPTIONS, queue_file_units=1_500))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"one")], 1)
     store.sync()
     store.dispatch(store.end)
@@ -201,8 +198,7 @@ def entries_of(log: bytes) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("stray", [".00000000000000000000.Xy1", "lost+found", "7"])
 def test_a_strangers_file_in_a_queues_folder_is_left_alone(tmp_path: Path, stray: str) -> None:
-    store = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1)
     store.append([frame(b"one", b"two")], 1)
     store.sync()
     store.dispatch(store.end)

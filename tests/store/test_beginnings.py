@@ -18,11 +18,6 @@ from tests.support.stores import Machine, dies, draft, frame, open_epoch, places
 EARLY = ("early", 0)
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(5))
-
-
 def dropped(segments: int = 1) -> Store:
     """A master's store without its first segments: of one queue nothing is left."""
     source = settled(Machine(random.Random(6)))

@@ -15,11 +15,6 @@ from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queu
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def store(machine: Machine) -> Store:
     return filled(machine)
 

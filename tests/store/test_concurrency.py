@@ -15,15 +15,14 @@ from dittomq.doors.chance import os_chance
 from dittomq.errors import NotReady, Refused, StoreFailed
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, filled, frame, led, whole_log
 
 GROUPS = 300
 
 
 def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(tmp_path: Path) -> None:
     options = StoreOptions(segment_bytes=16 * 1024, queue_file_units=100, reserve_bytes=0, open_files=4, zero_window_bytes=8_192)
-    store = Store.open(OsStorage(tmp_path), options, chance=os_chance(), wall_ms=0)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), options, chance=os_chance(), wall_ms=0)
     done = threading.Event()
 
     def write() -> None:
@@ -157,8 +156,7 @@ class CutFile(PagedFile):
 
 def test_who_reads_what_is_cut_just_then_is_told_to_ask_again_and_of_no_damage() -> None:
     machine = Machine(random.Random(1))
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     store.close(clean=True)
     door = Cut(machine)
     store = Store.open(cast("Storage", door), SMALL, chance=machine.chance, wall_ms=9_000)

@@ -1,10 +1,7 @@
 """Config files are replaced whole: whatever the crash, the old table or the new one is read, never a mix, never none."""
 
-import contextlib
 import errno
-import itertools
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -16,12 +13,8 @@ from dittomq.metadata.formats import KINDS, TOPICS, encode
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
-from tests.simulation.disk import Disk
-from tests.simulation.life import Life, Phase, SimCrashed
-from tests.simulation.storage import Faults, SimulatedStorage
-from tests.support.failing_storage import Crashed, CrashingStorage, Harm
+from tests.support.failing_storage import CrashingStorage
 
-EMPTY: Table[TopicConfig] = Table()
 FIRST = Table(DataVersion(1, 10, 1), sorted_rows(TopicConfig(f"first-{number}") for number in range(50)))
 SECOND = Table(DataVersion(1, 20, 2), sorted_rows(TopicConfig(f"second-{number}") for number in range(50)))
 THIRD = Table(DataVersion(1, 30, 3), sorted_rows(TopicConfig(f"third-{number}") for number in range(50)))
@@ -34,14 +27,6 @@ def files_of(storage: Storage) -> ConfigFiles:
 def save(storage: Storage, table: Table[TopicConfig]) -> None:
     for _ in files_of(storage).save(TOPICS, table):
         pass
-
-
-def crashes_while_saving(storage: Storage, table: Table[TopicConfig]) -> bool:
-    try:
-        save(storage, table)
-    except Crashed:
-        return True
-    return False
 
 
 def test_a_store_without_files_has_empty_tables(tmp_path: Path) -> None:
@@ -87,95 +72,6 @@ def test_a_table_that_cannot_be_read_when_it_is_to_be_replaced_stops_the_node(tm
         save(Unreadable(tmp_path), SECOND)
 
     assert files_of(OsStorage(tmp_path)).load(TOPICS) == (FIRST, "")
-
-
-@pytest.mark.parametrize("history", [(EMPTY, FIRST), (FIRST, SECOND)], ids=["first save", "later save"])
-def test_a_crash_at_any_call_leaves_the_old_table_or_the_new_one(
-    tmp_path: Path, history: tuple[Table[TopicConfig], Table[TopicConfig]]
-) -> None:
-    old, new = history
-    seen: list[Table[TopicConfig]] = []
-    crash_at = 1
-    while True:
-        folder = tmp_path / str(crash_at)
-        folder.mkdir()
-        if old is not EMPTY:
-            save(OsStorage(folder), old)
-        if not crashes_while_saving(CrashingStorage(OsStorage(folder), crash_at), new):
-            break
-
-        table, problem = files_of(OsStorage(folder)).load(TOPICS)
-        assert problem == ""
-        assert table in (old, new)
-        seen.append(table)
-        save(OsStorage(folder), THIRD)
-        assert files_of(OsStorage(folder)).load(TOPICS) == (THIRD, "")
-        crash_at += 1
-
-    assert old in seen
-    assert new in seen
-    assert len(seen) >= 8
-
-
-def test_a_crash_at_any_call_leaves_a_whole_bak(tmp_path: Path) -> None:
-    crash_at = 1
-    while True:
-        folder = tmp_path / str(crash_at)
-        folder.mkdir()
-        save(OsStorage(folder), FIRST)
-        save(OsStorage(folder), SECOND)
-        if not crashes_while_saving(CrashingStorage(OsStorage(folder), crash_at), THIRD):
-            break
-
-        (folder / "config" / "topics.json").write_bytes(b"damaged")
-        table, _ = files_of(OsStorage(folder)).load(TOPICS)
-        assert table in (FIRST, SECOND)
-        crash_at += 1
-
-    assert crash_at > 8
-
-
-def simulated(disk: Disk, dies_after: int | None = None) -> SimulatedStorage:
-    life = Life("a/0")
-
-    def die() -> None:
-        life.phase = Phase.OVER
-
-    return SimulatedStorage(disk, life, Faults(operations_to_live=dies_after), die)
-
-
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("old", [EMPTY, FIRST], ids=["first save", "later save"])
-def test_power_loss_at_any_operation_leaves_the_old_table_or_the_new_one(old: Table[TopicConfig], seed: int) -> None:
-    for dies_after in itertools.count():
-        disk = Disk(random.Random(seed))
-        if old is not EMPTY:
-            save(simulated(disk), old)
-        finished = False
-        with contextlib.suppress(SimCrashed):
-            save(simulated(disk, dies_after), SECOND)
-            finished = True
-        disk.lose_power()
-
-        table, problem = files_of(simulated(disk)).load(TOPICS)
-
-        assert problem == ""
-        assert table in ((SECOND,) if finished else (old, SECOND))
-        if finished:
-            return
-
-
-def test_a_disk_that_only_says_it_synced_is_found_out_by_the_power_loss() -> None:
-    survivors = []
-    for seed in range(20):
-        disk = Disk(random.Random(seed))
-        lying = simulated(disk)
-        lying.faults.skips_syncs = True
-        save(lying, FIRST)
-        disk.lose_power()
-        survivors.append(disk.names.files.get(TOPICS.path))
-
-    assert None in survivors
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff", b"\0" * 4_096, b'{"topicConfigTable":{"a":{"perm":"all"}}}'])
@@ -227,26 +123,6 @@ def test_damage_of_both_is_refused_by_name_and_nothing_is_changed(tmp_path: Path
         files_of(storage).load(TOPICS)
 
     assert (tmp_path / "config" / "topics.json").read_bytes() == b"?"
-
-
-def test_what_was_loaded_after_a_kill_survives_the_next_power_loss() -> None:
-    for call in itertools.count(1):
-        disk = Disk(random.Random(call))
-        storage = CrashingStorage(process_on(disk))
-        save(storage, FIRST)
-        storage.strike_in(call, Harm.CRASH)
-        if not crashes_while_saving(storage, SECOND):
-            break
-
-        loaded = files_of(process_on(disk)).load(TOPICS)
-        disk.lose_power(all_unsynced=True)
-
-        assert files_of(process_on(disk)).load(TOPICS) == loaded, f"after a kill before {storage.struck}"
-    assert call > 10
-
-
-def process_on(disk: Disk) -> Storage:
-    return SimulatedStorage(disk, Life("node"), Faults(), lambda: None)
 
 
 def test_a_damaged_file_without_bak_is_refused(tmp_path: Path) -> None:

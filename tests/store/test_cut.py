@@ -7,39 +7,7 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from tests.store.test_key_index import OPTIONS, TOPIC, fill, from_the_log, kept, on_disk
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
-    finished = set()
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = filled(machine)
-        log, to = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])[5]
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store, to=to: store.cut(to))  # type: ignore[misc]
-        (machine.lose_power if power else machine.kill)()
-
-        again = machine.open()
-
-        assert again.end in {to, len(log)}
-        assert whole_log(again) == log[: again.end]
-        finished.add(again.end)
-        if again.end == to:
-            tail = next(file for path, file in machine.disk.names.files.items() if path.startswith(f"dittomq/tail-{to}-"))
-            assert tail.read(tail.size, 0) == log[to:], "what was cut is kept"
-            assert again.generation == 1
-        if done:
-            break
-    else:
-        pytest.fail("the cut never ran to its end")
-    assert finished == {to, len(log)}
+from tests.support.stores import SMALL, Machine, filled, frame, led, open_epoch, queues_of, whole_log
 
 
 def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_a_unit() -> None:
@@ -66,34 +34,6 @@ def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_
             held = sum(1 for _, start in records if start < again.end)
             assert again.queue_range(*key) == (0, held), f"{key} after {door.struck}"
     assert {"write consumequeue", ""} <= struck, "the cut was struck in its queues, and ran to its end"
-
-
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_no_side_file_speaks_of_a_cut_that_never_was(power: bool) -> None:
-    undone = 0
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = filled(machine)
-        starts = sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store, to=starts[5]: store.cut(to))  # type: ignore[misc]
-        (machine.lose_power if power else machine.kill)()
-
-        again = machine.open()
-        assert len(tails(machine)) == again.generation, f"after {operations} operations"
-        if again.generation == 0:
-            undone += 1
-            again.cut(starts[7])
-
-        assert len(tails(machine)) == 1, f"after {operations} operations and a cut at another place"
-        if done:
-            break
-    assert undone > 3
-
-
-def tails(machine: Machine) -> list[str]:
-    """Side files that say what was cut."""
-    return [path for path in machine.disk.names.files if path.startswith("dittomq/tail-")]
 
 
 def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
@@ -165,8 +105,7 @@ def test_keys_that_a_cut_took_do_not_come_back_wherever_the_power_is_lost_while_
 def cut_half(machine: Machine, crash_in: int = 0) -> list[str]:
     """Cut half of a store whose keys are all on the disk, or die in that many calls of it; the calls."""
     door = CrashingStorage(machine.storage())
-    store = Store.open(door, OPTIONS, chance=machine.chance, wall_ms=1_000)
-    open_epoch(store)
+    store = led(door, OPTIONS, chance=machine.chance, wall_ms=1_000)
     fill(store, range(40))
     kept(store)
     starts = sorted(start for _, start in queues_of(whole_log(store), OPTIONS.segment_bytes)[TOPIC, 0])

@@ -1,6 +1,5 @@
 """Bytes of a flushed log that are no longer what was written: each damage is named and isolated, whatever it hits, and never served."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +15,6 @@ from tests.support.stores import SMALL, Machine, filled, queues_of, whole_log
 
 SECTOR, PAGE = 512, 4_096
 Harm = Callable[[bytearray, int, int], None]
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
 
 
 def flips(field: int, bit: int) -> Harm:

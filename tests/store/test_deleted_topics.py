@@ -12,181 +12,162 @@ from dittomq.metadata.tables import Ask, QueueMinimums
 from dittomq.offsets import Epoch
 from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
+from tests.support.stories import under
 
 
-def test_a_deletion_arrives_and_empties_the_queues(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", "paid", counter=1)
-        slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7), ("orders", 1): (2, 3), ("paid", 0): (0, 9)}
-        await slave.puller.pull_once()
-        assert slave.store.hidden == {}
+@under(run)
+async def test_a_deletion_arrives_and_empties_the_queues(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", "paid", counter=1)
+    slave = Slave(tmp_path, master)
+    slave.store.ranges = {("orders", 0): (0, 7), ("orders", 1): (2, 3), ("paid", 0): (0, 9)}
+    await slave.puller.pull_once()
+    assert slave.store.hidden == {}
 
-        master.topics("paid", counter=2, minimums={("orders", 0): 7, ("orders", 1): 3})
-        await slave.puller.pull_once()
+    master.topics("paid", counter=2, minimums={("orders", 0): 7, ("orders", 1): 3})
+    await slave.puller.pull_once()
 
-        assert slave.node.topics == ["paid"]
-        assert slave.store.ranges == {("orders", 0): (7, 7), ("orders", 1): (3, 3), ("paid", 0): (0, 9)}
-
-    run(story())
+    assert slave.node.topics == ["paid"]
+    assert slave.store.ranges == {("orders", 0): (7, 7), ("orders", 1): (3, 3), ("paid", 0): (0, 9)}
 
 
-def test_a_topic_deleted_and_made_again_between_two_pulls_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=1)
-        slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7)}
-        await slave.puller.pull_once()
+@under(run)
+async def test_a_topic_deleted_and_made_again_between_two_pulls_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", counter=1)
+    slave = Slave(tmp_path, master)
+    slave.store.ranges = {("orders", 0): (0, 7)}
+    await slave.puller.pull_once()
 
-        master.topics("orders", counter=3, minimums={("orders", 0): 7})
-        await slave.puller.pull_once()
+    master.topics("orders", counter=3, minimums={("orders", 0): 7})
+    await slave.puller.pull_once()
 
-        assert slave.node.topics == ["orders"]
-        assert slave.store.ranges == {("orders", 0): (7, 7)}
-
-    run(story())
+    assert slave.node.topics == ["orders"]
+    assert slave.store.ranges == {("orders", 0): (7, 7)}
 
 
-def test_queues_begin_at_their_minimum_before_the_table_that_says_so_is_seen(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=3, minimums={("orders", 0): 7})
-        slave = Slave(tmp_path, master)
-        seen: list[list[str]] = []
-        slave.before_hiding = lambda: seen.append(slave.node.topics)
+@under(run)
+async def test_queues_begin_at_their_minimum_before_the_table_that_says_so_is_seen(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", counter=3, minimums={("orders", 0): 7})
+    slave = Slave(tmp_path, master)
+    seen: list[list[str]] = []
+    slave.before_hiding = lambda: seen.append(slave.node.topics)
 
-        await slave.puller.pull_once()
+    await slave.puller.pull_once()
 
-        assert seen == [[]]
-        assert slave.node.topics == ["orders"]
-
-    run(story())
+    assert seen == [[]]
+    assert slave.node.topics == ["orders"]
 
 
-def test_a_table_whose_minimums_cannot_be_kept_is_not_seen(tmp_path: Path) -> None:
+@under(run)
+async def test_a_table_whose_minimums_cannot_be_kept_is_not_seen(tmp_path: Path) -> None:
     def fail() -> None:
         raise StoreFailed("replacement", "dittomq/queue-minimums", "Input/output error")
 
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=3, minimums={("orders", 0): 7})
-        slave = Slave(tmp_path, master)
-        slave.before_hiding = fail
+    master = FakeMaster()
+    master.topics("orders", counter=3, minimums={("orders", 0): 7})
+    slave = Slave(tmp_path, master)
+    slave.before_hiding = fail
 
-        with pytest.raises(StoreFailed):
-            await slave.puller.pull_once()
-
-        assert slave.node.topics == []
-
-    run(story())
-
-
-def test_minimums_are_hidden_again_in_each_round_and_at_the_start(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=3, minimums={("orders", 0): 7})
-        slave = Slave(tmp_path, master)
+    with pytest.raises(StoreFailed):
         await slave.puller.pull_once()
-        slave.store.ranges["orders", 0] = (0, 5)  # a cut has lowered it
 
-        await slave.puller.pull_once()
-        assert slave.store.ranges["orders", 0] == (7, 7)
-
-        again = Slave(tmp_path, master)
-        await again.node.metadata.load()
-        again.store.ranges["orders", 0] = (0, 5)
-        async with running(again):
-            await asyncio.sleep(0.1)
-        assert again.store.ranges["orders", 0] == (7, 7)
-
-    run(story())
+    assert slave.node.topics == []
 
 
-def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
+@under(run)
+async def test_minimums_are_hidden_again_in_each_round_and_at_the_start(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", counter=3, minimums={("orders", 0): 7})
+    slave = Slave(tmp_path, master)
+    await slave.puller.pull_once()
+    slave.store.ranges["orders", 0] = (0, 5)  # a cut has lowered it
+
+    await slave.puller.pull_once()
+    assert slave.store.ranges["orders", 0] == (7, 7)
+
+    again = Slave(tmp_path, master)
+    await again.node.metadata.load()
+    again.store.ranges["orders", 0] = (0, 5)
+    async with running(again):
+        await asyncio.sleep(0.1)
+    assert again.store.ranges["orders", 0] == (7, 7)
+
+
+@under(run)
+async def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
     def silent(kind: str, ask: Ask) -> None:
         raise OutOfReach("a/0", "connection refused")
 
-    async def story() -> None:
-        master = FakeMaster()
-        slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7)}
-        await slave.puller.pull_once()
+    master = FakeMaster()
+    slave = Slave(tmp_path, master)
+    slave.store.ranges = {("orders", 0): (0, 7)}
+    await slave.puller.pull_once()
 
-        master.topics("paid", counter=2, minimums={("orders", 0): 7})
-        master.before = silent
-        await slave.puller.pull_once()
+    master.topics("paid", counter=2, minimums={("orders", 0): 7})
+    master.before = silent
+    await slave.puller.pull_once()
 
-        assert slave.store.ranges == {("orders", 0): (0, 7)}
-
-    run(story())
+    assert slave.store.ranges == {("orders", 0): (0, 7)}
 
 
-def test_only_the_master_of_their_epoch_says_from_which_offsets_on_queues_are_shown_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        master, shown = FakeMaster(), []
+@under(run)
+async def test_only_the_master_of_their_epoch_says_from_which_offsets_on_queues_are_shown_again(tmp_path: Path) -> None:
+    master, shown = FakeMaster(), []
 
-        async def show_again(minimums: QueueMinimums) -> None:
-            shown.append(dict(minimums))
+    async def show_again(minimums: QueueMinimums) -> None:
+        shown.append(dict(minimums))
 
-        master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
-        slave = Slave(tmp_path, master)
-        puller = MetadataPuller(master, slave.node.metadata, slave.node.clock, slave.hide, show_again)
-        for led in (0, 1):  # it does not lead, or has not changed them since it leads
-            master.led = Epoch(led)
-            await puller.pull_once()
-        master.topics("old", counter=2, epoch=2)
+    master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
+    slave = Slave(tmp_path, master)
+    puller = MetadataPuller(master, slave.node.metadata, slave.node.clock, slave.hide, show_again)
+    for led in (0, 1):  # it does not lead, or has not changed them since it leads
+        master.led = Epoch(led)
         await puller.pull_once()
-        assert shown == []
+    master.topics("old", counter=2, epoch=2)
+    await puller.pull_once()
+    assert shown == []
 
-        master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
-        master.led = Epoch(2)
-        await puller.pull_once()
-        assert shown == [{("paid", 0): 4}]
-
-    run(story())
-
-
-def test_queues_of_a_topic_that_the_master_never_had_are_left_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("paid", counter=2)
-        slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7), ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0): (0, 7)}
-
-        await slave.puller.pull_once()
-
-        assert slave.store.hidden == {}
-
-    run(story())
+    master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
+    master.led = Epoch(2)
+    await puller.pull_once()
+    assert shown == [{("paid", 0): 4}]
 
 
-def test_a_recovering_master_takes_over_a_slaves_tables_with_their_minimums(tmp_path: Path) -> None:
-    async def story() -> None:
-        slave = FakeMaster()
-        slave.topics("orders", counter=7, epoch=3, minimums={("paid", 1): 40})
-        node = MetadataNode.make(tmp_path)
-        await take_tables(slave, node.metadata, node.clock)
+@under(run)
+async def test_queues_of_a_topic_that_the_master_never_had_are_left_alone(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("paid", counter=2)
+    slave = Slave(tmp_path, master)
+    slave.store.ranges = {("orders", 0): (0, 7), ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0): (0, 7)}
 
-        await node.metadata.lead(Epoch(4), {("paid", 1): 20, ("sent", 0): 5})
+    await slave.puller.pull_once()
 
-        table = node.metadata.table(TOPICS)
-        assert (list(table.rows), table.version.state_version) == (["orders"], 4)
-        assert table.minimums == {("paid", 1): 40, ("sent", 0): 5}
-
-    run(story())
+    assert slave.store.hidden == {}
 
 
-def test_a_recovering_master_whose_tables_are_newer_than_a_slaves_keeps_them_and_takes_the_others(tmp_path: Path) -> None:
-    async def story() -> None:
-        slave, node = FakeMaster(), MetadataNode.make(tmp_path)
-        slave.topics("orders", "paid", counter=8, epoch=3)
-        await take_tables(slave, node.metadata, node.clock)
-        slave.topics("orders", counter=7, epoch=3)
+@under(run)
+async def test_a_recovering_master_takes_over_a_slaves_tables_with_their_minimums(tmp_path: Path) -> None:
+    slave = FakeMaster()
+    slave.topics("orders", counter=7, epoch=3, minimums={("paid", 1): 40})
+    node = MetadataNode.make(tmp_path)
+    await take_tables(slave, node.metadata, node.clock)
 
-        await take_tables(slave, node.metadata, node.clock)
+    await node.metadata.lead(Epoch(4), {("paid", 1): 20, ("sent", 0): 5})
 
-        assert list(node.metadata.table(TOPICS).rows) == ["orders", "paid"]
+    table = node.metadata.table(TOPICS)
+    assert (list(table.rows), table.version.state_version) == (["orders"], 4)
+    assert table.minimums == {("paid", 1): 40, ("sent", 0): 5}
 
-    run(story())
+
+@under(run)
+async def test_a_recovering_master_whose_tables_are_newer_than_a_slaves_keeps_them_and_takes_the_others(tmp_path: Path) -> None:
+    slave, node = FakeMaster(), MetadataNode.make(tmp_path)
+    slave.topics("orders", "paid", counter=8, epoch=3)
+    await take_tables(slave, node.metadata, node.clock)
+    slave.topics("orders", counter=7, epoch=3)
+
+    await take_tables(slave, node.metadata, node.clock)
+
+    assert list(node.metadata.table(TOPICS).rows) == ["orders", "paid"]

@@ -10,7 +10,7 @@ from dittomq.commitlog.store import Store
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangeDigest
 from tests.support.lanes import InlineLane
-from tests.support.stores import SMALL, Machine, chain_digest, frame, open_epoch
+from tests.support.stores import SMALL, Machine, chain_digest, frame
 
 MIB = 1024 * 1024
 SEGMENT = 24 * MIB
@@ -20,8 +20,7 @@ SEED = 5
 def opened(size: int = 20 * MIB) -> tuple[Machine, Store]:
     """A store of one segment that holds about so much."""
     made = Machine(random.Random(SEED), replace(SMALL, segment_bytes=SEGMENT))
-    store = made.open()
-    open_epoch(store)
+    store = made.lead()
     while store.end < size:
         store.append([frame(made.chance.randbytes(made.chance.randrange(700_000)))], 1)
     store.sync()

@@ -4,27 +4,18 @@ import random
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
-from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, ProducerExpired, StoreFailed
+from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, ProducerExpired
 from dittomq.offsets import PhysicalOffset
-from tests.support.failing_storage import CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, filled, frame, queues_of, whole_log
 
 SEGMENT = SMALL.segment_bytes
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def settled(machine: Machine, frames: int = 60) -> Store:
     """A store of several segments, all of it confirmed and in the queues; one queue has messages in the first segment only."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"early", topic="early")], 0)
     store.close(clean=True)
     store = filled(machine, frames)
@@ -81,21 +72,6 @@ def test_what_was_dropped_is_gone_from_log_queues_and_disk_and_nothing_else_is(m
     assert len(store.leaf_digests(2 * SEGMENT, store.end)) > 0
 
 
-def test_a_restart_finds_the_same(machine: Machine) -> None:
-    store = settled(machine)
-    log = whole_log(store)
-    store.drop_before(2 * SEGMENT)
-    store.close(clean=True)
-
-    again = machine.open()
-
-    assert (again.min_offset, again.end, again.notes, again.damaged) == (2 * SEGMENT, len(log), [], [])
-    assert read_all(again) == left_of(log, 2 * SEGMENT)
-    assert again.queue_range("early", 0) == (1, 1)
-    again.close(clean=True)
-    assert verify(open_on_disk(machine.storage(), "store")).whole
-
-
 def test_the_newest_segment_and_what_is_not_settled_are_never_dropped(machine: Machine) -> None:
     store = settled(machine)
     newest = (store.end - 1) // SEGMENT * SEGMENT
@@ -115,8 +91,7 @@ def test_a_queue_whose_last_message_was_dropped_continues_its_offsets_even_when_
     store.close(clean=True)
     del machine.disk.names.files["dittomq/checkpoint"]
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
     again.append([frame(b"late", topic="early")], 1_000)
     again.dispatch(again.end)
 
@@ -164,92 +139,6 @@ def test_a_deletion_that_may_still_be_undone_keeps_what_lies_before_it(machine: 
 
     store.persist_watermark(store.sync(), store.end)
     assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
-
-
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_drop_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
-    begins = set()
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = settled(machine)
-        log = whole_log(store)
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.drop_before(2 * SEGMENT))  # type: ignore[misc]
-        (machine.lose_power if power else machine.kill)()
-
-        again = machine.open()
-
-        begin = again.min_offset
-        assert begin in {0, 2 * SEGMENT}
-        assert again.end == len(log)
-        assert log_from(again, begin) == log[begin:]
-        again.dispatch(again.end)
-        assert read_all(again) == left_of(log, begin)
-        assert not any(path < f"commitlog/{begin:020d}" for path in machine.files() if path.startswith("commitlog/"))
-        begins.add(begin)
-        if done:
-            break
-    else:
-        pytest.fail("the drop never ran to its end")
-    assert begins == {0, 2 * SEGMENT}
-
-
-@pytest.mark.parametrize("harm", [Harm.ERROR, Harm.DEAD])
-def test_a_disk_that_fails_during_a_drop_fails_the_store_and_the_drop_is_undone_or_finished(harm: Harm) -> None:
-    for call in range(1, 200):
-        machine = Machine(random.Random(call))
-        settled(machine).close(clean=True)
-        door = CrashingStorage(machine.storage())
-        store = Store.open(door, SMALL, chance=machine.chance, wall_ms=1_000)
-        log = whole_log(store)
-        store.dispatch(store.end)
-        door.strike_in(call, harm)
-        try:
-            store.drop_before(2 * SEGMENT)
-        except StoreFailed:
-            with pytest.raises(StoreFailed):
-                store.sync()
-        machine.lose_power()
-
-        again = machine.open()
-
-        assert again.min_offset in {0, 2 * SEGMENT}
-        assert log_from(again, again.min_offset) == log[again.min_offset :]
-        again.dispatch(again.end)
-        assert read_all(again) == left_of(log, again.min_offset)
-        if not door.struck:
-            break
-    else:
-        pytest.fail("the drop never ran to its end")
-
-
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_restart_that_dies_while_it_finishes_a_drop_is_repeated(power: bool) -> None:
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = settled(machine)
-        log = whole_log(store)
-        store.close(clean=False)
-        store = machine.open()
-        files = dict(machine.disk.names.files)
-        store.drop_before(2 * SEGMENT)
-        machine.kill()
-        for path in (f"commitlog/{0:020d}", f"commitlog/{SEGMENT:020d}"):
-            machine.disk.names.files[path] = files[path]
-
-        storage = machine.storage()
-        machine.faults.operations_to_live = operations
-        done = dies(lambda: Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000))  # noqa: B023 - called here
-        (machine.lose_power if power else machine.kill)()
-        again = machine.open()
-
-        assert (again.min_offset, log_from(again, 2 * SEGMENT)) == (2 * SEGMENT, log[2 * SEGMENT :])
-        again.dispatch(again.end)
-        assert read_all(again) == left_of(log, 2 * SEGMENT)
-        if done:
-            break
-    else:
-        pytest.fail("the start never ran to its end")
 
 
 def test_a_drop_for_which_a_full_disk_has_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine) -> None:
@@ -312,26 +201,6 @@ def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Mach
         store.close(clean=False)
         store = machine.open()
         assert (store.min_offset, store.end) == (begin, begin)
-
-
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_an_empty_log_that_dies_anywhere_while_it_moves_begins_at_the_old_place_or_the_new_one(power: bool) -> None:
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = settled(machine)
-        store.cut(0)
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.begin_at(Beginning(PhysicalOffset(SEGMENT))))  # type: ignore[misc]
-        (machine.lose_power if power else machine.kill)()
-
-        again = machine.open()
-
-        assert again.min_offset == again.end
-        assert again.end in {0, SEGMENT}
-        if done:
-            break
-    else:
-        pytest.fail("it never came to its end")
 
 
 def test_a_survey_tells_a_segments_age_by_the_record_behind_it_and_its_size_in_blocks(machine: Machine) -> None:

@@ -5,53 +5,31 @@ from itertools import count
 
 import pytest
 
-from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StoreFailed
 from tests.simulation.disk import PAGE
-from tests.support.stores import SMALL, Machine, dies, frame, open_epoch, whole_log
+from tests.support.heard_reads import hearing
+from tests.support.stores import SMALL, Machine, dies, frame, whole_log
 
 
-class ForgetfulStorage:
+class Forgetting:
     """Forgets what a failed sync marked clean right before the log is read for the n-th time."""
 
     def __init__(self, machine: Machine, reads: int) -> None:
-        self._storage = machine.storage()
         self._machine = machine
         self._reads = reads
         self.forgot = False
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._storage, name)
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        file = self._storage.open(path, create=create, readonly=readonly)
-        return ForgetfulFile(self, file) if path.startswith("commitlog/") else file  # type: ignore[return-value]
-
-    def read(self) -> None:
-        self._reads -= 1
-        if self._reads == 0:
+    def hear(self, path: str, _: int, __: int) -> None:
+        self._reads -= path.startswith("commitlog/")
+        if self._reads == 0 and not self.forgot:
             self._machine.disk.drop_cache(all_unsynced=True)
             self.forgot = True
 
 
-class ForgetfulFile:
-    def __init__(self, door: ForgetfulStorage, file: File) -> None:
-        self._door = door
-        self._file = file
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, offset: int) -> bytes:
-        self._door.read()
-        return self._file.pread(length, offset)
-
-
 def failed(machine: Machine, records: int = 12) -> Store:
     """A store in use whose last records are written and whose last sync failed; the disk did not even take the mark of that."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"flushed" * 100)], 1_000)
     store.sync()
     store.persist_watermark(store.flushed, store.flushed)
@@ -70,8 +48,8 @@ def test_what_a_start_vouches_for_is_on_the_disk_though_pages_are_dropped_while_
         reads += 1
         machine = Machine(random.Random(reads))
         written = whole_log(failed(machine))
-        door = ForgetfulStorage(machine, reads)
-        store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
+        door = Forgetting(machine, reads)
+        store = Store.open(hearing(machine.storage(), door.hear), SMALL, chance=random.Random(1), wall_ms=0)
         forgot, log = door.forgot, whole_log(store)
         store.dispatch(store.end)
         messages = store.queue_range("orders", 0)
@@ -122,8 +100,7 @@ def test_what_no_disk_can_tell_a_tail_that_is_dropped_whole_looks_like_an_earlie
     machine.kill(all_unsynced=True)
     dropped = logged(machine)
     other = Machine(random.Random(0))
-    killed = other.open()
-    open_epoch(killed)
+    killed = other.lead()
     killed.append([frame(b"flushed" * 100)], 1_000)
     killed.sync()
     killed.persist_watermark(killed.flushed, killed.flushed)

@@ -21,7 +21,7 @@ from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
 from dittomq.version import VERSION
 from tests.simulation.life import SimCrashed
-from tests.support.stores import SMALL, Machine, dies, filled, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, led, whole_log
 
 NEWER = FORMAT + 1
 OLD_UUID = "0123456789abcdef0123456789abcdef"
@@ -30,11 +30,6 @@ REFUSAL = (
     f"it has format {NEWER} since dittomq 9.4.1 wrote to it, and this is dittomq {VERSION}, "
     f"which understands formats up to {FORMAT}; use dittomq 9.4.1 or a newer one"
 )
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(5))
 
 
 def make_newer(storage: Storage) -> None:
@@ -69,8 +64,7 @@ def test_a_store_of_a_newer_format_is_refused_in_one_sentence_by_everything_that
 
 def test_a_refused_store_keeps_every_byte_also_one_without_its_lock_file_and_after_a_kill(tmp_path: Path) -> None:
     options = replace(SMALL, path=str(tmp_path))
-    store = Store.open(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
     store.close(clean=False)
     (tmp_path / "lock").unlink()
     (tmp_path / "dittomq" / "tmp-left").write_bytes(b"a start would remove this")

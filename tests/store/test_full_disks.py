@@ -12,7 +12,7 @@ from dittomq.copies import Beginning
 from dittomq.errors import DiskFull
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import BOUNDLESS, Operation
-from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, frame, whole_log
 
 OPTIONS = replace(SMALL, reserve_bytes=32 * 1024)
 SEGMENT = OPTIONS.segment_bytes
@@ -28,8 +28,7 @@ def machine() -> Machine:
 
 def busy(machine: Machine) -> Store:
     """A store of hundreds of producers, all of it confirmed and in the queues, and nothing of it checkpointed."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for number in range(PRODUCERS):
         store.append([frame(*[b"x"] * EACH, producer=f"producer-{number:03}", first=0)], number)
     store.dispatch(store.end)

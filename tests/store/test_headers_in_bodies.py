@@ -6,41 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import Kind, verify
 from dittomq.commitlog.records.format import MAGIC_1, MAX_RECORD_BYTES
 from dittomq.commitlog.store import Store
-from tests.store.test_bad_sectors import BadSectors
+from tests.support.heard_reads import hearing
 from tests.support.stores import SMALL, Machine, frame, open_epoch
 
 OPTIONS = replace(SMALL, segment_bytes=16 * 1024 * 1024)
 LOG = f"commitlog/{0:020d}"
 _BODY_AT = 88
-
-
-class CountedReads(BadSectors):
-    """A door to a disk that counts what is read of the log."""
-
-    read_bytes = 0
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        file = self._storage.open(path, create=create, readonly=readonly)
-        return CountedFile(self, file) if path == LOG else file  # type: ignore[return-value]
-
-
-class CountedFile:
-    def __init__(self, door: CountedReads, file: File) -> None:
-        self._door = door
-        self._file = file
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, offset: int) -> bytes:
-        found = self._file.pread(length, offset)
-        self._door.read_bytes += len(found)
-        return found
 
 
 def headers(start: int, size: int, claimed: int = 100) -> bytes:
@@ -52,14 +27,16 @@ def headers(start: int, size: int, claimed: int = 100) -> bytes:
     return bytes(found)
 
 
-def opened(machine: Machine) -> tuple[CountedReads, Store]:
-    door = CountedReads(machine)
-    return door, Store.open(door, OPTIONS, chance=random.Random(1), wall_ms=1_000)  # type: ignore[arg-type]
+def opened(machine: Machine) -> tuple[list[int], Store]:
+    """A store, and how many bytes each read of its log takes."""
+    reads: list[int] = []
+    door = hearing(machine.storage(), lambda path, _, length: reads.append(length if path == LOG else 0))
+    return reads, Store.open(door, OPTIONS, chance=random.Random(1), wall_ms=1_000)
 
 
-def filled(machine: Machine, *, behind: int, claimed: int = 100) -> tuple[CountedReads, Store, int, int]:
+def filled(machine: Machine, *, behind: int, claimed: int = 100) -> tuple[list[int], Store, int, int]:
     """A store with such a message and `behind` bytes of others; where the message lies."""
-    door, store = opened(machine)
+    reads, store = opened(machine)
     open_epoch(store)
     store.append([frame(b"hello")], 1)
     receipt = store.append([frame(headers(store.end + _BODY_AT, 64 * 1024, claimed))], 2)
@@ -68,7 +45,7 @@ def filled(machine: Machine, *, behind: int, claimed: int = 100) -> tuple[Counte
     store.sync()
     store.dispatch(store.end)
     store.persist_watermark(store.end, store.end)
-    return door, store, receipt.start, receipt.end
+    return reads, store, receipt.start, receipt.end
 
 
 @pytest.fixture
@@ -77,14 +54,14 @@ def machine() -> Machine:
 
 
 def test_a_search_that_begins_in_such_a_body_notes_no_damage_and_reads_the_log_a_few_times(machine: Machine) -> None:
-    door, store, start, end = filled(machine, behind=6 << 20)
+    reads, store, start, end = filled(machine, behind=6 << 20)
     position = (start + end) // 2 + MAX_RECORD_BYTES
-    door.read_bytes = 0
+    reads.clear()
 
     store.verify(position, position + 1)
 
     assert store.damaged == []
-    assert door.read_bytes < 8 * store.end
+    assert sum(reads) < 8 * store.end
 
 
 def test_damage_behind_such_a_body_is_noted_where_it_is(machine: Machine) -> None:
@@ -111,14 +88,14 @@ def test_a_store_with_such_a_message_is_whole(machine: Machine, behind: int) -> 
 
 @pytest.mark.parametrize("claimed", [100, MAX_RECORD_BYTES], ids=["short", "long"])
 def test_such_a_message_that_is_damaged_costs_a_few_readings(machine: Machine, claimed: int) -> None:
-    door, store, start, end = filled(machine, behind=6 << 20, claimed=claimed)
+    reads, store, start, end = filled(machine, behind=6 << 20, claimed=claimed)
     machine.disk.names.files[LOG].write(memoryview(b"\xee"), start + _BODY_AT + 20, machine.chance)
-    door.read_bytes = 0
+    reads.clear()
 
     store.verify(start, end)
 
     assert store.damaged == [(start, end)]
-    assert door.read_bytes < 8 * store.end
+    assert sum(reads) < 8 * store.end
     store.close(clean=False)
     report = verify(open_on_disk(machine.storage(), "here"))
     assert {each.position for each in report.findings if each.kind is Kind.DAMAGED} >= {start}
@@ -129,7 +106,7 @@ def test_a_start_reads_such_a_damaged_message_a_few_times(machine: Machine) -> N
     store.close(clean=False)
     machine.disk.names.files[LOG].write(memoryview(b"\xee"), start + _BODY_AT + 20, machine.chance)
 
-    door, again = opened(machine)
+    reads, again = opened(machine)
 
     assert again.damaged == [(start, end)]
-    assert door.read_bytes < 2 * OPTIONS.segment_bytes
+    assert sum(reads) < 2 * OPTIONS.segment_bytes

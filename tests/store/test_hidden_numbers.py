@@ -12,17 +12,12 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries, loses
 from tests.store.test_mending import rot
-from tests.support.stores import Machine, dies, filled, frame, open_epoch, places, queues_of, whole_log
+from tests.support.stores import Machine, dies, dispatched, filled, frame, open_epoch, places, queues_of, whole_log
 
 KEY = ("orders", 2)
 NEWEST = 59  # the sequence of the last message that `filled` appends, and 19 is its offset in queue 2
 SMALLEST_RECORD = 91
 UNKNOWN = "unknown"  # no table names it
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
 
 
 def lost(machine: Machine, count: int = 1, *, before: int = 0) -> tuple[Store, bytes, tuple[int, int]]:
@@ -74,8 +69,7 @@ def test_what_a_start_cannot_read_is_unread_and_a_store_gives_no_numbers_before_
     start, end = entries(log)[-2]
     rot(machine, log, HARMS[name], start, end)
 
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
 
     assert store.unread.ranges == ((start, end),)
     with pytest.raises(AssertionError, match="numbers that damage hides"):
@@ -271,8 +265,7 @@ def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -
 
 
 def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next_start(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[-2]
     rot(machine, log, HARMS["body"], start, end)
@@ -280,8 +273,7 @@ def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next
     assert not store.unread.ranges
     store.close(clean=True)
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
 
     assert (again.damaged, again.unread.ranges) == ([(start, end)], ())
     assert given(again) == 20
@@ -303,8 +295,7 @@ def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mende
     healed.file_mended()
     machine.lose_power(all_unsynced=True)
 
-    last = machine.open()
-    open_epoch(last)
+    last = machine.lead()
     assert (last.damaged, last.unread.ranges) == ([], ())
     assert given(last) == 20
 
@@ -340,8 +331,7 @@ def test_with_its_register_damaged_a_store_finds_again_what_it_has_not_read(mach
 
 
 def test_with_its_checkpoint_gone_a_store_reads_all_anew_and_knows_of_no_damage_what_lies_there(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[4]
     rot(machine, log, HARMS["body"], start, end)

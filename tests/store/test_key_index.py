@@ -20,7 +20,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.message import Draft
 from tests.simulation.life import SimCrashed
 from tests.support.foreign_records import foreign_record, put_log
-from tests.support.stores import SMALL, Machine, draft, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, draft, led, open_epoch, queues_of, whole_log
 
 SIZES = KeySizes(slots=7, entries=12)
 OPTIONS = replace(SMALL, key_sizes=SIZES)
@@ -36,8 +36,7 @@ def keyed(*keys: str, body: bytes = b"body") -> Draft:
 
 def filled(machine: Machine, messages: int = 40) -> Store:
     """A store in use with several files of the index: every second message has keys, some have three."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     fill(store, range(messages))
     return store
 
@@ -51,25 +50,6 @@ def fill(store: Store, numbers: range) -> None:
 @pytest.fixture
 def machine() -> Machine:
     return Machine(random.Random(7), OPTIONS)
-
-
-def test_it_is_what_the_log_alone_makes_of_it(machine: Machine) -> None:
-    store = filled(machine)
-
-    kept(store)
-
-    assert len(on_disk(machine)) > 2
-    assert on_disk(machine) == from_the_log(whole_log(store))
-
-
-def test_it_does_not_matter_when_checkpoints_are_made(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
-    for first in range(0, 40, 5):
-        fill(store, range(first, first + 5))
-        kept(store)
-
-    assert on_disk(machine) == from_the_log(whole_log(store))
 
 
 def test_it_holds_nothing_that_is_not_readable_yet(machine: Machine) -> None:
@@ -97,8 +77,7 @@ def test_what_rocketmq_prepared_is_in_it_and_what_it_rolled_back_is_not(machine:
 
 
 def test_messages_without_keys_leave_no_file(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(body=b"KEYS\x01not-a-key\x02")])], 1_000)
 
     kept(store)
@@ -107,8 +86,7 @@ def test_messages_without_keys_leave_no_file(machine: Machine) -> None:
 
 
 def test_keys_behind_long_properties_are_found_too(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     long = draft(TOPIC)._replace(properties=b"p\x01" + b"v" * 5_000 + b"\x02KEYS\x01far-behind\x02")
     store.append([Frame([long])], 1_000)
 
@@ -134,23 +112,6 @@ def test_many_keys_are_written_before_the_next_checkpoint(machine: Machine, monk
     store.dispatch(store.end)
 
     assert len(hashes(on_disk(machine))) == 9
-
-
-def test_a_slave_builds_the_same_files(machine: Machine) -> None:
-    master = filled(machine)
-    kept(master)
-    other = Machine(random.Random(8), OPTIONS)
-    slave = other.open()
-    slave.adopt_lineage(master.lineage)
-
-    at = 0
-    while at < master.end:
-        chunk = master.read(at, 1_000)
-        slave.write_chunk(at, chunk)
-        at += len(chunk)
-    kept(slave)
-
-    assert on_disk(other) == on_disk(machine)
 
 
 def lose_all(machine: Machine) -> None:
@@ -223,19 +184,6 @@ def test_what_was_added_behind_our_last_stop_is_taken_back(machine: Machine) -> 
     assert on_disk(machine) == before
 
 
-def test_a_cut_takes_the_keys_of_what_is_cut(machine: Machine) -> None:
-    starts = [start for entries in queues_of(whole_log(filled(machine)), OPTIONS.segment_bytes).values() for _, start in entries]
-    for to in starts[1::3]:
-        each = Machine(random.Random(to), OPTIONS)
-        store = filled(each)
-        kept(store)
-
-        store.cut(to)
-        kept(store)
-
-        assert on_disk(each) == from_the_log(whole_log(store)), f"cut to {to}"
-
-
 def test_the_log_is_dropped_while_a_full_file_waits_to_be_made() -> None:
     sizes = KeySizes(slots=7, entries=300)
     machine = Machine(random.Random(7), replace(OPTIONS, key_sizes=sizes))
@@ -272,8 +220,7 @@ def live(machine: Machine, chance: random.Random) -> None:
     storage = machine.storage()
     machine.faults.operations_to_live = chance.choice((None, chance.randrange(400)))
     try:
-        store = Store.open(storage, machine.options, chance=chance, wall_ms=1_000)
-        open_epoch(store)
+        store = led(storage, machine.options, chance=chance, wall_ms=1_000)
         for _ in range(chance.randrange(12)):
             use(store, chance)
         if chance.random() < 0.4:
@@ -323,8 +270,7 @@ def test_it_may_be_written_while_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_file_of_rocketmqs_size_takes_the_room_of_what_it_holds(tmp_path: Path) -> None:
-    store = Store.open(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, reserve_bytes=0), chance=os_chance(), wall_ms=1_000)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, reserve_bytes=0), chance=os_chance(), wall_ms=1_000)
     store.append([Frame([keyed("one", "two")])], 1_000)
 
     kept(store)

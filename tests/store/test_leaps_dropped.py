@@ -12,11 +12,6 @@ SEGMENT = SMALL.segment_bytes
 MANY = 60
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def led(machine: Machine) -> tuple[Store, tuple[int, int]]:
     """A store whose newest messages rotted, which leapt over them and went on in queue 4 only; and where they lay."""
     store, _, lies = lost(machine, 3)
@@ -43,8 +38,7 @@ def test_queues_of_which_nothing_is_left_go_on_behind_the_leap_also_when_the_che
     if checkpoint == "lost":
         del machine.disk.names.files["dittomq/checkpoint"]
 
-    again = machine.open()
-    open_epoch(again)
+    again = machine.lead()
 
     assert [given(again, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
 

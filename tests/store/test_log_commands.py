@@ -14,7 +14,7 @@ import pytest
 from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
-from tests.support.stores import frame, open_epoch
+from tests.support.stores import frame, led
 from tests.support.tree import ROOT
 
 MIB = 1024 * 1024
@@ -60,8 +60,7 @@ def arguments(command: str, folder: Path) -> list[str]:
 def filled(folder: Path, size: int, body: bytes, segment_bytes: int = 16 * MIB) -> Store:
     """A store in use, all of it dispatched."""
     options = StoreOptions(segment_bytes=segment_bytes, queue_file_units=10_000, reserve_bytes=0)
-    store = Store.open(OsStorage(folder), options, chance=random.Random(1), wall_ms=1)
-    open_epoch(store)
+    store = led(OsStorage(folder), options, chance=random.Random(1), wall_ms=1)
     at = 0
     while store.end < size:
         store.append([frame(*[body] * 50, queue=queue) for queue in range(3)], 1_000 + at)

@@ -14,15 +14,9 @@ from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
 SEGMENT = SMALL.segment_bytes
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(5))
-
-
 def deleted(machine: Machine, *, messages: int = 20) -> int:
     """A store of ours, closed, whose topic `orders` was deleted when its queue 0 held so many messages: where its log ends."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(*(b"deleted %d" % at for at in range(messages)))], 1)
     store.persist_watermark(store.sync(), store.end)
     store.dispatch(store.end)

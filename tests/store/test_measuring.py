@@ -13,15 +13,13 @@ from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.measuring import Measured, measure
 from dittomq.commitlog.offline.verifying import Kind
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from tests.support.stores import draft, frame, open_epoch
+from tests.support.stores import draft, frame, led
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=500, reserve_bytes=0)
 
 
 def opened(folder: Path) -> Store:
-    store = Store.open(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
-    open_epoch(store)
-    return store
+    return led(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
 
 
 def measured(folder: Path) -> Measured:

@@ -20,13 +20,8 @@ from tests.store.test_damage import HARMS, entries
 from tests.store.test_mending import rot
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
-
-
-def store_of(machine: Machine) -> Store:
-    store = filled(machine)
-    store.dispatch(store.end)
-    return store
+from tests.support.stores import SMALL, Machine, dispatched, frame, open_epoch, whole_log
+from tests.support.stories import under
 
 
 def copy_of(store: Store, machine: Machine) -> Store:
@@ -91,7 +86,7 @@ def damage(store: Store, machine: Machine, *numbers: int) -> list[tuple[Physical
 
 def test_what_one_copy_does_not_hold_whole_the_next_one_does() -> None:
     machine, other, third = (Machine(random.Random(seed)) for seed in (1, 2, 3))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     second, last = copy_of(store, other), copy_of(store, third)
     first_range, second_range = damage(store, machine, 20, 30)
@@ -107,7 +102,7 @@ def test_what_one_copy_does_not_hold_whole_the_next_one_does() -> None:
 
 def test_damage_that_every_copy_has_stays_and_each_is_named_with_its_reason() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     second = copy_of(store, other)
     (found,) = damage(store, machine, 20)
     damage(second, other, 20)
@@ -123,7 +118,7 @@ def test_damage_that_every_copy_has_stays_and_each_is_named_with_its_reason() ->
 
 def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() -> None:
     machines = [Machine(random.Random(seed)) for seed in (1, 2, 3)]
-    store = store_of(machines[0])
+    store = dispatched(machines[0])
     log = whole_log(store)
     copies = [store, *(copy_of(store, machine) for machine in machines[1:])]
     rotten = ((2, *range(6, 17)), (6, 10, 11, 16), (2, 8, 11))
@@ -151,7 +146,7 @@ def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() 
 
 def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_the_rest() -> None:
     machines = [Machine(random.Random(seed)) for seed in (1, 2)]
-    source = store_of(machines[0])
+    source = dispatched(machines[0])
     log = whole_log(source)
     first, last = entries(log)[2][0], entries(log)[12][1]
     slave = machines[1].open()
@@ -191,7 +186,7 @@ class Counted:
 
 def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() -> None:
     machines = [Machine(random.Random(seed)) for seed in (1, 2)]
-    store = store_of(machines[0])
+    store = dispatched(machines[0])
     stores = [store, copy_of(store, machines[1])]
     for copy, machine in zip(stores, machines, strict=True):
         damage(copy, machine, 20)
@@ -220,7 +215,7 @@ def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() 
 
 def test_a_peer_that_is_out_of_reach_is_asked_once_for_all_ranges() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     second = copy_of(store, other)
     damage(store, machine, 4, 20, 30)
     silent = Silent()
@@ -233,7 +228,7 @@ def test_a_peer_that_is_out_of_reach_is_asked_once_for_all_ranges() -> None:
 
 def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     second = serving(copy_of(store, other))
     (found,) = damage(store, machine, 20)
     peers = [
@@ -253,8 +248,7 @@ def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() ->
 
 def test_what_lies_behind_the_end_of_an_epoch_is_not_taken_from_a_copy_in_which_that_epoch_goes_on() -> None:
     machine, others = Machine(random.Random(1)), [Machine(random.Random(seed)) for seed in (2, 3)]
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(bytes(300)), frame(bytes(300))], 1)
     old = copy_of(store, others[0])  # of the master that wrote on when the other one was promoted past it
     old.append([frame(b"g" * 300)], 2)
@@ -280,7 +274,7 @@ def test_what_lies_behind_the_end_of_an_epoch_is_not_taken_from_a_copy_in_which_
 
 def test_damage_that_the_disk_has_got_over_needs_nobody() -> None:
     machine = Machine(random.Random(1))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     ((start, end),) = damage(store, machine, 20)
     rot(machine, log, lambda *_: None, start, end)
@@ -291,7 +285,7 @@ def test_damage_that_the_disk_has_got_over_needs_nobody() -> None:
 
 def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
     machine = Machine(random.Random(1))
-    store = store_of(machine)
+    store = dispatched(machine)
     met: list[int] = []
     ((start, end),) = damage(store, machine, 20)
     ranges = RangeServing(lambda: (store,), InlineLane(), "test", "a", met.append)
@@ -307,7 +301,7 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
 
 def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     peers = [Peer("a/2", serving(copy_of(store, other)))]
     rotten = damage(store, machine, 4, 20)
 
@@ -327,7 +321,7 @@ def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
 
 def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     store.persist_watermark(store.end, store.end)
     second = copy_of(store, other)
     damage(store, machine, 4)
@@ -344,20 +338,18 @@ def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody()
     assert store.damaged == []
 
 
-def test_so_many_ranges_are_fetched_at_a_time_and_no_more() -> None:
-    store = store_of(Machine(random.Random(7)))
+@under(asyncio.run)
+async def test_so_many_ranges_are_fetched_at_a_time_and_no_more() -> None:
+    store = dispatched(Machine(random.Random(7)))
     ranges, end = serving(store), store.end
 
     async def first_piece(fetching: AsyncGenerator[RangePiece, None]) -> RangePiece:
         return await anext(fetching)
 
-    async def story() -> None:
-        under_way = [ranges.fetch(PhysicalOffset(0), end) for _ in range(MAX_FETCHES)]
-        for fetching in under_way:
-            await first_piece(fetching)
-        with pytest.raises(QueueFull):
-            await first_piece(ranges.fetch(PhysicalOffset(0), end))
-        await under_way[0].aclose()
-        assert (await first_piece(ranges.fetch(PhysicalOffset(0), end))).offset == 0
-
-    asyncio.run(story())
+    under_way = [ranges.fetch(PhysicalOffset(0), end) for _ in range(MAX_FETCHES)]
+    for fetching in under_way:
+        await first_piece(fetching)
+    with pytest.raises(QueueFull):
+        await first_piece(ranges.fetch(PhysicalOffset(0), end))
+    await under_way[0].aclose()
+    assert (await first_piece(ranges.fetch(PhysicalOffset(0), end))).offset == 0

@@ -1,7 +1,6 @@
 """Damage that is noted, stepped over, and mended with another copy's bytes; holes that a master leaves in its slave's log."""
 
 import contextlib
-import random
 
 import pytest
 
@@ -12,26 +11,9 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
 from tests.store.test_damage import HARMS, Harm, entries, harmed, served
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, frame, queues_of, whole_log
 
 SEGMENT = SMALL.segment_bytes
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
-def log() -> bytes:
-    """A master's log over several segments."""
-    store = Machine(random.Random(1)).open()
-    open_epoch(store)
-    chance = random.Random(2)
-    for at in range(40):
-        bodies = [chance.randbytes(chance.randrange(2_500)) for _ in range(3)]
-        store.append([frame(*bodies, queue=at % 2, producer="p", first=at * 3)], at)
-    return whole_log(store)
 
 
 def follow(store: Store) -> Store:
@@ -109,8 +91,7 @@ def test_what_a_start_finds_damaged_is_mended_to_the_last_byte_and_stays_so(mach
 
 @pytest.mark.parametrize("name", HARMS)
 def test_cold_damage_is_noted_by_whoever_verifies_it_and_nothing_else_is(machine: Machine, name: str) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[20]
     assert store.verify(0, store.end).damaged == ()
@@ -127,8 +108,7 @@ def test_cold_damage_is_noted_by_whoever_verifies_it_and_nothing_else_is(machine
 
 
 def test_a_range_is_mended_piece_by_piece_and_what_is_left_stays_noted(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log = whole_log(store)
     at = [pair for pair in entries(log) if pair[0] >= SEGMENT][2:5]
     for start, end in at:
@@ -186,30 +166,6 @@ def test_what_was_mended_and_not_yet_filed_is_found_whole_after_a_crash(machine:
     assert_whole(again, log)
 
 
-@pytest.mark.parametrize("all_unsynced", [False, True])
-def test_power_that_goes_anywhere_in_a_mend_leaves_the_range_noted_until_its_bytes_are_on_the_disk(all_unsynced: bool) -> None:
-    done, operations = False, 0
-    while not done:
-        machine = Machine(random.Random(operations))
-        log, (start, end) = harmed(machine, HARMS["body"])
-        store = machine.open()
-        store.dispatch(store.end)
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store, log=log, at=(start, end): (store.mend(at[0], log[at[0] : at[1]]), store.file_mended()))  # type: ignore[misc]
-        machine.lose_power(all_unsynced=all_unsynced)
-
-        again = machine.open()
-
-        again.dispatch(again.end)
-        assert again.damaged in ([(start, end)], []), f"dead after {operations} operations"
-        for low, high in again.damaged:
-            again.mend(low, log[low:high])
-        again.file_mended()
-        assert_whole(again, log)
-        operations += 1
-    assert operations > 10
-
-
 def test_what_is_damaged_does_not_heal_by_itself(machine: Machine) -> None:
     _, (start, _) = harmed(machine, HARMS["body"])
     store = machine.open()
@@ -237,57 +193,13 @@ def test_a_bad_sector_is_damage_and_a_unit_that_names_the_wrong_place_is_none() 
 
 
 def test_what_is_not_flushed_yet_is_never_called_damaged(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"x" * 900)], 1)
     log = whole_log(store)
     rot(machine, log, HARMS["body"], 0, len(log))
 
     assert store.verify(0, store.end) == (0, 0, ())
     assert store.damaged == []
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_slave_goes_on_behind_holes_and_starts_over_them_whenever_it_stops(log: bytes, seed: int) -> None:
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    machine = Machine(random.Random(seed))
-    store = follow(machine.open())
-    borders = sorted({0, *(end for _, end in entries(log)), *range(SEGMENT, len(log), SEGMENT)})
-    for _ in range(6):
-        if store.end == len(log):
-            break
-        here = [each for each in borders if each >= store.end]
-        start = chance.choice(here[:-1])
-        end = chance.choice([each for each in here if start < each <= start - start % SEGMENT + SEGMENT])
-        stop = chance.choice([each for each in here if each >= end])
-        copy(store, log[:stop], [(start, end)], store.end)
-        if chance.random() < 0.5:
-            store.sync()
-        if chance.random() < 0.5:
-            store.dispatch(store.end)
-            store.persist_watermark(store.flushed, store.end)
-        flushed, reached = store.flushed, store.end
-        power = chance.random() < 0.5
-        machine.lose_power(all_unsynced=chance.random() < 0.5) if power else machine.kill()
-        store = machine.open()
-        assert flushed <= store.end <= max(reached, store.segment_of(reached)[1])
-        assert power or store.end >= reached, "a hole is no torn tail"
-        holes = store.damaged
-        held = bytearray(log[: store.end])
-        for low, high in holes:
-            held[low:high] = bytes(high - low)
-        assert whole_log(store) == bytes(held)
-    copy(store, log, [], store.end)
-    store.dispatch(store.end)
-
-    for low, high in store.damaged:
-        store.mend(low, log[low:high])
-    store.file_mended()
-
-    assert_whole(store, log)
-    store.close(clean=True)
-    assert_whole(machine.open(), log)
 
 
 def test_what_lies_in_a_hole_above_the_readable_end_comes_with_its_turn(machine: Machine, log: bytes) -> None:

@@ -20,7 +20,7 @@ from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, serving
 from tests.support.lanes import InlineLane
-from tests.support.stores import SMALL, Machine, filled, frame, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
 
 SEGMENT = f"commitlog/{0:020d}"
 
@@ -46,8 +46,7 @@ class RecordByRecord:
 def in_use() -> tuple[Store, BadPages, bytes, Store]:
     """A store whose pages may go bad; its log; and another copy of it."""
     machine = Machine(random.Random(1))
-    store = filled(machine)
-    store.dispatch(store.end)
+    store = dispatched(machine)
     log, other = whole_log(store), copy_of(store, Machine(random.Random(2)))
     store.close(clean=True)
     door = BadPages(machine)

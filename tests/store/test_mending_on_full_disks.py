@@ -20,23 +20,18 @@ from tests.simulation.loop import SimulatedLoop
 from tests.store.test_damage import entries
 from tests.store.test_full_disks import leave
 from tests.store.test_hidden_numbers import given, lead, lost
-from tests.store.test_mender import copy_of, damage, serving, store_of
+from tests.store.test_mender import copy_of, damage, serving
 from tests.store.test_mending import SEGMENT, copy
 from tests.support.lanes import InlineLane
-from tests.support.stores import SMALL, Machine, frame, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
 
 FREE = [0, 8_192, 40_000]
 RESERVE = 1_000_000
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
 def with_a_hole(machine: Machine) -> tuple[Store, bytes]:
     """A copy without the second segment, and the whole log."""
-    master = store_of(Machine(random.Random(1)))
+    master = dispatched(Machine(random.Random(1)))
     log = whole_log(master)
     store = machine.open()
     store.adopt_lineage(master.lineage)
@@ -76,7 +71,7 @@ def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_the
 
 def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: Machine) -> None:
     machine.options = replace(SMALL, reserve_bytes=RESERVE)
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     [(start, end)] = damage(store, machine, 20)
     leave(machine, RESERVE)
@@ -101,7 +96,7 @@ def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Ma
 
 @pytest.mark.parametrize("free", FREE)
 def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_room(machine: Machine, free: int) -> None:
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     [(start, end)] = damage(store, machine, 20)
     store.mend(start, log[start:end])
@@ -116,7 +111,7 @@ def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_roo
 
 
 def test_damage_that_there_is_no_room_to_write_down_is_noted_when_there_is_some(machine: Machine) -> None:
-    store = store_of(machine)
+    store = dispatched(machine)
     with pytest.raises(DiskFull):
         damage_on_a_full_disk(store, machine)
 
@@ -145,7 +140,7 @@ class Filling:
 
 
 def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room(machine: Machine) -> None:
-    store = store_of(machine)
+    store = dispatched(machine)
     log, other = whole_log(store), copy_of(store, Machine(random.Random(2)))
     with contextlib.suppress(DiskFull):
         damage_on_a_full_disk(store, machine)

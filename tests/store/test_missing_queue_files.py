@@ -36,8 +36,7 @@ def kept(store: Store) -> None:
 def of_five_files(clean: bool = True) -> tuple[Machine, list[bytes]]:
     """A store that is not in use, and the bodies in its queue."""
     machine = Machine(random.Random(3))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     bodies = [b"%d" % number for number in range(COUNT)]
     for body in bodies:
         store.append([frame(body)], 1)
@@ -99,8 +98,7 @@ def test_a_cut_across_a_missing_one_gives_no_number_twice() -> None:
 def with_a_gap() -> tuple[Machine, Store, bytes, int]:
     """A store in use of whose queue some files were never made, because numbers were left out; its log; the first message behind them."""
     machine = Machine(random.Random(3))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"first")], 1)
     kept(store)
     store.append([frame(b"x" * 60 * UNITS) for _ in range(8)], 1)
@@ -235,8 +233,7 @@ def test_one_that_goes_while_it_is_written_ends_the_node_and_its_next_start_buil
 
 def test_a_cut_misses_no_files_that_somebody_else_dropped_with_the_log() -> None:
     machine = Machine(random.Random(3))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for _ in range(COUNT):
         store.append([frame(b"y" * 500)], 9)
     kept(store)

@@ -12,16 +12,15 @@ from dittomq.commitlog.records.format import UNIT
 from dittomq.copies import MessageRun, RepairOrder
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries
-from tests.store.test_mender import store_of
 from tests.store.test_mending import rot
 from tests.store.test_repairing import messages_of, named, repair
-from tests.support.stores import Machine, whole_log
+from tests.support.stores import Machine, dispatched, whole_log
 
 _MANY = 100_000
 
 
 def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said() -> None:
-    source, machine = store_of(Machine(random.Random(1))), Machine(random.Random(2))
+    source, machine = dispatched(Machine(random.Random(1))), Machine(random.Random(2))
     log = whole_log(source)
     slave = machine.open()
     slave.adopt_lineage(source.lineage)
@@ -40,7 +39,7 @@ def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said(
 
 
 def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_message_does_not_lie() -> None:
-    source = store_of(Machine(random.Random(1)))
+    source = dispatched(Machine(random.Random(1)))
     log = whole_log(source)
     (first, _), (second, behind) = entries(log)[0], entries(log)[1]
     slave = Machine(random.Random(2)).open()
@@ -62,7 +61,7 @@ def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_mess
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follows_them_and_that_is_said(restarted: bool) -> None:
-    source, machine = store_of(Machine(random.Random(1))), Machine(random.Random(2))
+    source, machine = dispatched(Machine(random.Random(1))), Machine(random.Random(2))
     log = whole_log(source)
     store = machine.open()
     store.adopt_lineage(source.lineage)
@@ -84,7 +83,7 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
 
 def test_messages_of_very_many_ranges_are_named_up_to_a_number_that_fits_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(random.Random(1))
-    store = store_of(machine)
+    store = dispatched(machine)
     lost = [entries(whole_log(store))[number] for number in (4, 12, 20)]
     monkeypatch.setattr("dittomq.commitlog.naming.MAX_RUNS_IN_ALL", 2)
 

@@ -12,6 +12,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.support.metadata_node import LoopClock, run
+from tests.support.stories import under
 
 LIMIT = 1_000_000
 PIECE = 100_000
@@ -51,50 +52,24 @@ def lasted(sent: list[Sent]) -> float:
     return max(at for at, _ in sent) - min(at for at, _ in sent)
 
 
-def test_a_range_and_a_stream_to_one_replica_share_its_limit_and_use_it() -> None:
-    async def story() -> list[Sent]:
-        outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
-        each = await asyncio.gather(fetch(outflow, "a/1", 150), stream(outflow, "a/1", 150), fetch(outflow, "a/1", 150))
-        assert max(sent[5][0] for sent in each) < 2.0, "nobody waits until the others are done"
-        return [*each[0], *each[1], *each[2]]
-
-    sent = run(story())
+@under(run)
+async def test_a_range_and_a_stream_to_one_replica_share_its_limit_and_use_it() -> None:
+    outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
+    each = await asyncio.gather(fetch(outflow, "a/1", 150), stream(outflow, "a/1", 150), fetch(outflow, "a/1", 150))
+    assert max(sent[5][0] for sent in each) < 2.0, "nobody waits until the others are done"
+    sent = [*each[0], *each[1], *each[2]]
     assert most_in_a_second(sent) <= LIMIT + PIECE
     assert lasted(sent) <= sum(size for _, size in sent) / LIMIT + 1
 
 
-def test_ranges_and_streams_to_all_replicas_share_the_limit_for_all() -> None:
-    async def story() -> list[Sent]:
-        outflow = Outflow(ReplicationTable(max_bytes_per_s=LIMIT), LoopClock())
-        each = await asyncio.gather(fetch(outflow, "a/1", 200), stream(outflow, "a/2", 200), fetch(outflow, "", 200))
-        return [*each[0], *each[1], *each[2]]
-
-    sent = run(story())
-    assert most_in_a_second(sent) <= LIMIT + PIECE
-    assert lasted(sent) <= sum(size for _, size in sent) / LIMIT + 1
-
-
-def test_a_replica_that_fetches_at_its_own_limit_holds_nobody_else_back() -> None:
-    async def story() -> tuple[list[Sent], list[Sent]]:
-        outflow = Outflow(ReplicationTable(max_bytes_per_s=10 * LIMIT, max_bytes_per_s_per_slave=LIMIT), LoopClock())
-        fetched, streamed = await asyncio.gather(fetch(outflow, "a/1", 300), stream(outflow, "a/2", 100))
-        return fetched, streamed
-
-    fetched, streamed = run(story())
-    assert lasted(streamed) <= sum(size for _, size in streamed) / LIMIT + 1
-    assert lasted(fetched) >= sum(size for _, size in fetched) / LIMIT - 1
-
-
-def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others() -> None:
-    async def story() -> list[Sent]:
-        outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
-        left = asyncio.create_task(fetch(outflow, "a/1", 1_000))
-        await asyncio.sleep(3.0)
-        left.cancel()
-        await asyncio.wait([left])
-        return await fetch(outflow, "a/1", 50)
-
-    sent = run(story())
+@under(run)
+async def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others() -> None:
+    outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
+    left = asyncio.create_task(fetch(outflow, "a/1", 1_000))
+    await asyncio.sleep(3.0)
+    left.cancel()
+    await asyncio.wait([left])
+    sent = await fetch(outflow, "a/1", 50)
     assert sent[0][0] <= 3.0 + 2 * PIECE / LIMIT
 
 

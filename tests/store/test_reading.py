@@ -18,6 +18,7 @@ from dittomq.tokens import Token
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine, draft, open_epoch
+from tests.support.stories import under
 
 ALL: frozenset[str] = frozenset()
 OTHERS = frozenset({"b"})
@@ -53,131 +54,117 @@ def order(tags: frozenset[str], offset: int = 0, messages: int = 32) -> PullOrde
 
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
-def test_a_pull_ends_before_the_first_message_that_is_not_readable_whatever_it_looks_for(tags: frozenset[str]) -> None:
-    async def story() -> None:
-        copy = Copy()
-        readable = Readable(copy.confirmed, copy.confirmed)
+@under(run)
+async def test_a_pull_ends_before_the_first_message_that_is_not_readable_whatever_it_looks_for(tags: frozenset[str]) -> None:
+    copy = Copy()
+    readable = Readable(copy.confirmed, copy.confirmed)
 
-        answer = await copy.pull(readable, order(tags))
+    answer = await copy.pull(readable, order(tags))
 
-        assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 4, None)
-        assert len(answer.messages) == (0 if tags else 4)
-        again = await copy.pull(readable, order(tags, offset=4))
-        assert (again.status, again.next_offset, again.max_offset) == (PullStatus.NO_NEW_MESSAGE, 4, 4)
-
-    run(story())
+    assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 4, None)
+    assert len(answer.messages) == (0 if tags else 4)
+    again = await copy.pull(readable, order(tags, offset=4))
+    assert (again.status, again.next_offset, again.max_offset) == (PullStatus.NO_NEW_MESSAGE, 4, 4)
 
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
-def test_what_is_passed_over_and_may_be_undone_is_marked_as_what_is_returned(tags: frozenset[str]) -> None:
-    async def story() -> None:
-        copy = Copy()
+@under(run)
+async def test_what_is_passed_over_and_may_be_undone_is_marked_as_what_is_returned(tags: frozenset[str]) -> None:
+    copy = Copy()
 
-        answer = await copy.pull(Readable(copy.end, copy.confirmed), order(tags))
+    answer = await copy.pull(Readable(copy.end, copy.confirmed), order(tags))
 
-        assert (answer.next_offset, answer.may_be_undone_from) == (8, 4)
-
-    run(story())
+    assert (answer.next_offset, answer.may_be_undone_from) == (8, 4)
 
 
-def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_behind_it() -> None:
-    async def story() -> None:
-        copy = Copy()
+@under(run)
+async def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_behind_it() -> None:
+    copy = Copy()
 
-        answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, messages=4))
+    answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, messages=4))
 
-        assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 8, None)
-
-    run(story())
+    assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 8, None)
 
 
-def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_message_on() -> None:
-    async def story() -> None:
-        copy = Copy()
+@under(run)
+async def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_message_on() -> None:
+    copy = Copy()
 
-        answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
+    answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
 
-        assert (len(answer.messages), answer.may_be_undone_from) == (2, 6)
-
-    run(story())
+    assert (len(answer.messages), answer.may_be_undone_from) == (2, 6)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by its offset", "by a token"])
-def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_new_master_confirms_them(*, named: bool) -> None:
-    async def story() -> None:
-        copy, clock = Copy(), LoopClock()
-        is_confirmed = False
+@under(run)
+async def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_new_master_confirms_them(*, named: bool) -> None:
+    copy, clock = Copy(), LoopClock()
+    is_confirmed = False
 
-        def readable() -> Readable:
-            end = copy.end if is_confirmed else copy.confirmed
-            return Readable(end, end)
+    def readable() -> Readable:
+        end = copy.end if is_confirmed else copy.confirmed
+        return Readable(end, end)
 
-        dispatcher = Dispatcher(copy.store, InlineLane())
-        dispatcher.readable_to(copy.end)  # as long as the old master was gone
-        dispatcher.readable_to(copy.confirmed)
-        rules = ReadRules("a", readable, TopicConfig, False, CallRoom(MEMORY_BYTES), MEMORY_BYTES)
-        reading = Reading(copy.store, InlineLane(), dispatcher, clock, rules)
-        token = Token("a", Epoch(1), copy.end) if named else None
-        waits = replace(order(ALL, offset=4), wait_s=20.0, at_least=token)
+    dispatcher = Dispatcher(copy.store, InlineLane())
+    dispatcher.readable_to(copy.end)  # as long as the old master was gone
+    dispatcher.readable_to(copy.confirmed)
+    rules = ReadRules("a", readable, TopicConfig, False, CallRoom(MEMORY_BYTES), MEMORY_BYTES)
+    reading = Reading(copy.store, InlineLane(), dispatcher, clock, rules)
+    token = Token("a", Epoch(1), copy.end) if named else None
+    waits = replace(order(ALL, offset=4), wait_s=20.0, at_least=token)
 
-        async def pull() -> PullAnswer:
-            async with reading.pull(waits, "a client") as answer:
-                return answer
+    async def pull() -> PullAnswer:
+        async with reading.pull(waits, "a client") as answer:
+            return answer
 
-        pulling = asyncio.create_task(pull())
-        await asyncio.sleep(3)
-        is_confirmed = True
-        dispatcher.readable_to(copy.end)
+    pulling = asyncio.create_task(pull())
+    await asyncio.sleep(3)
+    is_confirmed = True
+    dispatcher.readable_to(copy.end)
 
-        assert len((await pulling).messages) == 4
-        assert clock.monotonic() < 4
-
-    run(story())
+    assert len((await pulling).messages) == 4
+    assert clock.monotonic() < 4
 
 
-def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_its_master_wrote_there() -> None:
-    async def story() -> None:
-        copy = Copy()
-        readable = Readable(copy.end, copy.confirmed)
+@under(run)
+async def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_its_master_wrote_there() -> None:
+    copy = Copy()
+    readable = Readable(copy.end, copy.confirmed)
 
-        statuses = []
-        for epoch, end in ((1, copy.end), (2, copy.end), (1, copy.end + 1)):
-            token = Token("a", Epoch(epoch), PhysicalOffset(end))
-            statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
+    statuses = []
+    for epoch, end in ((1, copy.end), (2, copy.end), (1, copy.end + 1)):
+        token = Token("a", Epoch(epoch), PhysicalOffset(end))
+        statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
 
-        assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.BEHIND]
-
-    run(story())
+    assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.BEHIND]
 
 
-def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_hold_what_a_token_names() -> None:
-    async def story() -> None:
-        copy = Copy()
-        readable = Readable(copy.end, copy.confirmed)
-        [entry] = copy.store.lineage
+@under(run)
+async def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_hold_what_a_token_names() -> None:
+    copy = Copy()
+    readable = Readable(copy.end, copy.confirmed)
+    [entry] = copy.store.lineage
 
-        statuses = []
-        for incarnation in (entry.incarnation, entry.incarnation + 1, None):  # older brokers name none in their receipts
-            token = Token("a", entry.epoch, copy.end, incarnation)
-            statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
+    statuses = []
+    for incarnation in (entry.incarnation, entry.incarnation + 1, None):  # older brokers name none in their receipts
+        token = Token("a", entry.epoch, copy.end, incarnation)
+        statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
 
-        assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.FOUND]
-
-    run(story())
+    assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.FOUND]
 
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
-def test_whoever_reads_farther_back_than_memory_reaches_is_sent_to_slave_1_and_back_when_it_has_caught_up(tags: frozenset[str]) -> None:
-    async def story() -> None:
-        all_of_it = Copy()
-        to_the_end = Readable(all_of_it.end, all_of_it.end)
-        confirmed = Readable(all_of_it.confirmed, all_of_it.confirmed)
-        behind = all_of_it.end - all_of_it.confirmed
-        within, beyond = Copy(in_memory_bytes=behind), Copy(in_memory_bytes=behind - 1)
+@under(run)
+async def test_whoever_reads_farther_back_than_memory_reaches_is_sent_to_slave_1_and_back_when_it_has_caught_up(
+    tags: frozenset[str],
+) -> None:
+    all_of_it = Copy()
+    to_the_end = Readable(all_of_it.end, all_of_it.end)
+    confirmed = Readable(all_of_it.confirmed, all_of_it.confirmed)
+    behind = all_of_it.end - all_of_it.confirmed
+    within, beyond = Copy(in_memory_bytes=behind), Copy(in_memory_bytes=behind - 1)
 
-        assert (await within.pull(confirmed, order(tags))).suggested_broker_id == 0
-        assert (await beyond.pull(confirmed, order(tags))).suggested_broker_id == 1
-        assert (await beyond.pull(to_the_end, order(tags))).suggested_broker_id == 0
-        assert (await beyond.pull(to_the_end, order(tags, offset=8))).suggested_broker_id == 0
-
-    run(story())
+    assert (await within.pull(confirmed, order(tags))).suggested_broker_id == 0
+    assert (await beyond.pull(confirmed, order(tags))).suggested_broker_id == 1
+    assert (await beyond.pull(to_the_end, order(tags))).suggested_broker_id == 0
+    assert (await beyond.pull(to_the_end, order(tags, offset=8))).suggested_broker_id == 0

@@ -7,34 +7,13 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
-from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
-
-
-@pytest.fixture
-def log() -> bytes:
-    """A master's log over several segments."""
-    store = Machine(random.Random(1)).open()
-    open_epoch(store)
-    chance = random.Random(2)
-    for at in range(40):
-        bodies = [chance.randbytes(chance.randrange(2_500)) for _ in range(3)]
-        store.append([frame(*bodies, queue=at % 2, producer="p", first=at * 3)], at)
-    return whole_log(store)
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
+from tests.store.test_mending import follow
+from tests.support.stores import SMALL, Machine, whole_log
 
 
 @pytest.fixture
 def slave(machine: Machine) -> Store:
     return follow(machine.open())
-
-
-def follow(store: Store) -> Store:
-    store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
-    return store
 
 
 def chunks(log: bytes, start: int, chance: random.Random) -> list[tuple[int, bytes]]:

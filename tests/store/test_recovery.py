@@ -1,20 +1,13 @@
-import random
-
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, StoreFailed, UnreadableStore
+from dittomq.errors import CorruptRecord, UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
-from tests.support.stores import SMALL, Machine, begin_epoch, dies, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, begin_epoch, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
 
 
 def inode(machine: Machine, path: str) -> Inode:
@@ -244,26 +237,6 @@ def test_queues_that_were_deleted_are_built_again(machine: Machine) -> None:
         assert [(message.queue_offset, message.physical_offset) for message in found] == entries
 
 
-def test_a_topic_deleted_and_made_again_goes_on_behind_its_highest_offset(machine: Machine) -> None:
-    store = filled(machine)
-    store.dispatch(store.end)
-    store.hide(store.next_offsets("orders"))
-    assert store.queue_range("orders", 0) == (20, 20)
-    store.append([frame(b"new", queue=0)], 1)
-    store.dispatch(store.end)
-    store.sync()
-    machine.kill()
-    del machine.disk.names.files["dittomq/checkpoint"]
-
-    again = machine.open()
-    again.dispatch(again.end)
-
-    assert again.queue_range("orders", 0) == (20, 21)
-    assert [message.body for message in again.read_queue("orders", 0, 20, 10, 1_000).messages] == [b"new"]
-    with pytest.raises(OffsetOutOfRange):
-        again.read_queue("orders", 0, 19, 10, 1_000)
-
-
 def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_none(machine: Machine) -> None:
     store = machine.open()
     for epoch in (1, 2):
@@ -273,46 +246,3 @@ def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_non
     again = machine.open()
 
     assert again.lineage == (LineageEntry(Epoch(2), 0, 2, PhysicalOffset(0)),)
-
-
-def test_a_recovery_that_dies_anywhere_is_repeated_without_loss() -> None:
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        store = filled(machine)
-        end, log = store.flushed, whole_log(store)
-        store.append([frame(b"unsynced" * 200)], 1)
-        machine.lose_power()
-        storage = machine.storage()
-        machine.faults.operations_to_live = operations
-        done = dies(lambda storage=storage: Store.open(storage, SMALL, chance=random.Random(1), wall_ms=0))  # type: ignore[misc]
-        machine.lose_power()
-
-        again = machine.open()
-
-        assert again.end >= end
-        assert whole_log(again)[:end] == log
-        if done:
-            return
-    pytest.fail("recovery never came to its end")
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_what_recovery_counts_as_durable_after_a_failed_fsync_survives_the_next_power_loss(seed: int) -> None:
-    machine = Machine(random.Random(seed))
-    store = machine.open()
-    open_epoch(store)
-    store.append([frame(b"flushed")], 1_000)
-    store.sync()
-    store.append([frame(b"written" * 200)], 1_000)
-    machine.faults.failing_syncs = 1
-    with pytest.raises(StoreFailed):
-        store.sync()
-    store.clear_boot_stamp()
-    machine.kill()
-
-    reopened = machine.open()
-    stopped, log = reopened.stopped, whole_log(reopened)
-    machine.lose_power()
-
-    assert stopped is StopKind.FAILED_SYNC
-    assert whole_log(machine.open())[: len(log)] == log

@@ -24,10 +24,10 @@ from dittomq.offsets import PhysicalOffset
 from tests.simulation.life import SimCrashed
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
-from tests.store.test_mender import copy_of, mend, serving, store_of
+from tests.store.test_mender import copy_of, mend, serving
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.support.lanes import InlineLane
-from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, frame, open_epoch, whole_log
 
 Door = TypeVar("Door", bound=BadPages)
 Loss = Callable[[Machine, int], None]
@@ -37,7 +37,7 @@ OPTIONS = replace(SMALL, open_files=1, refills=True)
 def in_use() -> tuple[Machine, Store, bytes, Store]:
     """A store of three segments that keeps one file open, its log, and another copy of it."""
     machine = Machine(random.Random(1), OPTIONS)
-    store = store_of(machine)
+    store = dispatched(machine)
     return machine, store, whole_log(store), copy_of(store, Machine(random.Random(2)))
 
 

@@ -8,18 +8,17 @@ from typing import TypeVar
 import pytest
 
 from dittomq.broker.mending import Mender, MenderParts, Peer
-from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_damage import HARMS, entries
-from tests.store.test_mender import copy_of, serving, store_of
+from tests.store.test_mender import copy_of, serving
 from tests.store.test_mending import rot
-from tests.support.failing_storage import CrashingFile, CrashingStorage
+from tests.support.heard_reads import hearing
 from tests.support.lanes import InlineLane
-from tests.support.stores import SMALL, Machine, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, whole_log
 
 R = TypeVar("R")
 
@@ -34,7 +33,7 @@ def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> Repa
 
 def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_asked_for() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     peers = [Peer("a/2", serving(copy_of(store, other)))]
     places = [entries(log)[number] for number in (4, 30)]
@@ -55,7 +54,7 @@ def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_as
 
 def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
     machine = Machine(random.Random(1))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     places = entries(log)
     (start, _), (_, end), behind = places[16], places[19], places[20]
@@ -75,7 +74,7 @@ def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
 @pytest.mark.parametrize("name", HARMS)
 def test_whatever_is_wrong_with_the_record_that_an_asked_range_cuts_it_is_damaged_to_its_end(name: str) -> None:
     machine = Machine(random.Random(1))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[20]
     rot(machine, log, HARMS[name], start, end)
@@ -113,7 +112,7 @@ def rotten_cold(machine: Machine, store: Store, *numbers: int) -> list[tuple[Phy
 def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     peers = [Peer("a/2", serving(copy_of(store, other)))]
     rotten = rotten_cold(machine, store, 4, 20, 30)
@@ -134,7 +133,7 @@ def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls
 def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dittomq.broker.mending.REPAIR_BYTES", 20_000)
     monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
-    store = store_of(Machine(random.Random(1)))
+    store = dispatched(Machine(random.Random(1)))
     at, calls = None, 0
 
     while True:
@@ -147,36 +146,20 @@ def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPa
     assert calls > 1
 
 
-class ShiftingDisk(CrashingStorage):
-    """Lets something happen at one read of the log: after so many others."""
-
-    reads_before = 0
-    meanwhile: Callable[[], object] | None = None
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        return ShiftingFile(super().open(path, create=create, readonly=readonly), path, self)
-
-
-class ShiftingFile(CrashingFile):
-    _storage: ShiftingDisk
-
-    def pread(self, length: int, offset: int) -> bytes:
-        if self._path.startswith("commitlog/") and self._storage.meanwhile is not None:
-            self._storage.reads_before -= 1
-            if self._storage.reads_before < 0:
-                happens, self._storage.meanwhile = self._storage.meanwhile, None
-                happens()
-        return super().pread(length, offset)
-
-
 def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
     """A store whose log shrinks behind so many reads of it."""
     machine = Machine(random.Random(1))
-    store_of(machine).close(clean=True)
-    disk = ShiftingDisk(machine.storage())
-    store = Store.open(disk, machine.options, chance=machine.chance, wall_ms=1_000)
+    dispatched(machine).close(clean=True)
+    reads = iter(range(reads_before + 1))
+    is_used = False
+
+    def hear(path: str, _: int, __: int) -> None:
+        if is_used and path.startswith("commitlog/") and next(reads, None) == reads_before:
+            shrink(store)
+
+    store = Store.open(hearing(machine.storage(), hear), machine.options, chance=machine.chance, wall_ms=1_000)
     store.persist_watermark(store.end, store.end)
-    disk.reads_before, disk.meanwhile = reads_before, lambda: shrink(store)
+    is_used = True
     return store
 
 
@@ -211,7 +194,7 @@ def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
 
 
 def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone_is_refused() -> None:
-    store = store_of(Machine(random.Random(1)))
+    store = dispatched(Machine(random.Random(1)))
     store.persist_watermark(store.end, store.end)
     store.drop_before(SMALL.segment_bytes)
     begin = store.min_offset
@@ -225,7 +208,7 @@ def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone
 
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_a_repair_of_another_node_or_outside_the_log_is_refused(validate_only: bool) -> None:
-    store = store_of(Machine(random.Random(1)))
+    store = dispatched(Machine(random.Random(1)))
 
     with pytest.raises(InvalidField, match="this is a/1"):
         repair(store, RepairOrder("a/2", validate_only=validate_only))
@@ -239,7 +222,7 @@ def test_a_repair_of_another_node_or_outside_the_log_is_refused(validate_only: b
 
 def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_and_mends_nothing() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     peers = [Peer("a/2", serving(copy_of(store, other)))]
     (known, end), unknown = entries(log)[4], entries(log)[30]
@@ -274,7 +257,7 @@ def named(outcome: RangeOutcome) -> dict[tuple[str, int], list[int]]:
 
 def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     copy = copy_of(store, other)
     lost = [entries(log)[number] for number in (2, 6, 7, 8, 9)]
@@ -298,9 +281,9 @@ def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
 
 def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_said() -> None:
     machines = [Machine(random.Random(seed)) for seed in (1, 2)]
-    log = whole_log(store_of(machines[0]))
+    log = whole_log(dispatched(machines[0]))
     slave = machines[1].open()
-    slave.adopt_lineage(store_of(Machine(random.Random(1))).lineage)
+    slave.adopt_lineage(dispatched(Machine(random.Random(1))).lineage)
     first, last = entries(log)[6][0], entries(log)[7][1]
     slave.write_chunk(0, log[:first])
     slave.leave_hole(first, last)
@@ -317,7 +300,7 @@ def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = Machine(random.Random(1))
-    store = store_of(machine)
+    store = dispatched(machine)
     rotten_cold(machine, store, 4, 12, 20)
     monkeypatch.setattr("dittomq.commitlog.naming.MAX_SEARCHES", 2 * len(store.queues()))
 
@@ -328,7 +311,7 @@ def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the
 
 def test_of_a_range_that_is_mended_in_part_only_the_rest_is_called_damaged_and_only_its_messages_are_named() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
-    store = store_of(machine)
+    store = dispatched(machine)
     log = whole_log(store)
     copy = copy_of(store, other)
     for each, disk, numbers in ((store, machine, (6, 7, 8, 9)), (copy, other, (7,))):

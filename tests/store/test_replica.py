@@ -2,7 +2,6 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 
 import pytest
 
@@ -10,15 +9,10 @@ from dittomq.commitlog.state import replica
 from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch
-from tests.support.stores import SMALL, Machine, dies, filled
+from tests.support.stores import Machine, filled
 
 PATH = "dittomq/replica"
 SLOT = 4_096
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(3))
 
 
 def known(store: Store) -> tuple[str, int, int, int]:
@@ -117,28 +111,6 @@ def test_with_both_slots_damaged_the_store_is_refused(machine: Machine) -> None:
         machine.open()
 
 
-def test_a_crash_at_any_call_leaves_the_old_promise_or_the_new_one() -> None:
-    found: set[int] = set()
-    for operations in count():
-        machine = Machine(random.Random(operations))
-        store = machine.open()
-        store.promise(Epoch(1))
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.promise(Epoch(2)))  # type: ignore[misc]
-        machine.lose_power()
-
-        again = machine.open()
-
-        found.add(again.promised_epoch)
-        again.promise(Epoch(3))
-        machine.lose_power()
-        assert machine.open().promised_epoch == 3
-        if done:
-            break
-    assert found == {1, 2}
-    assert operations > 1
-
-
 def test_a_promise_whose_sync_fails_fails_the_store(machine: Machine) -> None:
     store = machine.open()
     machine.faults.failing_syncs = 1
@@ -165,13 +137,3 @@ def test_threads_that_change_it_at_once_lose_nothing_of_each_other(machine: Mach
     assert state is not None
     assert (state.birth, state.adopted, state.promised) == ("4f", 24, 49)
     assert known(store) == (state.birth, state.adopted, state.promised, state.revision)
-
-
-def test_an_open_store_and_the_next_start_agree_after_a_clean_stop(machine: Machine) -> None:
-    store = filled(machine)
-    store.promise(Epoch(4))
-    store.close(clean=True)
-
-    again = Store.open(machine.storage(), SMALL, chance=random.Random(9), wall_ms=0)
-
-    assert (again.replica, known(again)) == (store.replica, known(store))

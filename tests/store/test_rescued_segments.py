@@ -13,11 +13,11 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, NotReady, StoreFailed
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.life import SimCrashed
-from tests.store.test_mender import mend, store_of
+from tests.store.test_mender import mend
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.store.test_removed_segments import path_of, remove
 from tests.support.failing_storage import CrashingFile, CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, whole_log
+from tests.support.stores import SMALL, Machine, dispatched, whole_log
 
 AT = SEGMENT + 5_000
 
@@ -25,7 +25,7 @@ AT = SEGMENT + 5_000
 def removed(machine: Machine | None = None) -> tuple[Machine, Store, bytes, CrashingStorage]:
     """A store of which one message is damaged in a segment whose file was removed and is open; its log as it was; and its disk."""
     machine = machine or Machine(random.Random(1), replace(SMALL, refills=True))
-    store_of(machine).close(clean=True)
+    dispatched(machine).close(clean=True)
     door = CrashingStorage(machine.storage())
     store = Store.open(door, machine.options, chance=machine.chance, wall_ms=9_000)
     log = whole_log(store)
@@ -136,7 +136,7 @@ class InterruptedFile(CrashingFile):
 def removed_twice() -> tuple[Machine, Store, bytes, Interrupted]:
     """A store that has two segments open whose files were removed; its log; and its disk."""
     machine = Machine(random.Random(1), replace(SMALL, refills=True))
-    store_of(machine).close(clean=True)
+    dispatched(machine).close(clean=True)
     door = Interrupted(machine.storage())
     store = Store.open(door, machine.options, chance=machine.chance, wall_ms=9_000)
     log = whole_log(store)

@@ -1,27 +1,18 @@
 """What a start must read again, and what a checkpoint with many queues vouches for."""
 
-import random
-
 import pytest
 
-from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.queues.queue_index import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StoreFailed
-from tests.simulation.storage import SimulatedStorage
-from tests.support.failing_storage import CrashingFile, CrashingStorage
-from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
+from tests.support.failing_storage import CrashingStorage
+from tests.support.heard_reads import hearing
+from tests.support.stores import SMALL, Machine, draft, frame, led, open_epoch
 
 
 def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:
     queues = SYNCED_ONE_BY_ONE
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
     store.dispatch(store.end)
     store.checkpoint()
@@ -37,8 +28,7 @@ def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> N
 def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_them(machine: Machine) -> None:
     queues = SYNCED_ONE_BY_ONE
     storage = CrashingStorage(machine.storage())
-    store = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
-    open_epoch(store)
+    store = led(storage, SMALL, chance=machine.chance, wall_ms=1_000)
     store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
     store.sync()
     store.dispatch(store.end)
@@ -51,26 +41,6 @@ def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_t
     again.dispatch(again.end)
 
     assert [again.queue_range("orders", queue) for queue in range(queues)] == [(0, 1)] * queues
-
-
-class ReadingStorage(CrashingStorage):
-    """Notes what is read of the log: start and end of each read."""
-
-    def __init__(self, storage: SimulatedStorage) -> None:
-        super().__init__(storage)
-        self.reads: list[tuple[int, int]] = []
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        file = super().open(path, create=create, readonly=readonly)
-        return _ReadFile(file, path, self) if path.startswith("commitlog/") else file
-
-
-class _ReadFile(CrashingFile):
-    def pread(self, length: int, offset: int) -> bytes:
-        assert isinstance(self._storage, ReadingStorage)
-        start = int(self._path.rpartition("/")[2]) + offset
-        self._storage.reads.append((start, start + length))
-        return super().pread(length, offset)
 
 
 @pytest.mark.parametrize("power_is_lost", [False, True])
@@ -87,11 +57,17 @@ def test_a_start_after_a_kill_reads_nothing_of_the_log_before_the_checkpoint(mac
     store.persist_watermark(store.flushed, store.flushed)
     (machine.lose_power if power_is_lost else machine.kill)()
 
-    storage = ReadingStorage(machine.storage())
-    again = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
+    reads: list[tuple[int, int]] = []
+
+    def hear(path: str, offset: int, length: int) -> None:
+        if path.startswith("commitlog/"):
+            start = int(path.rpartition("/")[2]) + offset
+            reads.append((start, start + length))
+
+    again = Store.open(hearing(machine.storage(), hear), SMALL, chance=machine.chance, wall_ms=1_000)
 
     assert again.segment_of(held)[0] > 20 * SMALL.segment_bytes
-    assert min(start for start, _ in storage.reads) >= held
+    assert min(start for start, _ in reads) >= held
     behind = again.segment_of(again.end)[1] - held
-    assert sum(end - start for start, end in storage.reads) <= 1.5 * behind, "once, and again only what one window cuts off"
+    assert sum(end - start for start, end in reads) <= 1.5 * behind, "once, and again only what one window cuts off"
     assert again.applied == again.end

@@ -8,41 +8,11 @@ import pytest
 from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.offline.inspect import items, open_on_disk
-from dittomq.commitlog.offline.verifying import Kind, Report, verify
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.errors import UnreadableStore
 from tests.support import vectors
-
-VARIANTS = ["controller-5.3.3", "crc-5.3.3", "ha-4.9.7", "ipv6-5.3.3", "killed-5.3.3", "plain-4.9.7", "plain-5.3.3", "queues-5.3.3"]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("role", ["master", "slave"])
-def test_a_store_of_rocketmq_is_whole(variant: str, role: str, tmp_path: Path) -> None:
-    report = report_of(variant, role, tmp_path)
-
-    assert report.whole, report.findings
-    assert report.records > 0
-
-
-@pytest.mark.parametrize("variant", ["killed-5.3.3", "killed-4.9.7"])
-def test_the_torn_record_that_rocketmq_keeps_is_not_counted(variant: str, tmp_path: Path) -> None:
-    opened = vectors.lines(variant, "opened-slave.jsonl.xz")[0]
-
-    report = report_of(variant, "slave", tmp_path)
-
-    assert report.counts == {Kind.TORN_END: 1}
-    assert report.end < opened["recoveredMaxPhyOffset"], "RocketMQ takes the torn record for whole"
-
-
-def test_the_divergence_that_rocketmq_never_noticed_is_found(tmp_path: Path) -> None:
-    assert report_of("diverged-5.3.3", "master", tmp_path / "m").whole
-
-    report = report_of("diverged-5.3.3", "slave", tmp_path / "s")
-
-    assert report.counts[Kind.DAMAGED] == 1
-    assert report.findings[0].position == 1_318_151
 
 
 def test_a_store_of_rocketmq_that_is_refused_is_left_alone(tmp_path: Path) -> None:
@@ -53,13 +23,6 @@ def test_a_store_of_rocketmq_that_is_refused_is_left_alone(tmp_path: Path) -> No
         Store.open(OsStorage(folder), StoreOptions(), chance=os_chance(), wall_ms=0)
 
     assert sorted(str(path) for path in folder.rglob("*") if path.name != "lock") == [path for path in before if not path.endswith("lock")]
-
-
-def test_queues_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
-    folder = vectors.unpack("queues-5.3.3", tmp_path) / "master"
-
-    with pytest.raises(UnreadableStore, match="batch queues"):
-        Store.open(OsStorage(folder), StoreOptions(), chance=os_chance(), wall_ms=0)
 
 
 @pytest.mark.parametrize("command", ["dump", "verify", "stats", "digest"])
@@ -125,7 +88,3 @@ def test_a_log_that_rolls_while_it_is_read_is_read_to_its_end(segments: int, one
     report = verify(growing, one_by_one=one_by_one)
 
     assert (report.counts, report.records, report.end) == (whole.counts, whole.records, whole.end)
-
-
-def report_of(variant: str, role: str, tmp_path: Path) -> Report:
-    return verify(open_on_disk(OsStorage(vectors.unpack(variant, tmp_path) / role), variant))

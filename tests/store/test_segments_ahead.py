@@ -19,7 +19,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.errors import StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, frame, led, open_epoch, queues_of, whole_log
 
 SPARE = "dittomq/tmp-segment"
 SIZE = SMALL.segment_bytes
@@ -31,11 +31,6 @@ def segment(number: int) -> str:
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
-
-
-@pytest.fixture
 def door(machine: Machine) -> CrashingStorage:
     return CrashingStorage(machine.storage())
 
@@ -43,8 +38,7 @@ def door(machine: Machine) -> CrashingStorage:
 @pytest.fixture
 def store(door: CrashingStorage) -> Store:
     """It lacks a few hundred bytes to the end of its first segment, and all of it is synced."""
-    opened = Store.open(door, SMALL, chance=random.Random(1), wall_ms=1_000)
-    open_epoch(opened)
+    opened = led(door, SMALL, chance=random.Random(1), wall_ms=1_000)
     opened.append([frame(b"x" * 15_500)], 1_000)
     opened.sync()
     return opened
@@ -150,8 +144,7 @@ def test_a_cut_right_behind_a_roll_can_be_finished_wherever_power_is_lost() -> N
     for call in itertools.count(1):
         machine = Machine(random.Random(call))
         door = CrashingStorage(machine.storage())
-        store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=1_000)
-        open_epoch(store)
+        store = led(door, SMALL, chance=random.Random(1), wall_ms=1_000)
         store.append([frame(b"x" * 15_500), frame(b"y" * 1_000)], 1_000)
         to = store.end
         store.append([frame(b"z" * 1_000)], 1_000)
@@ -208,8 +201,7 @@ def test_one_of_another_size_is_not_used(machine: Machine) -> None:
     machine.kill()
     machine.options = replace(SMALL, segment_bytes=2 * SIZE)
 
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     roll(store)
 
     assert len(machine.files()[segment(0)]) == 2 * SIZE
@@ -338,8 +330,7 @@ def test_a_roll_in_the_middle_of_the_preparation_takes_what_is_prepared(tmp_path
 
 
 def test_on_a_real_disk_a_prepared_segment_takes_no_room_and_becomes_the_next_one(tmp_path: Path) -> None:
-    store = Store.open(OsStorage(tmp_path), SMALL, chance=os_chance(), wall_ms=1_000)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), SMALL, chance=os_chance(), wall_ms=1_000)
     roll(store)
     store.ahead.prepare_segment()
     prepared = (tmp_path / SPARE).stat()

@@ -10,87 +10,78 @@ from dittomq.errors import DiskFull, OutOfReach
 from dittomq.metadata.formats import KINDS, TOPICS
 from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
+from tests.support.stories import under
 
 
-def test_a_master_that_is_silent_for_a_pages_deadline_is_asked_for_each_table_once_in_a_round(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.silent_about = {kind.name for kind in KINDS}
+@under(run)
+async def test_a_master_that_is_silent_for_a_pages_deadline_is_asked_for_each_table_once_in_a_round(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.silent_about = {kind.name for kind in KINDS}
 
-        await Slave(tmp_path, master).puller.pull_once()
+    await Slave(tmp_path, master).puller.pull_once()
 
-        assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
-        assert len(master.asked) == len(KINDS)
-
-    run(story())
+    assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
+    assert len(master.asked) == len(KINDS)
 
 
 @pytest.mark.parametrize("table", [kind.name for kind in KINDS])
-def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, tmp_path: Path) -> None:
-    async def story() -> None:
-        slave, node = FakeMaster(), MetadataNode.make(tmp_path)
-        slave.silent_about = {table}
+@under(run)
+async def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, tmp_path: Path) -> None:
+    slave, node = FakeMaster(), MetadataNode.make(tmp_path)
+    slave.silent_about = {table}
 
-        with pytest.raises(OutOfReach, match=f"the table of {table}"):
-            await take_tables(slave, node.metadata, node.clock)
+    with pytest.raises(OutOfReach, match=f"the table of {table}"):
+        await take_tables(slave, node.metadata, node.clock)
 
-        assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
-
-    run(story())
+    assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
 
 
 @pytest.mark.parametrize("table", [kind.name for kind in KINDS if kind is not TOPICS])
-def test_a_table_that_the_master_was_always_silent_about_is_named_until_it_answers(table: str, tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=1)
-        slave = Slave(tmp_path, master)
-        assert slave.puller.never_heard == tuple(kind.name for kind in KINDS)
+@under(run)
+async def test_a_table_that_the_master_was_always_silent_about_is_named_until_it_answers(table: str, tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", counter=1)
+    slave = Slave(tmp_path, master)
+    assert slave.puller.never_heard == tuple(kind.name for kind in KINDS)
 
-        master.silent_about = {table}
-        await slave.puller.pull_once()
-        assert slave.puller.never_heard == (table,)
+    master.silent_about = {table}
+    await slave.puller.pull_once()
+    assert slave.puller.never_heard == (table,)
 
-        master.silent_about = set()
-        await slave.puller.pull_once()
-        assert not slave.puller.never_heard
-
-    run(story())
+    master.silent_about = set()
+    await slave.puller.pull_once()
+    assert not slave.puller.never_heard
 
 
-def test_a_slave_that_starts_with_tables_is_taken_to_have_heard_of_all(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=1)
-        await Slave(tmp_path, master).puller.pull_once()
+@under(run)
+async def test_a_slave_that_starts_with_tables_is_taken_to_have_heard_of_all(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", counter=1)
+    await Slave(tmp_path, master).puller.pull_once()
 
-        again = Slave(tmp_path, master)
-        await again.node.metadata.load()
+    again = Slave(tmp_path, master)
+    await again.node.metadata.load()
 
-        assert again.puller.never_heard == ()
-
-    run(story())
+    assert again.puller.never_heard == ()
 
 
-def test_a_slave_whose_disk_has_no_room_to_note_where_queues_begin_says_so_and_does_it_when_there_is_some(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", counter=1, minimums={("orders", 0): 7})
-        slave = Slave(tmp_path, master)
-        await slave.puller.pull_once()
-        slave.store.hidden.clear()
-        master.silent_about = {TOPICS.name}
+@under(run)
+async def test_a_slave_whose_disk_has_no_room_to_note_where_queues_begin_says_so_and_does_it_when_there_is_some(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("orders", counter=1, minimums={("orders", 0): 7})
+    slave = Slave(tmp_path, master)
+    await slave.puller.pull_once()
+    slave.store.hidden.clear()
+    master.silent_about = {TOPICS.name}
 
-        def full() -> None:
-            raise DiskFull("a/1", 0, 65_536)
+    def full() -> None:
+        raise DiskFull("a/1", 0, 65_536)
 
-        slave.before_hiding = full
-        async with running(slave):
-            await asyncio.sleep(1)
-            assert "must be free" in slave.puller.status[TOPICS.name].problem
-            slave.before_hiding = lambda: None
-            await asyncio.sleep(300)
+    slave.before_hiding = full
+    async with running(slave):
+        await asyncio.sleep(1)
+        assert "must be free" in slave.puller.status[TOPICS.name].problem
+        slave.before_hiding = lambda: None
+        await asyncio.sleep(300)
 
-        assert slave.store.hidden == {("orders", 0): 7}
-
-    run(story())
+    assert slave.store.hidden == {("orders", 0): 7}

@@ -1,6 +1,5 @@
 """Units of records that a stop has taken: gone for good, from the disk too, before other queues make the log long enough again."""
 
-import contextlib
 import random
 
 import pytest
@@ -11,18 +10,12 @@ from dittomq.commitlog.queues.queue_index import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state.boot import StopKind
 from dittomq.commitlog.store import Frame, Store
-from dittomq.errors import StoreFailed, UnreadableStore
 from tests.crash.queue_files import differences
 from tests.simulation.parser import parse_log
-from tests.support.failing_storage import Crashed, CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, dies, draft, frame, open_epoch
+from tests.support.failing_storage import CrashingStorage
+from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
 
 ABORT = "abort"
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(7))
 
 
 def path_of(queue: int, first: int = 0, topic: str = "orders") -> str:
@@ -45,8 +38,7 @@ def written_back(machine: Machine) -> None:
 
 def ahead(machine: Machine, messages: int = 60) -> list[tuple[int, int]]:
     """Lose the power of a store whose queues were ahead of its flushed log; the units of queue 0 that are right."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"kept", queue=0), frame(b"kept", queue=1)], 1)
     store.dispatch(store.end)
     store.checkpoint()
@@ -90,30 +82,8 @@ def test_units_of_records_that_a_power_loss_took_do_not_outlive_it(machine: Mach
     assert_whole(machine)
 
 
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_start_that_dies_while_it_clears_them_leaves_that_to_the_next_one(power: bool) -> None:
-    for operations in range(400):
-        machine = Machine(random.Random(operations))
-        ahead(machine, 30)
-        storage = machine.storage()
-        machine.faults.operations_to_live = operations
-        done = dies(lambda storage=storage, machine=machine: Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000))  # type: ignore[misc]
-        (machine.lose_power if power else machine.kill)()
-
-        grown(machine.open())
-        machine.lose_power(all_unsynced=True)
-
-        print(f"after {operations} operations")
-        assert_whole(machine)
-        if done:
-            break
-    else:
-        pytest.fail("it never came to its end")
-
-
 def test_units_that_a_cut_took_do_not_come_back_with_a_later_power_loss(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     kept = store.append([frame(b"kept", queue=0)], 1).end
     store.append([frame(b"cut", queue=0) for _ in range(60)], 2)
     store.dispatch(store.end)
@@ -127,60 +97,8 @@ def test_units_that_a_cut_took_do_not_come_back_with_a_later_power_loss(machine:
     assert_whole(machine)
 
 
-@pytest.mark.parametrize("cuts", [True, False], ids=["by a cut", "by a start"])
-def test_units_that_were_cleared_do_not_come_back_though_a_sync_of_that_failed(cuts: bool) -> None:
-    struck = set()
-    for call in range(1, 120):
-        machine = Machine(random.Random(call))
-        door = cut_to_be(machine) if cuts else start_to_be(machine)
-        door.strike_in(call, Harm.ERROR)
-        with contextlib.suppress(StoreFailed, UnreadableStore):
-            store = Store.open(door, SMALL, chance=machine.chance, wall_ms=1_000)
-            store.close(clean=False)
-        struck.add(door.struck.partition("/")[0])
-
-        grown(machine.open())
-        machine.lose_power(all_unsynced=True)
-
-        print(f"after {door.struck}")
-        assert_whole(machine)
-    assert {"fdatasync consumequeue", "write consumequeue", ""} <= struck, "it was struck in the queues, and ran to its end"
-
-
-def failing_door(machine: Machine) -> CrashingStorage:
-    """One whose failed syncs leave pages that look clean."""
-
-    def break_sync() -> None:
-        machine.faults.failing_syncs = 1
-
-    return CrashingStorage(machine.storage(), break_sync=break_sync)
-
-
-def cut_to_be(machine: Machine) -> CrashingStorage:
-    """Queues, built and checkpointed, of which a start is to take all but a message: the process died when it had intended a cut."""
-    store = Store.open(crashing := CrashingStorage(machine.storage()), SMALL, chance=machine.chance, wall_ms=1_000)
-    open_epoch(store)
-    kept = store.append([frame(b"kept", queue=0)], 1).end
-    store.append([frame(b"cut", queue=at % 2) for at in range(30)], 2)
-    store.dispatch(store.end)
-    store.checkpoint()
-    crashing.strike_in(13, Harm.CRASH)
-    with contextlib.suppress(Crashed):
-        store.cut(kept)
-    machine.kill()
-    assert "dittomq/cut-intent" in machine.files()
-    return failing_door(machine)
-
-
-def start_to_be(machine: Machine) -> CrashingStorage:
-    """Queues with units of records that a power loss has taken."""
-    ahead(machine, 30)
-    return failing_door(machine)
-
-
 def test_units_that_rocketmq_left_behind_when_it_lost_power_in_our_store_go(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"kept", queue=0)], 1)
     store.dispatch(store.end)
     store.close(clean=True)
@@ -196,8 +114,7 @@ def test_units_that_rocketmq_left_behind_when_it_lost_power_in_our_store_go(mach
 
 def test_of_many_queues_all_are_cleared_and_made_durable_at_once() -> None:
     machine, queues = Machine(random.Random(7)), SYNCED_ONE_BY_ONE + 1
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
     store.dispatch(store.end)
     store.checkpoint()
@@ -216,8 +133,7 @@ def test_of_many_queues_all_are_cleared_and_made_durable_at_once() -> None:
 
 @pytest.mark.parametrize("stop", ["clean", "killed"])
 def test_a_start_that_needs_not_clear_them_touches_no_queue(machine: Machine, stop: str) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"message")], 1)
     store.dispatch(store.end)
     store.persist_watermark(store.sync(), store.end)
@@ -232,26 +148,8 @@ def test_a_start_that_needs_not_clear_them_touches_no_queue(machine: Machine, st
     assert [call for call in door.heard if "consumequeue" in call] == []
 
 
-def test_a_file_of_the_key_index_that_follows_from_nothing_does_not_come_back(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
-    store.append([frame(b"kept")], 1)
-    store.sync()
-    store.append([Frame([draft()._replace(properties=b"KEYS\x01key\x02")])], 2)
-    store.dispatch(store.end)
-    store.checkpoint()
-    [path] = [path for path in machine.files() if path.startswith("index/")]
-
-    store.cut(store.segment_of(0)[0])
-    grown(store)
-    machine.lose_power(all_unsynced=True)
-
-    assert path not in machine.files()
-
-
 def test_rocketmq_is_told_of_no_message_that_is_not_in_its_queue(machine: Machine) -> None:
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"readable")], 1_000)
     store.dispatch(store.end)
     store.append([frame(b"not confirmed")], 2_000)
@@ -265,8 +163,7 @@ def test_rocketmq_is_told_of_no_message_that_is_not_in_its_queue(machine: Machin
 
 def test_a_log_shorter_than_what_readers_were_let_to_see_was_not_just_killed(machine: Machine) -> None:
     """The disk turned read-only, and took not even the mark that a write had failed."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"flushed")], 1)
     end = store.sync()
     store.append([frame(b"in the page cache")], 2)

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.commitlog import swap
 from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.store import StopKind, Store
+from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.copies import Beginning
 from dittomq.errors import UnreadableStore
@@ -37,28 +37,6 @@ def machine() -> Machine:
     copy.close(clean=True)
     store.close(clean=True)
     return machine
-
-
-def test_a_swap_brings_another_replica_of_the_same_group_and_raises_the_generation_above_both(machine: Machine) -> None:
-    before = machine.open()
-    before.take_birth("4f")
-    before.promise(Epoch(8))
-    before.adopt_epoch(Epoch(3))
-    before.note_revision(12)
-    before.close(clean=True)
-    storage = machine.storage()
-    swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
-
-    after = machine.open()
-
-    assert after.replica_uuid != before.replica_uuid
-    assert (after.birth, after.promised_epoch, after.adopted_epoch, after.record_revision) == ("4f", 8, 0, 12)
-    assert after.generation > before.generation + 1
-    assert after.min_offset == SMALL.segment_bytes
-    assert after.lineage == LINEAGE
-    assert after.stopped is StopKind.CLEAN
-    assert not swap.is_begun(machine.storage())
-    assert not swap.is_intended(machine.storage())
 
 
 def test_a_start_that_swaps_says_which_bytes_have_gone_and_the_next_one_does_not(machine: Machine) -> None:

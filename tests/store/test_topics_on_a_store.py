@@ -22,6 +22,7 @@ from dittomq.offsets import Epoch
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import MetadataNode, run
 from tests.support.stores import begin_epoch, frame
+from tests.support.stories import under
 
 
 def open_store(folder: Path) -> Store:
@@ -54,77 +55,71 @@ class Master:
         return queues
 
 
-def test_a_topic_made_again_continues_its_offsets_and_hides_what_was_deleted_also_after_a_restart(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = Master(tmp_path)
-        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
-        publish(master.store, "orders", 3)
-        assert await master.status() == [QueueStatus(0, 0, 3)]
+@under(run)
+async def test_a_topic_made_again_continues_its_offsets_and_hides_what_was_deleted_also_after_a_restart(tmp_path: Path) -> None:
+    master = Master(tmp_path)
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    publish(master.store, "orders", 3)
+    assert await master.status() == [QueueStatus(0, 0, 3)]
 
-        await master.topics.delete("orders", validate_only=False)
-        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
-        assert await master.status() == [QueueStatus(0, 3, 3)]
-        publish(master.store, "orders", 2)
-        master.store.close(clean=True)
+    await master.topics.delete("orders", validate_only=False)
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    assert await master.status() == [QueueStatus(0, 3, 3)]
+    publish(master.store, "orders", 2)
+    master.store.close(clean=True)
 
-        again = Master(tmp_path)
-        await again.node.metadata.load()
-        assert await again.status() == [QueueStatus(0, 3, 5)]
-        again.store.close(clean=True)
-
-    run(story())
+    again = Master(tmp_path)
+    await again.node.metadata.load()
+    assert await again.status() == [QueueStatus(0, 3, 5)]
+    again.store.close(clean=True)
 
 
-def test_a_message_that_waits_to_be_written_when_its_topic_is_deleted_goes_with_it_and_no_start_finds_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = Master(tmp_path)
-        await master.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
-        publish(master.store, "orders", 3)
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(master.writer.run(WriterEvents(lambda _: None, lambda _: None)))
-            master.writer.pause()
-            taken = tasks.create_task(master.writer.submit(frame(b"raced"), 5))
-            await asyncio.sleep(0)
-            deletion = tasks.create_task(master.topics.delete("orders", validate_only=False))
-            await asyncio.sleep(1)
-            assert master.topics.writable() == {}, "no more messages are taken in"
-            master.writer.resume()
-            [placed] = await (await taken)
-            await deletion
-            running.cancel()
-        assert placed.queue_offset == 3
-        master.store.dispatch(master.store.end)
-
-        assert topics_of_queues(master.store.queues_with_messages()) == {}
-        master.store.close(clean=True)
-        again = Master(tmp_path)
-        assert topics_of_queues(again.store.queues_with_messages()) == {}
-        await again.node.metadata.load()
-        await again.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
-        assert (await again.status())[0] == QueueStatus(0, 4, 4)
-        assert list(again.topics.writable()) == ["orders"]
-        again.store.close(clean=True)
-
-    run(story())
-
-
-def test_a_topic_takes_messages_again_when_its_deletion_is_given_up(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = Master(tmp_path)
-        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+@under(run)
+async def test_a_message_that_waits_to_be_written_when_its_topic_is_deleted_goes_with_it_and_no_start_finds_it(tmp_path: Path) -> None:
+    master = Master(tmp_path)
+    await master.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
+    publish(master.store, "orders", 3)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(master.writer.run(WriterEvents(lambda _: None, lambda _: None)))
         master.writer.pause()
-        taken = asyncio.create_task(master.writer.submit(frame(b"held"), 4))
+        taken = tasks.create_task(master.writer.submit(frame(b"raced"), 5))
         await asyncio.sleep(0)
+        deletion = tasks.create_task(master.topics.delete("orders", validate_only=False))
+        await asyncio.sleep(1)
+        assert master.topics.writable() == {}, "no more messages are taken in"
+        master.writer.resume()
+        [placed] = await (await taken)
+        await deletion
+        running.cancel()
+    assert placed.queue_offset == 3
+    master.store.dispatch(master.store.end)
 
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5):
-                await master.topics.delete("orders", validate_only=False)
+    assert topics_of_queues(master.store.queues_with_messages()) == {}
+    master.store.close(clean=True)
+    again = Master(tmp_path)
+    assert topics_of_queues(again.store.queues_with_messages()) == {}
+    await again.node.metadata.load()
+    await again.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
+    assert (await again.status())[0] == QueueStatus(0, 4, 4)
+    assert list(again.topics.writable()) == ["orders"]
+    again.store.close(clean=True)
 
-        assert list(master.topics.writable()) == ["orders"]
-        taken.cancel()
-        master.store.close(clean=True)
 
-    run(story())
+@under(run)
+async def test_a_topic_takes_messages_again_when_its_deletion_is_given_up(tmp_path: Path) -> None:
+    master = Master(tmp_path)
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    master.writer.pause()
+    taken = asyncio.create_task(master.writer.submit(frame(b"held"), 4))
+    await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await master.topics.delete("orders", validate_only=False)
+
+    assert list(master.topics.writable()) == ["orders"]
+    taken.cancel()
+    master.store.close(clean=True)
 
 
 class SlaveOf:
@@ -170,66 +165,42 @@ async def made_again(master: Master) -> None:
     publish(master.store, "orders", 1, b"new")
 
 
-def test_a_slave_hides_what_its_master_deleted_and_nothing_else(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = Master(tmp_path / "a0")
-        slave = SlaveOf(tmp_path / "a1", master)
-        for topic in ("orders", "paid"):
-            await master.topics.create(TopicConfig(topic, 1, 1), validate_only=False)
-            publish(master.store, topic, 3)
-        slave.copy_log()
-        await slave.puller.pull_once()
-        assert slave.store.queue_range("orders", 0) == (0, 3)
+@under(run)
+async def test_a_slave_hides_what_its_master_deleted_and_nothing_else(tmp_path: Path) -> None:
+    master = Master(tmp_path / "a0")
+    slave = SlaveOf(tmp_path / "a1", master)
+    for topic in ("orders", "paid"):
+        await master.topics.create(TopicConfig(topic, 1, 1), validate_only=False)
+        publish(master.store, topic, 3)
+    slave.copy_log()
+    await slave.puller.pull_once()
+    assert slave.store.queue_range("orders", 0) == (0, 3)
 
-        await master.topics.delete("orders", validate_only=False)
-        await slave.puller.pull_once()
+    await master.topics.delete("orders", validate_only=False)
+    await slave.puller.pull_once()
 
-        assert slave.store.queue_range("orders", 0) == (3, 3)
-        assert slave.store.queue_range("paid", 0) == (0, 3)
-
-    run(story())
-
-
-@pytest.mark.parametrize("log_comes_first", [True, False])
-def test_a_slave_shows_a_topic_made_again_without_what_the_old_one_held(tmp_path: Path, log_comes_first: bool) -> None:
-    async def story() -> None:
-        master = Master(tmp_path / "a0")
-        slave = SlaveOf(tmp_path / "a1", master)
-        await made_again(master)
-
-        if log_comes_first:
-            slave.copy_log()
-            await slave.puller.pull_once()
-        else:
-            await slave.puller.pull_once()
-            slave.copy_log()
-
-        assert slave.bodies() == [b"new"]
-        assert slave.store.queue_range("orders", 0) == master.store.queue_range("orders", 0) == (3, 4)
-
-    run(story())
+    assert slave.store.queue_range("orders", 0) == (3, 3)
+    assert slave.store.queue_range("paid", 0) == (0, 3)
 
 
 @pytest.mark.parametrize("restart", ["clean", "killed", "without its checkpoint"])
-def test_a_slave_that_restarts_before_the_deleted_messages_arrive_never_shows_them(tmp_path: Path, restart: str) -> None:
-    async def story() -> None:
-        master = Master(tmp_path / "a0")
-        slave = SlaveOf(tmp_path / "a1", master)
-        await made_again(master)
-        await slave.puller.pull_once()
-        slave.store.close(clean=restart == "clean")
-        if restart == "without its checkpoint":
-            (tmp_path / "a1" / "dittomq" / "checkpoint").unlink(missing_ok=True)
+@under(run)
+async def test_a_slave_that_restarts_before_the_deleted_messages_arrive_never_shows_them(tmp_path: Path, restart: str) -> None:
+    master = Master(tmp_path / "a0")
+    slave = SlaveOf(tmp_path / "a1", master)
+    await made_again(master)
+    await slave.puller.pull_once()
+    slave.store.close(clean=restart == "clean")
+    if restart == "without its checkpoint":
+        (tmp_path / "a1" / "dittomq" / "checkpoint").unlink(missing_ok=True)
 
-        again = SlaveOf(tmp_path / "a1", master)
-        again.copy_log()
+    again = SlaveOf(tmp_path / "a1", master)
+    again.copy_log()
 
-        assert again.bodies() == [b"new"]
-        again.store.close(clean=True)
-        rebuilt = SlaveOf(tmp_path / "a1", master)
-        assert rebuilt.bodies() == [b"new"]
-
-    run(story())
+    assert again.bodies() == [b"new"]
+    again.store.close(clean=True)
+    rebuilt = SlaveOf(tmp_path / "a1", master)
+    assert rebuilt.bodies() == [b"new"]
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
@@ -268,21 +239,19 @@ def test_a_checkpoint_is_not_believed_when_a_start_died_as_it_was_to_build_the_q
     store.close(clean=True)
 
 
-def test_the_first_topic_of_a_master_that_lost_its_tables_comes_with_the_minimums_that_its_store_knows(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = Master(tmp_path)
-        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
-        publish(master.store, "orders", 3)
-        await master.topics.delete("orders", validate_only=False)
-        master.store.close(clean=True)
-        shutil.rmtree(tmp_path / "config")
-        again = Master(tmp_path)
-        await again.node.metadata.load()
-        await again.node.metadata.lead(Epoch(2), again.store.minimums())
+@under(run)
+async def test_the_first_topic_of_a_master_that_lost_its_tables_comes_with_the_minimums_that_its_store_knows(tmp_path: Path) -> None:
+    master = Master(tmp_path)
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    publish(master.store, "orders", 3)
+    await master.topics.delete("orders", validate_only=False)
+    master.store.close(clean=True)
+    shutil.rmtree(tmp_path / "config")
+    again = Master(tmp_path)
+    await again.node.metadata.load()
+    await again.node.metadata.lead(Epoch(2), again.store.minimums())
 
-        await again.topics.create(TopicConfig("bills", 1, 1), validate_only=False)
+    await again.topics.create(TopicConfig("bills", 1, 1), validate_only=False)
 
-        assert again.node.metadata.table(TOPICS).minimums == {("orders", 0): 3}
-        again.store.close(clean=True)
-
-    run(story())
+    assert again.node.metadata.table(TOPICS).minimums == {("orders", 0): 3}
+    again.store.close(clean=True)

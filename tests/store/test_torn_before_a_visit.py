@@ -10,7 +10,7 @@ from dittomq.commitlog.store import Frame
 from dittomq.lineage import FOREIGN
 from tests.store.test_visits import SEGMENT, THEIRS, stretches
 from tests.support.foreign_records import HOST, foreign_log, put_file, put_log
-from tests.support.stores import Machine, draft, frame, open_epoch, whole_log
+from tests.support.stores import Machine, draft, frame, whole_log
 
 SECTOR = 512
 TRACE = draft(body=b"torn")._replace(properties=b"trace\x01" + b"T" * 3 * SECTOR + b"\x02")
@@ -22,8 +22,7 @@ TEARS = [(3 * SECTOR, 2 * SECTOR), (SECTOR, 0), (9, 0), (SECTOR, 12)]
 def torn(request: pytest.FixtureRequest) -> tuple[Machine, bytes, bytes]:
     """A machine, the log that was flushed on it, and the torn record that lies behind it."""
     machine = Machine(random.Random(5))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"flushed")], 5)
     store.persist_watermark(store.sync(), store.end)
     log = whole_log(store)

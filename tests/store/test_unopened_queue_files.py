@@ -12,7 +12,7 @@ from dittomq.commitlog.offline.inspect import StoreOnDisk, open_on_disk
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.offline.verifying import Kind, Report, verify
 from dittomq.commitlog.records.format import UNIT_BYTES
-from tests.support.stores import SMALL, Machine, frame, open_epoch
+from tests.support.stores import SMALL, Machine, frame
 
 MESSAGES = 190
 PER_FILE = SMALL.queue_file_units
@@ -44,8 +44,7 @@ class Door:
 def machine() -> Machine:
     """A store whose first segment holds more messages of a queue than two files of the queue."""
     machine = Machine(random.Random(5))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for at in range(MESSAGES):
         store.append([frame(b"x" * 100), frame(b"y", topic="other")][: 1 + (at == 0)], at)
     store.sync()

@@ -17,7 +17,7 @@ from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import UnreadableStore
 from tests.support.foreign_records import foreign_log, put_log
-from tests.support.stores import Machine, draft, frame, open_epoch
+from tests.support.stores import Machine, draft, frame, led
 
 SEGMENT_0 = f"commitlog/{0:020d}"
 QUEUE_0 = f"consumequeue/orders/0/{0:020d}"
@@ -30,8 +30,7 @@ def machine() -> Machine:
 
 @pytest.fixture
 def store(machine: Machine) -> Store:
-    opened = machine.open()
-    open_epoch(opened)
+    opened = machine.lead()
     for at in range(100):
         opened.append([frame(b"x" * 300, queue=at % 2)], at)
     opened.dispatch(opened.end)
@@ -209,9 +208,7 @@ class Meanwhile:
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Store:
-    opened = Store.open(OsStorage(tmp_path), StoreOptions(segment_bytes=1024 * 1024, reserve_bytes=0), chance=random.Random(1), wall_ms=1)
-    open_epoch(opened)
-    return opened
+    return led(OsStorage(tmp_path), StoreOptions(segment_bytes=1024 * 1024, reserve_bytes=0), chance=random.Random(1), wall_ms=1)
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])

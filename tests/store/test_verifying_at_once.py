@@ -13,7 +13,7 @@ from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log
-from tests.support.stores import draft, frame, open_epoch, places
+from tests.support.stores import draft, frame, led, places
 from tests.support.worn_stores import HOST, OPTIONS, damage, filled, put, records_of, verified_alike
 
 SEEDS = range(40)
@@ -47,8 +47,7 @@ def test_a_damaged_store_is_reported_alike_at_once_and_one_by_one(seed: int, tmp
 
 def one_queue(folder: Path, records: int) -> list[PlacedRun]:
     """A store with that many records in queue 0 of `orders`, and where they lie."""
-    store = Store.open(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
-    open_epoch(store)
+    store = led(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
     placed = store.append([frame(*[b"body %d" % at for at in range(records)])], 1).placed[0]
     store.dispatch(store.end)
     store.close(clean=True)
@@ -107,8 +106,7 @@ def test_each_byte_of_a_record_counts_alike_where_another_hand_wrote_before_us(t
     data = foreign_log([draft(body=b"body %d" % at, tag="tag") for at in range(40)], 0, OPTIONS.segment_bytes)
     segment_of(tmp_path).parent.mkdir()
     segment_of(tmp_path).write_bytes(data.ljust(OPTIONS.segment_bytes, b"\0"))
-    store = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1_000)
-    open_epoch(store)
+    store = led(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1_000)
     store.append([frame(*[b"body %d" % at for at in range(40)])], 1)
     store.dispatch(store.end)
     store.close(clean=True)

@@ -22,11 +22,6 @@ SEGMENT = SMALL.segment_bytes
 THEIRS = [draft(queue=at % 3, body=b"theirs %d" % at + b"." * 500) for at in range(40)]
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(random.Random(5))
-
-
 def left(machine: Machine, *, clean: bool, frames: int = 30) -> tuple[int, bytes]:
     """A store of ours, closed or killed: where its log ends, and the log."""
     store = filled(machine, frames)
@@ -42,8 +37,7 @@ def straddling(machine: Machine) -> tuple[int, int]:
 
     It ends 10 bytes behind a border between sectors.
     """
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     start, end = store.append([frame(b"before")], 5).end, 2 * 4_096 + 10
     store.persist_watermark(store.sync(), start)
     without = start + FIXED_BYTES + len("orders") + len("body") + len("trace\x01\x02") + CRC_BYTES
@@ -84,8 +78,7 @@ def test_what_rocketmq_appended_is_kept_and_has_a_stretch_of_its_own(machine: Ma
 
 def test_records_that_carry_the_record_crc_are_told_from_ours_by_the_end_of_our_clean_stop(machine: Machine) -> None:
     end, _ = left(machine, clean=True)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     group = store.append([frame(b"copied with its seal", producer="p", first=60)], 99)
     machine.kill()
     record = group.pieces[0][1]
@@ -271,8 +264,7 @@ def test_a_second_visit_begins_a_second_stretch(machine: Machine) -> None:
 
 def test_an_epoch_without_bytes_gives_way_to_what_rocketmq_wrote_there(machine: Machine) -> None:
     end, _ = left(machine, clean=True)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.close(clean=True)
     machine.kill()
     append(machine, end)
@@ -340,8 +332,7 @@ def test_dying_anywhere_while_a_visit_is_taken_in_changes_nothing(clean: bool) -
 def test_what_we_write_behind_a_visit_is_never_taken_for_anothers(machine: Machine) -> None:
     end, _ = left(machine, clean=True)
     theirs = append(machine, end)
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     store.append([frame(b"ours", producer="q", first=0)], 99)
     store.sync()
     machine.lose_power()

@@ -42,6 +42,7 @@ from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.scripted_master import ScriptedMaster
 from tests.support.stores import SMALL, Machine, chain_digest, filled
+from tests.support.stories import under
 
 MASTERS = filled(Machine(random.Random(1)))
 CONFIG = SlaveConfig(
@@ -132,309 +133,280 @@ def next_border(position: int) -> int:
     return position + len(MASTERS.read_records(at(position), MASTERS.end, 1_200))
 
 
-def test_a_slave_promises_its_masters_epoch_and_keeps_its_birth_before_it_holds_a_byte_of_it() -> None:
-    async def story() -> list[tuple[Epoch, Epoch, str]]:
-        machine, said = Machine(random.Random(2)), []
-        async with following(machine) as (master, _):
-            said.append(await hello(master))
-            master.say(replace(stream((entry(1, 0), entry(5, 1_000_000)), 0), birth="b1"))
-            master.leave()
-            said.append(await hello(master))
-        machine.kill()
-        async with following(machine) as (master, _):
-            said.append(await hello(master))
-        return [(each.promised, each.adopted, each.birth) for each in said]
-
-    assert run(story()) == [(0, 0, ""), (5, 0, "b1"), (5, 0, "b1")]
+@under(run)
+async def test_a_slave_promises_its_masters_epoch_and_keeps_its_birth_before_it_holds_a_byte_of_it() -> None:
+    machine, said = Machine(random.Random(2)), []
+    async with following(machine) as (master, _):
+        said.append(await hello(master))
+        master.say(replace(stream((entry(1, 0), entry(5, 1_000_000)), 0), birth="b1"))
+        master.leave()
+        said.append(await hello(master))
+    machine.kill()
+    async with following(machine) as (master, _):
+        said.append(await hello(master))
+    assert [(each.promised, each.adopted, each.birth) for each in said] == [(0, 0, ""), (5, 0, "b1"), (5, 0, "b1")]
 
 
-def test_a_slave_adopts_the_epoch_when_it_has_flushed_all_before_it_also_for_its_next_start() -> None:
-    async def story() -> list[Epoch]:
-        one = next_border(0)
-        two, machine, adopted = next_border(one), Machine(random.Random(2)), []
-        epochs = (entry(1, 0), entry(2, two))
-        async with following(machine) as (master, _):
-            await hello(master)
-            master.say(stream(epochs, 0), chunk(1, 0, one, confirmed=0))
-            await flushed(master, one)
-            master.leave()
-            adopted.append((await hello(master)).adopted)
-            master.say(stream(epochs, one), chunk(1, one, two, confirmed=0))
-            while (await acked(master)).adopted < 2:
-                pass
-        machine.kill()
-        async with following(machine) as (master, _):
-            adopted.append((await hello(master)).adopted)
-        return adopted
-
-    assert run(story()) == [0, 2]
+@under(run)
+async def test_a_slave_adopts_the_epoch_when_it_has_flushed_all_before_it_also_for_its_next_start() -> None:
+    one = next_border(0)
+    two, machine, adopted = next_border(one), Machine(random.Random(2)), []
+    epochs = (entry(1, 0), entry(2, two))
+    async with following(machine) as (master, _):
+        await hello(master)
+        master.say(stream(epochs, 0), chunk(1, 0, one, confirmed=0))
+        await flushed(master, one)
+        master.leave()
+        adopted.append((await hello(master)).adopted)
+        master.say(stream(epochs, one), chunk(1, one, two, confirmed=0))
+        while (await acked(master)).adopted < 2:
+            pass
+    machine.kill()
+    async with following(machine) as (master, _):
+        adopted.append((await hello(master)).adopted)
+    assert adopted == [0, 2]
 
 
-def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_says_so_in_its_hello() -> None:
-    async def story() -> tuple[Epoch, PhysicalOffset, str]:
-        one = next_border(0)
-        async with following(Machine(random.Random(2))) as (master, slave):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
-            await flushed(master, one)
-            [store] = slave.stores()
+@under(run)
+async def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_says_so_in_its_hello() -> None:
+    one = next_border(0)
+    async with following(Machine(random.Random(2))) as (master, slave):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+        await flushed(master, one)
+        [store] = slave.stores()
 
-            slave.promised(Epoch(7))
-            await slave.end_stream()
-            end = store.end
-            store.promise(Epoch(7))
-            said = await hello(master)
-            master.say(stream((entry(1, 0),), one), chunk(1, one, next_border(one), confirmed=0))
-            await hello(master)
-            return said.promised, PhysicalOffset(store.end - end), slave.problem
+        slave.promised(Epoch(7))
+        await slave.end_stream()
+        end = store.end
+        store.promise(Epoch(7))
+        said = await hello(master)
+        master.say(stream((entry(1, 0),), one), chunk(1, one, next_border(one), confirmed=0))
+        await hello(master)
+        assert (said.promised, PhysicalOffset(store.end - end), slave.problem) == (
+            7,
+            0,
+            "epoch 1 is older than 7, which this replica has promised",
+        )
 
-    assert run(story()) == (7, 0, "epoch 1 is older than 7, which this replica has promised")
 
-
-def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() -> None:
-    async def story() -> tuple[bool, bool]:
-        async with following(Machine(random.Random(2))) as (master, slave):
-            await hello(master)
-            async with slave.without_stream():
-                await asyncio.sleep(10)
-                inside = master.said.empty()
+@under(run)
+async def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() -> None:
+    async with following(Machine(random.Random(2))) as (master, slave):
+        await hello(master)
+        async with slave.without_stream():
             await asyncio.sleep(10)
-            return inside, master.said.empty()
-
-    assert run(story()) == (True, False)
-
-
-def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() -> None:
-    async def story() -> list[object]:
-        async with following(Machine(random.Random(2))) as (master, slave):
-            await hello(master)
-            await slave.leave(says_goodbye=True)
-            said = [await master.said.get()]
-            master.leave()
-            await asyncio.sleep(10)
-            return [*said, master.said.empty()]
-
-    assert run(story()) == [Goodbye(), True]
+            inside = master.said.empty()
+        await asyncio.sleep(10)
+        assert (inside, master.said.empty()) == (True, False)
 
 
-def test_a_slave_hears_its_master_until_the_stream_ends_or_is_silent_for_long_enough() -> None:
-    async def story() -> list[tuple[bool, bool]]:
-        heard = []
-        async with following(Machine(random.Random(2))) as (master, slave):
-            await hello(master)
-            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
-            master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
-            await acked(master)
-            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
-            await asyncio.sleep(SILENCE_S)
-            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
-            await acked(master)
-            master.leave()
-            await hello(master)
-            heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
-        return heard
-
-    assert run(story()) == [(False, False), (True, False), (False, True), (False, False)]
+@under(run)
+async def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() -> None:
+    async with following(Machine(random.Random(2))) as (master, slave):
+        await hello(master)
+        await slave.leave(says_goodbye=True)
+        said = [await master.said.get()]
+        master.leave()
+        await asyncio.sleep(10)
+        assert [*said, master.said.empty()] == [Goodbye(), True]
 
 
-def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_masters_bytes() -> None:
-    async def story() -> tuple[int, int]:
-        one = next_border(0)
-        two = next_border(one)
-        async with following(Machine(random.Random(3))) as (master, _):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=1_000_000))
-            await flushed(master, one)
-            master.leave()
-            second = await hello(master)
-            master.say(stream((entry(1, 0), entry(2, one)), one), chunk(2, one, two, confirmed=one))
-            await flushed(master, two)
-            master.leave()
-            third = await hello(master)
-        assert (second.end, third.end) == (one, two)
-        return second.confirmed - one, third.confirmed - one
+@under(run)
+async def test_a_slave_hears_its_master_until_the_stream_ends_or_is_silent_for_long_enough() -> None:
+    heard = []
+    async with following(Machine(random.Random(2))) as (master, slave):
+        await hello(master)
+        heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+        master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
+        await acked(master)
+        heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+        await asyncio.sleep(SILENCE_S)
+        heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
+        await acked(master)
+        master.leave()
+        await hello(master)
+        heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
+    assert heard == [(False, False), (True, False), (False, True), (False, False)]
 
-    assert run(story()) == (0, 0)
+
+@under(run)
+async def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_masters_bytes() -> None:
+    one = next_border(0)
+    two = next_border(one)
+    async with following(Machine(random.Random(3))) as (master, _):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=1_000_000))
+        await flushed(master, one)
+        master.leave()
+        second = await hello(master)
+        master.say(stream((entry(1, 0), entry(2, one)), one), chunk(2, one, two, confirmed=one))
+        await flushed(master, two)
+        master.leave()
+        third = await hello(master)
+    assert (second.end, third.end) == (one, two)
+    assert (second.confirmed - one, third.confirmed - one) == (0, 0)
 
 
 @pytest.mark.parametrize("turns", range(12))
-def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
-    async def story() -> None:
-        one = next_border(0)
-        async with following(Machine(random.Random(6))) as (master, _):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
-            await flushed(master, one)
+@under(run)
+async def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
+    one = next_border(0)
+    async with following(Machine(random.Random(6))) as (master, _):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+        await flushed(master, one)
+        master.leave()
+        await hello(master)
+        master.say(replace(stream((entry(2, 0),), 1_000_000), action=VerdictAction.RESYNC, end=at(2_000_000)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+
+@under(run)
+async def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master() -> None:
+    one, clock, readable = next_border(0), StoppedClock(), []
+    config = replace(CONFIG, reading=ReadingTable(master_gone_ms=10_000))
+    async with following(Machine(random.Random(5)), config, clock) as (master, slave):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+        await flushed(master, one)
+        master.leave()
+        await hello(master)
+        clock.stopped_s = 3_600.0
+        for sleep_s in (0.0, 7.0, 4.0):
+            await asyncio.sleep(sleep_s)
+            readable.append(slave.readable().end)
+    assert [end // one for end in readable] == [0, 0, 1]
+
+
+@under(run)
+async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log() -> None:
+    size = SMALL.segment_bytes
+    told: list[tuple[int, str]] = []
+    async with following(Machine(random.Random(4))) as (master, _):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0), chunk(1, size, 2 * size, 0))
+        await flushed(master, 2 * size)
+        for segments in ((0, 1), (0,)):
+            for segment in segments:
+                start, end = segment * size, (segment + 1) * size
+                digest = RangeDigest(at(start), at(end), chain_digest(MASTERS, start, end))
+                master.say(Heartbeat(Epoch(1), at(2 * size), at(0), digest, None))
+                await digested(master)
             master.leave()
-            await hello(master)
-            master.say(replace(stream((entry(2, 0),), 1_000_000), action=VerdictAction.RESYNC, end=at(2_000_000)))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-
-    run(story())  # nothing else was raised
-
-
-def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master() -> None:
-    async def story() -> list[int]:
-        one, clock, readable = next_border(0), StoppedClock(), []
-        config = replace(CONFIG, reading=ReadingTable(master_gone_ms=10_000))
-        async with following(Machine(random.Random(5)), config, clock) as (master, slave):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
-            await flushed(master, one)
-            master.leave()
-            await hello(master)
-            clock.stopped_s = 3_600.0
-            for sleep_s in (0.0, 7.0, 4.0):
-                await asyncio.sleep(sleep_s)
-                readable.append(slave.readable().end)
-        return [end // one for end in readable]
-
-    assert run(story()) == [0, 0, 1]
-
-
-def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log() -> None:
-    async def story() -> list[tuple[int, str]]:
-        size = SMALL.segment_bytes
-        told: list[tuple[int, str]] = []
-        async with following(Machine(random.Random(4))) as (master, _):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0), chunk(1, size, 2 * size, 0))
-            await flushed(master, 2 * size)
-            for segments in ((0, 1), (0,)):
-                for segment in segments:
-                    start, end = segment * size, (segment + 1) * size
-                    digest = RangeDigest(at(start), at(end), chain_digest(MASTERS, start, end))
-                    master.say(Heartbeat(Epoch(1), at(2 * size), at(0), digest, None))
-                    await digested(master)
-                master.leave()
-                said = await hello(master)
-                told.append((said.verified_equal // size, said.verified_with))
-                master.say(stream((entry(1, 0),), 2 * size, "m2"))
-        return told
-
-    assert run(story()) == [(2, "m1"), (1, "m2")]
-
-
-def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_before_other_bytes_come_also_where_the_node_died_in_between() -> None:
-    async def story() -> tuple[Verified, Hello]:
-        machine = Machine(random.Random(7))
-        save_verified(machine.storage(), Verified(at(100_000), "m1"))  # the log was longer then
-        async with following(machine) as (master, _):
             said = await hello(master)
-            return load_verified(machine.beside()), said
+            told.append((said.verified_equal // size, said.verified_with))
+            master.say(stream((entry(1, 0),), 2 * size, "m2"))
+    assert told == [(2, "m1"), (1, "m2")]
 
-    written, said = run(story())
+
+@under(run)
+async def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_before_other_bytes_come_also_where_the_node_died() -> None:
+    machine = Machine(random.Random(7))
+    save_verified(machine.storage(), Verified(at(100_000), "m1"))  # the log was longer then
+    async with following(machine) as (master, _):
+        said = await hello(master)
+        written = load_verified(machine.beside())
     assert written.end == said.verified_equal == 0
 
 
-def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_after_all() -> None:
+@under(run)
+async def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_after_all() -> None:
     def compare(master: ScriptedMaster, start: int, end: int, *, as_here: bool = True) -> None:
         ours = chain_digest(MASTERS, start, end) if as_here else b"another"
         master.say(Heartbeat(Epoch(1), at(2 * size), at(0), RangeDigest(at(start), at(end), ours), None))
 
-    async def story() -> list[tuple[int, list[tuple[int, int]]]]:
-        told: list[tuple[int, list[tuple[int, int]]]] = []
-        few = replace(CONFIG, replication=replace(CONFIG.replication, proof_bytes_per_s=4_096))
-        async with following(Machine(random.Random(4)), few) as (master, _):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 2 * size), chunk(1, size, 2 * size, 2 * size))
-            await flushed(master, 2 * size)
-            for as_here in (True, False, True):
-                compare(master, 0, size)
-                await digested(master)
-                compare(master, 1_000, 2_000, as_here=as_here)
-                await digested(master)
-                master.leave()
-                said = await hello(master)
-                told.append((said.verified_equal, [(digest.start, digest.end) for digest in said.digests]))
-                master.say(stream((entry(1, 0),), 2 * size))
-        return told
-
     size = SMALL.segment_bytes
     newest = (2 * size - 4_096, 2 * size)
-    assert run(story()) == [(size, [newest]), (1_000, [newest, (1_000, 2_000)]), (size, [newest])]
-
-
-def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at_once_also_after_a_restart() -> None:
-    async def story() -> tuple[int, int, int]:
-        machine = Machine(random.Random(5))
-        async with following(machine) as (master, slave):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
-            await flushed(master, size)
-            master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
+    told: list[tuple[int, list[tuple[int, int]]]] = []
+    few = replace(CONFIG, replication=replace(CONFIG.replication, proof_bytes_per_s=4_096))
+    async with following(Machine(random.Random(4)), few) as (master, _):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 2 * size), chunk(1, size, 2 * size, 2 * size))
+        await flushed(master, 2 * size)
+        for as_here in (True, False, True):
+            compare(master, 0, size)
             await digested(master)
-            proven = slave.newest.verified
-            [store] = slave.stores()
-            machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
-            assert store.verify(second, second + 1).damaged == ((second, third),)
-            store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
+            compare(master, 1_000, 2_000, as_here=as_here)
+            await digested(master)
             master.leave()
-            after = (await hello(master)).verified_equal
-        machine.kill()
-        async with following(machine) as (master, _):
-            return proven, after, (await hello(master)).verified_equal
+            said = await hello(master)
+            told.append((said.verified_equal, [(digest.start, digest.end) for digest in said.digests]))
+            master.say(stream((entry(1, 0),), 2 * size))
+    assert told == [(size, [newest]), (1_000, [newest, (1_000, 2_000)]), (size, [newest])]
 
+
+@under(run)
+async def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at_once_also_after_a_restart() -> None:
     size = SMALL.segment_bytes
     second = next_border(0)
     third = next_border(second)
-    assert run(story()) == (size, second, second)
+    machine = Machine(random.Random(5))
+    async with following(machine) as (master, slave):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+        await flushed(master, size)
+        master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
+        await digested(master)
+        proven = slave.newest.verified
+        [store] = slave.stores()
+        machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
+        assert store.verify(second, second + 1).damaged == ((second, third),)
+        store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
+        master.leave()
+        after = (await hello(master)).verified_equal
+    machine.kill()
+    async with following(machine) as (master, _):
+        assert (proven, after, (await hello(master)).verified_equal) == (size, second, second)
 
 
-def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room() -> None:
-    async def story() -> int:
-        machine = Machine(random.Random(5))
-        async with following(machine) as (master, _):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
-            await flushed(master, size)
-            machine.disk.capacity_bytes = machine.disk.used_bytes()
-            master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
-            await digested(master)
-            await asyncio.sleep(1)
-            machine.disk.capacity_bytes = BOUNDLESS
-            await asyncio.sleep(1)
-        machine.kill()
-        async with following(machine) as (master, _):
-            return (await hello(master)).verified_equal
-
+@under(run)
+async def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room() -> None:
     size = SMALL.segment_bytes
-    assert run(story()) == size
+    machine = Machine(random.Random(5))
+    async with following(machine) as (master, _):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+        await flushed(master, size)
+        machine.disk.capacity_bytes = machine.disk.used_bytes()
+        master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
+        await digested(master)
+        await asyncio.sleep(1)
+        machine.disk.capacity_bytes = BOUNDLESS
+        await asyncio.sleep(1)
+    machine.kill()
+    async with following(machine) as (master, _):
+        assert (await hello(master)).verified_equal == size
 
 
-def test_damage_before_a_probed_range_is_no_reason_to_answer_no_probe() -> None:
-    async def story() -> LeafDigests:
-        machine = Machine(random.Random(6))
-        async with following(machine) as (master, slave):
-            await hello(master)
-            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
-            await flushed(master, size)
-            machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), 60, machine.chance)
-            assert slave.stores()[0].verify(0, 1).damaged == ((0, second),)
-            master.leave()
-            await hello(master)
-            master.say(LeafProbe(at(second), at(size)))
-            while not isinstance(said := await asyncio.wait_for(master.said.get(), 10), LeafDigests):
-                assert not isinstance(said, Hello)
-        return said
-
+@under(run)
+async def test_damage_before_a_probed_range_is_no_reason_to_answer_no_probe() -> None:
     size = SMALL.segment_bytes
     second = next_border(0)
-    said = run(story())
+    machine = Machine(random.Random(6))
+    async with following(machine) as (master, slave):
+        await hello(master)
+        master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+        await flushed(master, size)
+        machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), 60, machine.chance)
+        assert slave.stores()[0].verify(0, 1).damaged == ((0, second),)
+        master.leave()
+        await hello(master)
+        master.say(LeafProbe(at(second), at(size)))
+        while not isinstance(said := await asyncio.wait_for(master.said.get(), 10), LeafDigests):
+            assert not isinstance(said, Hello)
     assert (said.start, said.end) == (second, size)
     assert list(said.digests) == MASTERS.leaf_digests(second, size, leaf_bytes=said.leaf_bytes)
 
 
-def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_hello_is_out() -> None:
+@under(run)
+async def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_hello_is_out() -> None:
     """Whoever asks the same node in vain closes the channel that both share."""
 
-    async def story() -> tuple[str, PhysicalOffset]:
-        async with following(Machine(random.Random(3))) as (master, slave):
-            master.gives_up = True
-            said = await hello(master)
-        return slave.problem, said.end
-
-    assert run(story()) == ("a-0:10912 does not answer: its connection was given up meanwhile", 0)
+    async with following(Machine(random.Random(3))) as (master, slave):
+        master.gives_up = True
+        said = await hello(master)
+    assert (slave.problem, said.end) == ("a-0:10912 does not answer: its connection was given up meanwhile", 0)

@@ -14,7 +14,8 @@ from dittomq.doors.clock import OsClock
 from dittomq.errors import NotMaster, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.lanes import InlineLane
-from tests.support.stores import Machine, frame, open_epoch
+from tests.support.stores import Machine, frame
+from tests.support.stories import told_by
 
 R = TypeVar("R")
 
@@ -64,8 +65,7 @@ def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
 
     async def run() -> None:
         machine = Machine(random.Random(7))
-        store = machine.open()
-        open_epoch(store)
+        store = machine.lead()
         told = Told(machine, store)
         async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(told.writer.run(told.events()))
@@ -75,31 +75,27 @@ def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
     asyncio.run(run())
 
 
-def test_a_frame_by_itself_is_synced_where_it_was_written() -> None:
-    async def story(told: Told) -> None:
-        [run] = await (await told.writer.submit(frame(b"one"), 3))
-        await told.writer.drained()
+@told_by(play)
+async def test_a_frame_by_itself_is_synced_where_it_was_written(told: Told) -> None:
+    [run] = await (await told.writer.submit(frame(b"one"), 3))
+    await told.writer.drained()
 
-        assert told.flushed == [run.end]
-        assert not told.sync.asked.is_set()
-
-    play(story)
+    assert told.flushed == [run.end]
+    assert not told.sync.asked.is_set()
 
 
-def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync_covers_them() -> None:
-    async def story(told: Told) -> None:
-        futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two", b"three")]
+@told_by(play)
+async def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync_covers_them(told: Told) -> None:
+    futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two", b"three")]
 
-        ends = [(await future)[-1].end for future in futures]
-        await told.sync.asked.wait()
-        assert (told.written, told.flushed) == (ends, [])
-        assert not told.writer.is_idle, "not before all is flushed"
-        told.sync.let.set()
-        await told.writer.drained()
+    ends = [(await future)[-1].end for future in futures]
+    await told.sync.asked.wait()
+    assert (told.written, told.flushed) == (ends, [])
+    assert not told.writer.is_idle, "not before all is flushed"
+    told.sync.let.set()
+    await told.writer.drained()
 
-        assert told.flushed[-1] == told.store.flushed == ends[-1]
-
-    play(story)
+    assert told.flushed[-1] == told.store.flushed == ends[-1]
 
 
 def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothing_more() -> None:
@@ -121,49 +117,45 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
     assert raised.group_contains(StoreFailed)
 
 
-def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_handed_over_meanwhile() -> None:
-    async def story(told: Told) -> None:
-        told.sync.let.set()
-        told.writer.pause()
-        async with asyncio.TaskGroup() as tasks:
-            before = [tasks.create_task(told.writer.submit(frame(body), 3)) for body in (b"one", b"two", b"gone")]
+@told_by(play)
+async def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_handed_over_meanwhile(told: Told) -> None:
+    told.sync.let.set()
+    told.writer.pause()
+    async with asyncio.TaskGroup() as tasks:
+        before = [tasks.create_task(told.writer.submit(frame(body), 3)) for body in (b"one", b"two", b"gone")]
+        await asyncio.sleep(0)
+        waiting = tasks.create_task(told.writer.caught_up())
+        await asyncio.sleep(0)
+        before[2].cancel()
+        told.writer.resume()
+        number = 0
+        while not waiting.done():
+            assert len(told.written) < 50
+            await told.writer.submit(frame(b"%d" % number), 3)
             await asyncio.sleep(0)
-            waiting = tasks.create_task(told.writer.caught_up())
-            await asyncio.sleep(0)
-            before[2].cancel()
-            told.writer.resume()
-            number = 0
-            while not waiting.done():
-                assert len(told.written) < 50
-                await told.writer.submit(frame(b"%d" % number), 3)
-                await asyncio.sleep(0)
-                number += 1
-        assert number > 0
-        assert all(each.result().done() for each in before[:2])
-        await told.writer.drained()
-        await told.writer.caught_up()
-
-    play(story)
+            number += 1
+    assert number > 0
+    assert all(each.result().done() for each in before[:2])
+    await told.writer.drained()
+    await told.writer.caught_up()
 
 
-def test_a_frame_that_comes_in_a_pause_waits_for_its_end_and_is_then_taken_or_refused_with_nothing_of_it_written() -> None:
-    async def story(told: Told) -> None:
-        told.sync.let.set()
-        told.writer.pause()
-        async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(told.writer.submit(frame(b"one"), 3))
-            await asyncio.sleep(0)
-            assert (waiting.done(), told.writer.is_idle) == (False, True)
-            told.writer.resume()
-        [first] = await waiting.result()
-        await told.writer.drained()
+@told_by(play)
+async def test_a_frame_that_comes_in_a_pause_waits_for_its_end_and_is_then_taken_or_refused_with_nothing_of_it_written(told: Told) -> None:
+    told.sync.let.set()
+    told.writer.pause()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(told.writer.submit(frame(b"one"), 3))
+        await asyncio.sleep(0)
+        assert (waiting.done(), told.writer.is_idle) == (False, True)
+        told.writer.resume()
+    [first] = await waiting.result()
+    await told.writer.drained()
 
-        told.writer.pause()
-        refusal = NotMaster("a/0", "a-1:10911")
-        asyncio.get_running_loop().call_soon(told.writer.resume, refusal)
-        for body in (b"waited", b"came later"):
-            with pytest.raises(NotMaster):
-                await told.writer.submit(frame(body), len(body))
-        assert told.written[-1] == first.end
-
-    play(story)
+    told.writer.pause()
+    refusal = NotMaster("a/0", "a-1:10911")
+    asyncio.get_running_loop().call_soon(told.writer.resume, refusal)
+    for body in (b"waited", b"came later"):
+        with pytest.raises(NotMaster):
+            await told.writer.submit(frame(body), len(body))
+    assert told.written[-1] == first.end

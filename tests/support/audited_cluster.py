@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -180,9 +180,3 @@ class _Admin(admin_pb2_grpc.BrokerServiceServicer):
         if not self._copy.tells_status:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
         return admin_pb2.GetHaStatusResponse(replicas_expected=self._cluster.slaves_expected)
-
-
-def with_new_epoch(copy: ServedCopy) -> None:
-    """Let a copy open another epoch at its end."""
-    entry = LineageEntry(Epoch(2), 0, 100, copy.description.end)
-    copy.description = replace(copy.description, lineage=(*copy.description.lineage, entry))

@@ -75,11 +75,6 @@ class Proxy:
         return list(self._dialled)
 
     @property
-    def connections(self) -> int:
-        """How many are open on the caller's side."""
-        return len(self._open)
-
-    @property
     def flaps(self) -> int:
         """How often it went down since it was told to flap."""
         return self._flaps

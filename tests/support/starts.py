@@ -5,7 +5,6 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello
 
 ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
-TWO: Lineage = (*ONE, LineageEntry(Epoch(2), 0, 22, PhysicalOffset(500)))
 
 
 def hello(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int = 0) -> Hello:

@@ -1,6 +1,6 @@
-"""A real process that uses a store on real files: `python -m tests.support.store_process DEED DATA_DIR`.
+"""Real processes that use a store on real files: `python -m tests.support.store_process` makes one for each line of its input.
 
-It prints a number for each thing that is durable, at once; when its disk fails, the failure's sentence, and ends with status 3.
+Each prints a number for each thing that is durable, at once; when its disk fails, the failure's sentence, and ends with status 3.
 """
 
 import contextlib
@@ -87,22 +87,6 @@ class Deeds:
 
     def recover(self, store: Store) -> None:
         """Nothing behind the start."""
-
-    def stream(self, store: Store) -> None:
-        """Append and sync once for each line of standard input; after each sync print how many messages are durable."""
-        number = 0
-        for _ in sys.stdin:
-            fill(store, range(number, number + 4))
-            number += 4
-            store.sync()
-            say(number)
-            fill(store, range(number, number + 2))
-            number += 2
-            if number % 60 == 0:
-                store.dispatch(store.flushed)
-                store.persist_watermark(store.flushed, store.flushed)
-            if number % 300 == 0:
-                store.checkpoint()
 
     def append(self, store: Store) -> None:
         """Fill two segments more; print how many messages are durable."""
@@ -201,9 +185,7 @@ def fork(deed: str, root: Path, switch: Path, environment: dict[str, str]) -> tu
 
 
 def main() -> int:
-    """Do the deed of the command line; without one, each that a line of standard input asks for, in a process of its own."""
-    if sys.argv[1:]:
-        return do(sys.argv[1], Path(sys.argv[2]), Path())
+    """Do each deed that a line of standard input asks for, in a process of its own."""
     for line in sys.stdin:
         deed, root, switch, environment = json.loads(line)
         print(json.dumps(fork(deed, Path(root), Path(switch), environment)), flush=True)

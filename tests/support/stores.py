@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.records.digest import root_digest
@@ -60,6 +61,13 @@ def open_epoch(store: Store, opener: int = 0) -> None:
     begin_epoch(store, LineageEntry(epoch, opener, 7_000 + epoch, store.end))
 
 
+def led(storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Store:
+    """Open the store, and the next epoch in it."""
+    store = Store.open(storage, options, chance=chance, wall_ms=wall_ms)
+    open_epoch(store)
+    return store
+
+
 @dataclass(slots=True)
 class Machine:
     """A machine with one disk on which one process after the other opens the same store."""
@@ -90,6 +98,10 @@ class Machine:
     def open(self) -> Store:
         """Open the store in a new process."""
         return Store.open(self.storage(), self.options, chance=self.chance, wall_ms=1_000)
+
+    def lead(self) -> Store:
+        """The same, and open the next epoch in it."""
+        return led(self.storage(), self.options, chance=self.chance, wall_ms=1_000)
 
     def kill(self, *, all_unsynced: bool = False) -> None:
         """The process is gone; what it wrote stays in the page cache. What a failed sync marked clean goes as chance decides, or all."""
@@ -129,8 +141,7 @@ def queues_of(log: bytes, segment_bytes: int) -> dict[tuple[str, int], list[tupl
 
 def filled(machine: Machine, frames: int = 30) -> Store:
     """A store with several segments, synced, dispatched by half, checkpointed, and in use."""
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     for at in range(frames):
         store.append([frame(b"x" * 900, b"y" * 100, queue=at % 3, producer="p", first=at * 2)], at)
         if at == frames // 2:
@@ -138,6 +149,13 @@ def filled(machine: Machine, frames: int = 30) -> Store:
             store.checkpoint()
     store.sync()
     store.persist_watermark(store.flushed, store.flushed)
+    return store
+
+
+def dispatched(machine: Machine) -> Store:
+    """The same, and all of it is in the queues."""
+    store = filled(machine)
+    store.dispatch(store.end)
     return store
 
 

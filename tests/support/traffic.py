@@ -7,8 +7,8 @@ from dittomq.client import Ack, Client, DittoError, LevelNotReached, Message, No
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import OffsetOutOfRange
 from dittomq.tokens import decode_token
-from tests.support.real_group import QUEUES, TOPIC
-from tests.support.told import Acked, Fate, Place, Told
+from tests.support.real_group import QUEUES, TOPIC, RealGroup
+from tests.support.told import Acked, Fate, Place, Told, wrong_copies, wrong_reads
 from tests.support.waiting import eventually
 
 
@@ -119,6 +119,14 @@ def missed(producer: SyncProducer, times: int) -> list[Receipt]:
 def messages(first: int, count: int, *, size: int = 0) -> Iterator[Message]:
     """Messages like no other, in turns over the queues."""
     return (Message(TOPIC, b"%d:" % number + b"." * size, queue=number % QUEUES) for number in range(first, first + count))
+
+
+def nothing_is_lost(group: RealGroup, told: Told) -> None:
+    """Every copy serves what was told, and the copies are equal."""
+    end = group.wait_equal()
+    for name in group.copies:
+        assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
+    assert list(wrong_copies(group.logs(), end)) == []
 
 
 def read_all(mq: Client, node: str, begins: Mapping[int, int] | None = None) -> dict[int, list[tuple[int, bytes]]]:

@@ -12,6 +12,7 @@ from dittomq.errors import DittoError, OutOfReach, SessionEnded
 from dittomq.offsets import PhysicalOffset
 from spark.audit.pinning import LEASE_S, RENEWAL_S, Pinning
 from tests.simulation.loop import SimulatedLoop
+from tests.support.stories import told_by
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -64,65 +65,59 @@ def play(story: Callable[[Nodes, Pinning], Coroutine[Any, Any, None]]) -> None:
         runner.run(story(nodes, Pinning(nodes, "run")))
 
 
-def test_pins_are_renewed_while_the_work_goes_on_and_never_later_than_a_quarter_of_their_lease() -> None:
-    async def story(nodes: Nodes, pinning: Pinning) -> None:
-        await pinning.take(NODES)
-        assert await pinning.during(SlowLane(100.0), lambda: 7) == 7
-        await pinning.release()
+@told_by(play)
+async def test_pins_are_renewed_while_the_work_goes_on_and_never_later_than_a_quarter_of_their_lease(
+    nodes: Nodes, pinning: Pinning
+) -> None:
+    await pinning.take(NODES)
+    assert await pinning.during(SlowLane(100.0), lambda: 7) == 7
+    await pinning.release()
 
-        assert [(what, at) for what, node, at in nodes.calls if node == "a/1"] == [
-            ("pin", 0.0),
-            *(("renew", number * RENEWAL_S) for number in (1, 2, 3)),
-            ("unpin", 100.0),
-        ]
-        assert LEASE_S / 4 >= RENEWAL_S
-        assert pinning.problems == {}
-
-    play(story)
+    assert [(what, at) for what, node, at in nodes.calls if node == "a/1"] == [
+        ("pin", 0.0),
+        *(("renew", number * RENEWAL_S) for number in (1, 2, 3)),
+        ("unpin", 100.0),
+    ]
+    assert LEASE_S / 4 >= RENEWAL_S
+    assert pinning.problems == {}
 
 
-def test_a_node_that_misses_a_renewal_is_asked_again_and_nothing_is_wrong() -> None:
-    async def story(nodes: Nodes, pinning: Pinning) -> None:
-        await pinning.take(NODES)
-        nodes.trouble = OutOfReach("a/1", "it was stopped")
-        await pinning.during(SlowLane(45.0), lambda: None)
-        nodes.trouble = None
-        await pinning.during(SlowLane(45.0), lambda: None)
-        await pinning.release()
+@told_by(play)
+async def test_a_node_that_misses_a_renewal_is_asked_again_and_nothing_is_wrong(nodes: Nodes, pinning: Pinning) -> None:
+    await pinning.take(NODES)
+    nodes.trouble = OutOfReach("a/1", "it was stopped")
+    await pinning.during(SlowLane(45.0), lambda: None)
+    nodes.trouble = None
+    await pinning.during(SlowLane(45.0), lambda: None)
+    await pinning.release()
 
-        assert [what for what, node, _ in nodes.calls if node == "a/1"] == ["pin", "renew", "renew", "unpin"]
-        assert pinning.problems == {}
-
-    play(story)
+    assert [what for what, node, _ in nodes.calls if node == "a/1"] == ["pin", "renew", "renew", "unpin"]
+    assert pinning.problems == {}
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])
-def test_a_pin_that_ended_is_a_problem_of_that_node_alone(at_the_end: bool) -> None:
-    async def story(nodes: Nodes, pinning: Pinning) -> None:
-        await pinning.take(NODES[1:])
-        nodes.holds = not at_the_end
-        nodes.trouble = None if at_the_end else SessionEnded("pin 7 of a/1")
-        await pinning.during(SlowLane(45.0), lambda: None)
-        await pinning.release()
+@told_by(play)
+async def test_a_pin_that_ended_is_a_problem_of_that_node_alone(nodes: Nodes, pinning: Pinning, /, at_the_end: bool) -> None:
+    await pinning.take(NODES[1:])
+    nodes.holds = not at_the_end
+    nodes.trouble = None if at_the_end else SessionEnded("pin 7 of a/1")
+    await pinning.during(SlowLane(45.0), lambda: None)
+    await pinning.release()
 
-        [(node, problem)] = pinning.problems.items()
-        assert node == NODES[1]
-        assert problem.startswith("a/1: its retention was not held back until the end of the run")
-
-    play(story)
+    [(node, problem)] = pinning.problems.items()
+    assert node == NODES[1]
+    assert problem.startswith("a/1: its retention was not held back until the end of the run")
 
 
-def test_a_node_that_grants_no_pin_is_not_asked_for_it_again_and_the_others_are() -> None:
-    async def story(nodes: Nodes, pinning: Pinning) -> None:
-        nodes.trouble = OutOfReach("a/1", "UNIMPLEMENTED: Method not found!")
-        await pinning.take(NODES)
-        nodes.trouble = None
-        await pinning.during(SlowLane(45.0), lambda: None)
-        await pinning.release()
+@told_by(play)
+async def test_a_node_that_grants_no_pin_is_not_asked_for_it_again_and_the_others_are(nodes: Nodes, pinning: Pinning) -> None:
+    nodes.trouble = OutOfReach("a/1", "UNIMPLEMENTED: Method not found!")
+    await pinning.take(NODES)
+    nodes.trouble = None
+    await pinning.during(SlowLane(45.0), lambda: None)
+    await pinning.release()
 
-        assert [(what, node) for what, node, _ in nodes.calls] == [("pin", "a/0"), ("pin", "a/1"), ("renew", "a/0"), ("unpin", "a/0")]
-        assert pinning.problems == {
-            NODES[1]: "a/1: its retention was not held back during the run: a/1 does not answer: UNIMPLEMENTED: Method not found!"
-        }
-
-    play(story)
+    assert [(what, node) for what, node, _ in nodes.calls] == [("pin", "a/0"), ("pin", "a/1"), ("renew", "a/0"), ("unpin", "a/0")]
+    assert pinning.problems == {
+        NODES[1]: "a/1: its retention was not held back during the run: a/1 does not answer: UNIMPLEMENTED: Method not found!"
+    }

@@ -11,6 +11,7 @@ from dittomq.errors import QueueFull
 from dittomq.reads import MAX_PULL_BYTES
 from dittomq.rpc.call_room import CONNECTION_BYTES, CallRoom, Share
 from tests.support.metadata_node import run
+from tests.support.stories import under
 
 PULLS_OF_A_CONNECTION = CONNECTION_BYTES // MAX_PULL_BYTES
 SMALL_MEMORY = 16 * 2 * CONNECTION_BYTES  # two connections have it all
@@ -31,98 +32,89 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_connection_that_has_its_part_waits_until_it_has_read_something_and_others_do_not() -> None:
-    async def story() -> None:
-        room = CallRoom(SMALL_MEMORY)
-        held = await fill(room, "greedy")
-        one_more = waiting(room, "greedy")
-        other = await room.take("other", MAX_PULL_BYTES)
+@under(run)
+async def test_a_connection_that_has_its_part_waits_until_it_has_read_something_and_others_do_not() -> None:
+    room = CallRoom(SMALL_MEMORY)
+    held = await fill(room, "greedy")
+    one_more = waiting(room, "greedy")
+    other = await room.take("other", MAX_PULL_BYTES)
+    await settled()
+
+    assert not one_more.done()
+    held[0].give_back()
+    assert (await one_more).size == other.size == MAX_PULL_BYTES
+
+
+@under(run)
+async def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_waited() -> None:
+    room = CallRoom(SMALL_MEMORY)
+    held = await fill(room, "one") + await fill(room, "two")
+    with pytest.raises(QueueFull, match="memory for answers that nobody has read is full"):
+        await room.take("three", 1)
+
+    assert asyncio.get_running_loop().time() == pytest.approx(2.0)
+    for share in held:
+        share.give_back()
+    assert room.taken == 0
+    assert (await room.take("three", 1)).size == 1
+
+
+@under(run)
+async def test_connections_take_turns_when_the_node_is_full() -> None:
+    room = CallRoom(SMALL_MEMORY)
+    held = await fill(room, "one") + await fill(room, "two")
+    order: list[str] = []
+
+    async def wait(connection: str) -> None:
+        await room.take(connection, MAX_PULL_BYTES)
+        order.append(connection)
+
+    async with asyncio.TaskGroup() as tasks:
+        for connection in ("three", "three", "three", "four", "five"):
+            tasks.create_task(wait(connection))
         await settled()
-
-        assert not one_more.done()
-        held[0].give_back()
-        assert (await one_more).size == other.size == MAX_PULL_BYTES
-
-    run(story())
-
-
-def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_waited() -> None:
-    async def story() -> None:
-        room = CallRoom(SMALL_MEMORY)
-        held = await fill(room, "one") + await fill(room, "two")
-        with pytest.raises(QueueFull, match="memory for answers that nobody has read is full"):
-            await room.take("three", 1)
-
-        assert asyncio.get_running_loop().time() == pytest.approx(2.0)
-        for share in held:
+        for share in held[:5]:
             share.give_back()
-        assert room.taken == 0
-        assert (await room.take("three", 1)).size == 1
-
-    run(story())
-
-
-def test_connections_take_turns_when_the_node_is_full() -> None:
-    async def story() -> None:
-        room = CallRoom(SMALL_MEMORY)
-        held = await fill(room, "one") + await fill(room, "two")
-        order: list[str] = []
-
-        async def wait(connection: str) -> None:
-            await room.take(connection, MAX_PULL_BYTES)
-            order.append(connection)
-
-        async with asyncio.TaskGroup() as tasks:
-            for connection in ("three", "three", "three", "four", "five"):
-                tasks.create_task(wait(connection))
             await settled()
-            for share in held[:5]:
-                share.give_back()
-                await settled()
 
-        assert order == ["three", "four", "five", "three", "three"]
-
-    run(story())
+    assert order == ["three", "four", "five", "three", "three"]
 
 
-def test_an_answer_smaller_than_asked_for_makes_room_at_once() -> None:
-    async def story() -> None:
-        room = CallRoom(SMALL_MEMORY)
-        held = await fill(room, "one")
-        next_one = waiting(room, "one")
-        await settled()
-        held[0].settle(0)
-        await settled()
+@under(run)
+async def test_an_answer_smaller_than_asked_for_makes_room_at_once() -> None:
+    room = CallRoom(SMALL_MEMORY)
+    held = await fill(room, "one")
+    next_one = waiting(room, "one")
+    await settled()
+    held[0].settle(0)
+    await settled()
 
-        assert next_one.done()
-
-    run(story())
+    assert next_one.done()
 
 
-def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted_or_not() -> None:
-    async def story() -> None:
-        room = CallRoom(SMALL_MEMORY)
-        held = await fill(room, "one")
-        leaves, granted, stays = waiting(room, "one"), waiting(room, "one"), waiting(room, "one")
-        await settled()
-        leaves.cancel()
-        await settled()
-        held[0].give_back()  # granted has it now, and has not run yet
-        granted.cancel()
-        await settled()
+@under(run)
+async def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted_or_not() -> None:
+    room = CallRoom(SMALL_MEMORY)
+    held = await fill(room, "one")
+    leaves, granted, stays = waiting(room, "one"), waiting(room, "one"), waiting(room, "one")
+    await settled()
+    leaves.cancel()
+    await settled()
+    held[0].give_back()  # granted has it now, and has not run yet
+    granted.cancel()
+    await settled()
 
-        assert leaves.cancelled()
-        assert granted.cancelled()
-        assert stays.done()
-        for share in [*held[1:], await stays]:
-            share.give_back()
-        assert room.taken == 0
-
-    run(story())
+    assert leaves.cancelled()
+    assert granted.cancelled()
+    assert stays.done()
+    for share in [*held[1:], await stays]:
+        share.give_back()
+    assert room.taken == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(seed: int) -> None:
+@under(run)
+async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(seed: int) -> None:
     chance = random.Random(seed)
     room = CallRoom(SMALL_MEMORY)
     taken: Counter[str] = Counter()
@@ -139,37 +131,32 @@ def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(s
             taken[connection] -= share.size
             share.give_back()
 
-    async def story() -> None:
-        pulls = [asyncio.create_task(pull(chance.choice("abcd"))) for _ in range(200)]
-        for leaving in chance.sample(pulls, 50):
-            await asyncio.sleep(0.01)
-            leaving.cancel()
-        for each in pulls:
-            with contextlib.suppress(QueueFull, asyncio.CancelledError):
-                await each
-        assert room.taken == 0
-        assert (await room.take("e", MAX_PULL_BYTES)).granted.is_set()
-
-    run(story())
+    pulls = [asyncio.create_task(pull(chance.choice("abcd"))) for _ in range(200)]
+    for leaving in chance.sample(pulls, 50):
+        await asyncio.sleep(0.01)
+        leaving.cancel()
+    for each in pulls:
+        with contextlib.suppress(QueueFull, asyncio.CancelledError):
+            await each
+    assert room.taken == 0
+    assert (await room.take("e", MAX_PULL_BYTES)).granted.is_set()
 
 
-def test_a_page_for_a_connection_that_holds_nothing_does_not_wait_for_others_who_hold_all_and_its_next_one_does() -> None:
-    async def story() -> None:
-        room = CallRoom(SMALL_MEMORY)
-        for connection in ("one", "two"):
-            await fill(room, connection)
-        pull = waiting(room, "late")
+@under(run)
+async def test_a_page_for_a_connection_that_holds_nothing_does_not_wait_for_others_who_hold_all_and_its_next_one_does() -> None:
+    room = CallRoom(SMALL_MEMORY)
+    for connection in ("one", "two"):
+        await fill(room, connection)
+    pull = waiting(room, "late")
 
-        async with room.page("other") as share:
-            share.settle(1_000)
-            more = asyncio.create_task(_read_page(room, "other"))
-            await settled()
-            assert (pull.done(), more.done()) == (False, False)
-        await more
+    async with room.page("other") as share:
+        share.settle(1_000)
+        more = asyncio.create_task(_read_page(room, "other"))
+        await settled()
+        assert (pull.done(), more.done()) == (False, False)
+    await more
 
-        pull.cancel()
-
-    run(story())
+    pull.cancel()
 
 
 async def _read_page(room: CallRoom, connection: str) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,7 @@ from prometheus_client import CollectorRegistry
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import StoreFailed
 from services.disk_metrics import SyncMetrics
-
-
-@dataclass
-class HandClock:
-    now: float = 5_000.0
-
-    def wall_ms(self) -> int:
-        return 0
-
-    def monotonic(self) -> float:
-        return self.now
+from tests.support.hand_clock import HandClock
 
 
 def sums(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
@@ -37,7 +26,7 @@ def test_each_sync_counts_with_its_seconds_where_it_lies_also_one_that_fails() -
 
     for path, seconds in (("commitlog/00", 0.25), ("commitlog", 0.5), ("checkpoint.tmp", 0.125), ("", 1.0)):
         with contextlib.suppress(StoreFailed), metrics.timed(f"/data/a-0/{path}"):
-            clock.now += seconds
+            clock.now_s += seconds
             raise StoreFailed("fdatasync", path, "input/output error")
 
     expected = {("commitlog", "syncs"): 2, ("commitlog", "seconds"): 0.75, (".", "syncs"): 2, (".", "seconds"): 1.125}

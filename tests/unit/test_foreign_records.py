@@ -18,7 +18,6 @@ from tests.support.foreign_records import HOST, foreign_record
 from tests.support.stores import draft
 
 SEGMENT = 1 << 20
-DELAYED = draft(topic="SCHEDULE_TOPIC_XXXX")
 
 
 def with_properties(properties: str, topic: str = "orders") -> Draft:

@@ -10,6 +10,7 @@ from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
 from tests.support.stores import Machine
+from tests.support.stories import under
 
 
 def change(revision: int) -> HaChange:
@@ -20,54 +21,48 @@ def opened(machine: Machine) -> HaHistory:
     return HaHistory(machine.beside(), InlineLane())
 
 
-def test_a_change_is_there_after_a_restart() -> None:
-    async def story() -> None:
-        machine = Machine(random.Random(1))
-        machine.open()
-        await opened(machine).add(change(1))
+@under(run)
+async def test_a_change_is_there_after_a_restart() -> None:
+    machine = Machine(random.Random(1))
+    machine.open()
+    await opened(machine).add(change(1))
 
-        again = opened(machine)
-        await again.load()
+    again = opened(machine)
+    await again.load()
 
-        assert again.changes == (change(1),)
-
-    run(story())
+    assert again.changes == (change(1),)
 
 
-def test_of_very_many_changes_the_last_thousand_are_kept() -> None:
-    async def story() -> None:
-        machine = Machine(random.Random(1))
-        machine.open()
-        rows = [astuple(change(revision)) for revision in range(MOST_CHANGES)]
-        side_file.save_json(machine.beside(), "ha-history", b"HIST", rows)
-        history = opened(machine)
-        await history.load()
-        for revision in range(MOST_CHANGES, MOST_CHANGES + 5):
-            await history.add(change(revision))
+@under(run)
+async def test_of_very_many_changes_the_last_thousand_are_kept() -> None:
+    machine = Machine(random.Random(1))
+    machine.open()
+    rows = [astuple(change(revision)) for revision in range(MOST_CHANGES)]
+    side_file.save_json(machine.beside(), "ha-history", b"HIST", rows)
+    history = opened(machine)
+    await history.load()
+    for revision in range(MOST_CHANGES, MOST_CHANGES + 5):
+        await history.add(change(revision))
 
-        again = opened(machine)
-        await again.load()
+    again = opened(machine)
+    await again.load()
 
-        assert [each.revision for each in again.changes] == list(range(5, MOST_CHANGES + 5))
-
-    run(story())
+    assert [each.revision for each in again.changes] == list(range(5, MOST_CHANGES + 5))
 
 
-def test_a_full_disk_keeps_a_change_from_the_file_and_not_from_operators() -> None:
-    async def story() -> None:
-        machine = Machine(random.Random(1))
-        machine.open()
-        history = opened(machine)
-        machine.disk.capacity_bytes = machine.disk.used_bytes()
-        await history.add(change(1))
-        machine.disk.capacity_bytes = BOUNDLESS
+@under(run)
+async def test_a_full_disk_keeps_a_change_from_the_file_and_not_from_operators() -> None:
+    machine = Machine(random.Random(1))
+    machine.open()
+    history = opened(machine)
+    machine.disk.capacity_bytes = machine.disk.used_bytes()
+    await history.add(change(1))
+    machine.disk.capacity_bytes = BOUNDLESS
 
-        again = opened(machine)
-        await again.load()
+    again = opened(machine)
+    await again.load()
 
-        assert (history.changes, again.changes) == ((change(1),), ())
-
-    run(story())
+    assert (history.changes, again.changes) == ((change(1),), ())
 
 
 def test_the_history_arrives_as_it_was_sent_in_parts() -> None:

@@ -9,25 +9,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.routes import Role
 from services.ha_metrics import HaCollector
+from tests.support.ha_answers import MASTER
+from tests.support.stories import under
 
-STATUS = HaStatus(
-    node="a/0",
-    cluster="c",
-    broker="a",
-    epoch=7,
-    role=Role.SYNC_MASTER,
-    in_sync_replicas=2,
-    in_sync_now=2,
-    replicas_expected=1,
-    min_offset=0,
+STATUS = replace(
+    MASTER,
     end=900,
     flushed=800,
     confirmed=700,
     readable=700,
-    writable=True,
-    degraded=False,
-    degraded_since_ms=None,
-    waiting_for="",
+    members=(),
+    failover="",
+    coordination_store="",
     nodes=(
         NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
         NodeView("a/1", "slave", "in sync", received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),
@@ -41,41 +34,37 @@ def scraped(registry: CollectorRegistry) -> list[str]:
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
 
-def test_the_status_is_read_on_the_loop_whichever_thread_scrapes() -> None:
+@under(asyncio.run)
+async def test_the_status_is_read_on_the_loop_whichever_thread_scrapes() -> None:
     readers: list[threading.Thread] = []
 
     def status() -> HaStatus:
         readers.append(threading.current_thread())
         return STATUS
 
-    async def node() -> list[str]:
-        registry = CollectorRegistry()
-        registry.register(HaCollector(status, asyncio.get_running_loop()))
-        return await asyncio.to_thread(scraped, registry)
-
-    lines = asyncio.run(node())
+    registry = CollectorRegistry()
+    registry.register(HaCollector(status, asyncio.get_running_loop()))
+    lines = await asyncio.to_thread(scraped, registry)
 
     assert readers == [threading.main_thread()]
     assert 'dittomq_log_offset_bytes{position="confirmed"} 700.0' in lines
     assert 'dittomq_replica_lag_bytes{node="a/1",state="received"} 100.0' in lines
 
 
-def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unknown() -> None:
-    async def node() -> list[str]:
-        registry = CollectorRegistry()
-        degraded = replace(
-            STATUS,
-            degraded=True,
-            degraded_since_ms=6_000,
-            failover="paused",
-            members=("a/0",),
-            coordination_store="etcd e:1",
-            data_loss="some",
-        )
-        registry.register(HaCollector(lambda: degraded, asyncio.get_running_loop()))
-        return await asyncio.to_thread(scraped, registry)
-
-    lines = asyncio.run(node())
+@under(asyncio.run)
+async def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unknown() -> None:
+    registry = CollectorRegistry()
+    degraded = replace(
+        STATUS,
+        degraded=True,
+        degraded_since_ms=6_000,
+        failover="paused",
+        members=("a/0",),
+        coordination_store="etcd e:1",
+        data_loss="some",
+    )
+    registry.register(HaCollector(lambda: degraded, asyncio.get_running_loop()))
+    lines = await asyncio.to_thread(scraped, registry)
 
     assert set(lines) >= {
         "dittomq_in_sync_set_members 1.0",
@@ -96,14 +85,12 @@ def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unkno
     assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_proven")) and "a/2" in line]
 
 
-def test_the_state_of_a_slave_that_copies_its_log_anew_is_one_label_however_far_it_is() -> None:
-    async def node() -> list[str]:
-        registry = CollectorRegistry()
-        copying = NodeView("a/1", "slave", "copying anew, 3.1 of 9.0 GiB", since_ms=7_000)
-        registry.register(HaCollector(lambda: replace(STATUS, node="a/1", nodes=(copying,)), asyncio.get_running_loop()))
-        return await asyncio.to_thread(scraped, registry)
-
-    lines = asyncio.run(node())
+@under(asyncio.run)
+async def test_the_state_of_a_slave_that_copies_its_log_anew_is_one_label_however_far_it_is() -> None:
+    registry = CollectorRegistry()
+    copying = NodeView("a/1", "slave", "copying anew, 3.1 of 9.0 GiB", since_ms=7_000)
+    registry.register(HaCollector(lambda: replace(STATUS, node="a/1", nodes=(copying,)), asyncio.get_running_loop()))
+    lines = await asyncio.to_thread(scraped, registry)
 
     assert 'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="copying anew"} 7.0' in lines
 

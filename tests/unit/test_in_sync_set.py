@@ -24,6 +24,7 @@ from tests.support.confirming import MASTER, RULES, at, member_of, record_of, re
 from tests.support.lanes import InlineLane
 from tests.support.memory_coordination import Fate, MemoryCoordination
 from tests.support.stores import Machine
+from tests.support.stories import told_by
 from tests.unit.test_term import NoQueues
 
 KEY: Final = GroupKey("c", "a")
@@ -98,173 +99,113 @@ def play(story: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-def test_a_slave_that_has_caught_up_becomes_a_member_and_the_history_says_so() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        await asyncio.sleep(2)
+@told_by(play)
+async def test_a_slave_that_has_caught_up_becomes_a_member_and_the_history_says_so(leading: Leading) -> None:
+    leading.joins("a/1")
+    await asyncio.sleep(2)
 
-        assert members(leading.stored) == ["a/0", "a/1"]
-        assert leading.confirm.record == leading.stored
-        assert [(each.revision, each.cause) for each in leading.history.changes] == [(2, "a/1 has caught up")]
-
-    play(story)
+    assert members(leading.stored) == ["a/0", "a/1"]
+    assert leading.confirm.record == leading.stored
+    assert [(each.revision, each.cause) for each in leading.history.changes] == [(2, "a/1 has caught up")]
 
 
-def test_a_member_without_a_stream_is_removed() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        await asyncio.sleep(2)
-        leading.leaves("a/1")
-        await asyncio.sleep(RULES.leave_s + 1.5)
+@told_by(play)
+async def test_a_write_whose_outcome_is_unknown_is_sent_again_until_it_is_known(leading: Leading) -> None:
+    leading.coordination.fates += [Fate.LOST, Fate.LOST]
+    leading.joins("a/1")
+    await asyncio.sleep(0.5)
+    before = leading.confirm.record
+    await asyncio.sleep(5)
 
-        assert members(leading.stored) == ["a/0"]
-        assert "no stream" in leading.history.changes[-1].cause
-
-    play(story)
-
-
-def test_a_write_whose_outcome_is_unknown_is_sent_again_until_it_is_known() -> None:
-    async def story(leading: Leading) -> None:
-        leading.coordination.fates += [Fate.LOST, Fate.LOST]
-        leading.joins("a/1")
-        await asyncio.sleep(0.5)
-        before = leading.confirm.record
-        await asyncio.sleep(5)
-
-        assert members(before) == ["a/0"]
-        assert members(leading.stored) == members(leading.confirm.record) == ["a/0", "a/1"]
-
-    play(story)
+    assert members(before) == ["a/0"]
+    assert members(leading.stored) == members(leading.confirm.record) == ["a/0", "a/1"]
 
 
-def test_a_write_that_took_place_unanswered_is_found_by_a_read_and_not_made_twice() -> None:
-    async def story(leading: Leading) -> None:
-        leading.coordination.fates += [Fate.UNANSWERED]
-        leading.joins("a/1")
-        await asyncio.sleep(5)
+@told_by(play)
+async def test_a_write_that_took_place_unanswered_is_found_by_a_read_and_not_made_twice(leading: Leading) -> None:
+    leading.coordination.fates += [Fate.UNANSWERED]
+    leading.joins("a/1")
+    await asyncio.sleep(5)
 
-        assert leading.confirm.record == leading.stored
-        assert [change.record.revision for change in leading.coordination.changes if change.record is not None] == [1, 2]
-
-    play(story)
+    assert leading.confirm.record == leading.stored
+    assert [change.record.revision for change in leading.coordination.changes if change.record is not None] == [1, 2]
 
 
-def test_while_a_write_is_in_doubt_nothing_is_confirmed_that_only_the_old_members_hold() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        leading.coordination.fates += [Fate.LOST]
-        await asyncio.sleep(0.3)
-        leading.term.written = at(100)
-        leading.term.on_flushed(at(100))
+@told_by(play)
+async def test_an_operators_pause_is_learned_and_the_master_goes_on(leading: Leading) -> None:
+    other = GroupWatch(leading.coordination.through("a/2"), KEY, Machine(random.Random(2)).open(), InlineLane(), leading.clock)
+    assert await set_paused(other, PauseOrder("a", paused=True))
+    await asyncio.sleep(1)
+    leading.joins("a/1")
+    await asyncio.sleep(2)
 
-        assert (members(leading.stored), leading.confirm.confirmed) == (["a/0"], 0)
-
-    play(story)
-
-
-def test_an_operators_pause_is_learned_and_the_master_goes_on() -> None:
-    async def story(leading: Leading) -> None:
-        other = GroupWatch(leading.coordination.through("a/2"), KEY, Machine(random.Random(2)).open(), InlineLane(), leading.clock)
-        assert await set_paused(other, PauseOrder("a", paused=True))
-        await asyncio.sleep(1)
-        leading.joins("a/1")
-        await asyncio.sleep(2)
-
-        assert leading.set.record.paused
-        assert (members(leading.stored), leading.stored.paused, leading.deposed) == (["a/0", "a/1"], True, [])
-        assert [each.cause for each in leading.history.changes] == ["failover was paused", "a/1 has caught up"]
-
-    play(story)
+    assert leading.set.record.paused
+    assert (members(leading.stored), leading.stored.paused, leading.deposed) == (["a/0", "a/1"], True, [])
+    assert [each.cause for each in leading.history.changes] == ["failover was paused", "a/1 has caught up"]
 
 
-def test_a_pause_that_is_there_already_changes_nothing() -> None:
-    async def story(leading: Leading) -> None:
-        assert await set_paused(leading.watch, PauseOrder("a", paused=True, validate_only=True))
-        assert not leading.stored.paused
-        assert not await set_paused(leading.watch, PauseOrder("a", paused=False))
-
-    play(story)
+@told_by(play)
+async def test_a_pause_that_is_there_already_changes_nothing(leading: Leading) -> None:
+    assert await set_paused(leading.watch, PauseOrder("a", paused=True, validate_only=True))
+    assert not leading.stored.paused
+    assert not await set_paused(leading.watch, PauseOrder("a", paused=False))
 
 
-def test_a_pause_at_the_same_time_as_a_change_of_members_loses_neither() -> None:
-    async def story(leading: Leading) -> None:
-        leading.coordination.delay_s = 0.2
-        leading.joins("a/1")
-        assert await set_paused(leading.watch, PauseOrder("a", paused=True))
-        await asyncio.sleep(5)
+@told_by(play)
+async def test_a_pause_at_the_same_time_as_a_change_of_members_loses_neither(leading: Leading) -> None:
+    leading.coordination.delay_s = 0.2
+    leading.joins("a/1")
+    assert await set_paused(leading.watch, PauseOrder("a", paused=True))
+    await asyncio.sleep(5)
 
-        assert (members(leading.stored), leading.stored.paused, leading.deposed) == (["a/0", "a/1"], True, [])
-
-    play(story)
+    assert (members(leading.stored), leading.stored.paused, leading.deposed) == (["a/0", "a/1"], True, [])
 
 
-def test_a_master_that_another_one_has_replaced_in_the_record_leads_no_longer() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        await asyncio.sleep(2)
-        leading.writes_meanwhile(leading.stored.next("other", epoch=Epoch(2), master=replica_of("a/1")))
-        await asyncio.sleep(1)
+@told_by(play)
+async def test_a_master_that_another_one_has_replaced_in_the_record_leads_no_longer(leading: Leading) -> None:
+    leading.joins("a/1")
+    await asyncio.sleep(2)
+    leading.writes_meanwhile(leading.stored.next("other", epoch=Epoch(2), master=replica_of("a/1")))
+    await asyncio.sleep(1)
 
-        assert leading.deposed == [("a/1 leads in epoch 2", RoleStart())]
-        assert leading.set.writes_refused() is not None
-
-    play(story)
+    assert leading.deposed == [("a/1 leads in epoch 2", RoleStart())]
+    assert leading.set.writes_refused() is not None
 
 
-def test_a_record_of_another_birth_deposes_the_master() -> None:
-    async def story(leading: Leading) -> None:
-        await asyncio.sleep(1)
-        leading.writes_meanwhile(replace(record_of(revision=9), birth="other"))
-        await asyncio.sleep(2)
+@told_by(play)
+async def test_a_record_of_another_birth_deposes_the_master(leading: Leading) -> None:
+    await asyncio.sleep(1)
+    leading.writes_meanwhile(replace(record_of(revision=9), birth="other"))
+    await asyncio.sleep(2)
 
-        assert [start for _, start in leading.deposed] == [RoleStart()]
-
-    play(story)
+    assert [start for _, start in leading.deposed] == [RoleStart()]
 
 
-def test_without_the_store_and_without_needed_members_writes_are_refused_until_the_store_is_back() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        await asyncio.sleep(2)
-        leading.coordination.is_down = True
-        leading.leaves("a/1")
-        refused = []
-        for down in (True, False):
-            leading.coordination.is_down = down
-            await asyncio.sleep(RULES.isolation_s + 2)
-            refused.append(leading.set.writes_refused() is not None)
+@told_by(play)
+async def test_without_the_store_and_without_needed_members_writes_are_refused_until_the_store_is_back(leading: Leading) -> None:
+    leading.joins("a/1")
+    await asyncio.sleep(2)
+    leading.coordination.is_down = True
+    leading.leaves("a/1")
+    refused = []
+    for down in (True, False):
+        leading.coordination.is_down = down
+        await asyncio.sleep(RULES.isolation_s + 2)
+        refused.append(leading.set.writes_refused() is not None)
 
-        assert refused == [True, False]
-        assert leading.deposed == []
-
-    play(story)
+    assert refused == [True, False]
+    assert leading.deposed == []
 
 
-def test_without_the_store_a_master_whose_members_stream_goes_on() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        await asyncio.sleep(2)
-        leading.coordination.is_down = True
-        for _ in range(20):
-            await asyncio.sleep(0.5)
-            leading.term.slave_at("a/1", replica_of("a/1"), at(0), at(0), adopted=True)
+@told_by(play)
+async def test_a_lost_record_is_made_again_when_all_replicas_are_there(leading: Leading) -> None:
+    leading.joins("a/1")
+    await asyncio.sleep(2)
+    leading.coordination.apply(KEY, None, leading.coordination.now(KEY))
+    await asyncio.sleep(2)
+    too_few = list(leading.deposed)
+    leading.joins("a/2")
+    await asyncio.sleep(7)
 
-        assert leading.set.writes_refused() is None
-
-    play(story)
-
-
-def test_a_lost_record_is_made_again_when_all_replicas_are_there() -> None:
-    async def story(leading: Leading) -> None:
-        leading.joins("a/1")
-        await asyncio.sleep(2)
-        leading.coordination.apply(KEY, None, leading.coordination.now(KEY))
-        await asyncio.sleep(2)
-        too_few = list(leading.deposed)
-        leading.joins("a/2")
-        await asyncio.sleep(7)
-
-        assert too_few == []
-        assert [start for _, start in leading.deposed] == [RoleStart(stands=True)]
-
-    play(story)
+    assert too_few == []
+    assert [start for _, start in leading.deposed] == [RoleStart(stands=True)]

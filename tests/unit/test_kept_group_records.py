@@ -17,6 +17,7 @@ from services.nameserver.group_records_file import MAX_GROUPS, KeptRecord, opene
 from tests.support.failing_storage import CrashingStorage
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine
+from tests.support.stories import told_by, under
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -76,70 +77,62 @@ def act(story: Callable[[Kept], Awaitable[None]], found: dict[str, KeptRecord] |
     asyncio.run(acted())
 
 
-def test_a_change_is_answered_and_read_after_it_is_on_the_disk() -> None:
-    async def story(kept: Kept) -> None:
-        change = kept.change(A, "", "one")
-        await turns()
-        assert not change.done()
-        assert kept.records.read(A) == ("", "")
+@told_by(act)
+async def test_a_change_is_answered_and_read_after_it_is_on_the_disk(kept: Kept) -> None:
+    change = kept.change(A, "", "one")
+    await turns()
+    assert not change.done()
+    assert kept.records.read(A) == ("", "")
 
-        kept.let_write()
-        version = await change
-        assert version
-        assert kept.records.read(A) == ("one", version)
-        with opened(kept.machine.beside(), "/data") as rows:
-            assert rows == {"a": KeptRecord("one", version)}
-
-    act(story)
+    kept.let_write()
+    version = await change
+    assert version
+    assert kept.records.read(A) == ("one", version)
+    with opened(kept.machine.beside(), "/data") as rows:
+        assert rows == {"a": KeptRecord("one", version)}
 
 
-def test_changes_that_come_during_a_write_share_the_next() -> None:
-    async def story(kept: Kept) -> None:
-        kept.change(A, "", "one")
-        await turns()
-        others = [kept.change(GroupKey("test", f"g{number}"), "", "one") for number in range(500)]
-        racing = [kept.change(B, "", f"{number}") for number in range(10)]
-        await turns()
-        kept.let_write()
+@told_by(act)
+async def test_changes_that_come_during_a_write_share_the_next(kept: Kept) -> None:
+    kept.change(A, "", "one")
+    await turns()
+    others = [kept.change(GroupKey("test", f"g{number}"), "", "one") for number in range(500)]
+    racing = [kept.change(B, "", f"{number}") for number in range(10)]
+    await turns()
+    kept.let_write()
 
-        assert all([await other for other in others])
-        assert [await each is not None for each in racing] == [True] + [False] * 9
-        assert kept.lane.begun == 2
-
-    act(story)
+    assert all([await other for other in others])
+    assert [await each is not None for each in racing] == [True] + [False] * 9
+    assert kept.lane.begun == 2
 
 
-def test_a_conflict_writes_nothing() -> None:
-    async def story(kept: Kept) -> None:
-        kept.let_write()
-        version = await kept.change(A, "", "one")
-        assert version
-        begun = kept.lane.begun
+@told_by(act)
+async def test_a_conflict_writes_nothing(kept: Kept) -> None:
+    kept.let_write()
+    version = await kept.change(A, "", "one")
+    assert version
+    begun = kept.lane.begun
 
-        assert await kept.change(A, "", "two") is None
-        assert await kept.change(A, "other", "two") is None
-        assert await kept.change(A, "other", "") is None
-        assert await kept.change(B, "other", "two") is None
-        assert kept.records.read(A) == ("one", version)
-        assert kept.lane.begun == begun
-
-    act(story)
+    assert await kept.change(A, "", "two") is None
+    assert await kept.change(A, "other", "two") is None
+    assert await kept.change(A, "other", "") is None
+    assert await kept.change(B, "other", "two") is None
+    assert kept.records.read(A) == ("one", version)
+    assert kept.lane.begun == begun
 
 
-def test_a_deletion_forgets_the_record_and_its_version_for_good() -> None:
-    async def story(kept: Kept) -> None:
-        kept.let_write()
-        version = await kept.change(A, "", "one")
-        assert version
-        assert await kept.change(A, version, "") == ""
-        assert kept.records.read(A) == ("", "")
-        assert await kept.change(A, "", "") == ""
+@told_by(act)
+async def test_a_deletion_forgets_the_record_and_its_version_for_good(kept: Kept) -> None:
+    kept.let_write()
+    version = await kept.change(A, "", "one")
+    assert version
+    assert await kept.change(A, version, "") == ""
+    assert kept.records.read(A) == ("", "")
+    assert await kept.change(A, "", "") == ""
 
-        again = await kept.change(A, "", "one")
-        assert again not in {None, version}
-        assert await kept.change(A, version, "two") is None
-
-    act(story)
+    again = await kept.change(A, "", "one")
+    assert again not in {None, version}
+    assert await kept.change(A, version, "two") is None
 
 
 def test_a_lost_file_brings_no_version_again() -> None:
@@ -154,117 +147,103 @@ def test_a_lost_file_brings_no_version_again() -> None:
     assert len(set(versions)) == 2
 
 
-def test_a_full_disk_refuses_a_change_and_all_that_share_its_write() -> None:
-    async def story(kept: Kept) -> None:
-        kept.storage.free = 1_000
-        changes = [kept.records.compare_and_set(key, "", "one") for key in (A, B, A)]
-        kept.let_write()
+@told_by(act)
+async def test_a_full_disk_refuses_a_change_and_all_that_share_its_write(kept: Kept) -> None:
+    kept.storage.free = 1_000
+    changes = [kept.records.compare_and_set(key, "", "one") for key in (A, B, A)]
+    kept.let_write()
 
-        refused = await asyncio.gather(*changes, return_exceptions=True)
-        assert [type(each) for each in refused] == [DiskFull] * 3
-        assert kept.records.read(A) == ("", "")
-        kept.storage.free = None
-        assert await kept.change(A, "", "one")
-
-    act(story)
+    refused = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(each) for each in refused] == [DiskFull] * 3
+    assert kept.records.read(A) == ("", "")
+    kept.storage.free = None
+    assert await kept.change(A, "", "one")
 
 
-def test_a_failed_sync_ends_the_nameserver_and_its_answers() -> None:
-    async def acted() -> None:
-        with opened(storage := CrashingStorage(Machine(random.Random(1)).storage()), "/data"):
-            records = GroupRecords("test", {}, storage, InlineLane(), random.Random(2))
-        storage.failing = "fsync"
-        running = asyncio.ensure_future(records.run())
+@under(asyncio.run)
+async def test_a_failed_sync_ends_the_nameserver_and_its_answers() -> None:
+    with opened(storage := CrashingStorage(Machine(random.Random(1)).storage()), "/data"):
+        records = GroupRecords("test", {}, storage, InlineLane(), random.Random(2))
+    storage.failing = "fsync"
+    running = asyncio.ensure_future(records.run())
 
-        refused = await asyncio.gather(*(records.compare_and_set(key, "", "one") for key in (A, B)), return_exceptions=True)
-        assert [type(each) for each in refused] == [StoreFailed] * 2
-        with pytest.raises(StoreFailed):
-            records.read(A)
-        with pytest.raises(StoreFailed):
-            await running
-
-    asyncio.run(acted())
+    refused = await asyncio.gather(*(records.compare_and_set(key, "", "one") for key in (A, B)), return_exceptions=True)
+    assert [type(each) for each in refused] == [StoreFailed] * 2
+    with pytest.raises(StoreFailed):
+        records.read(A)
+    with pytest.raises(StoreFailed):
+        await running
 
 
-def test_a_caller_that_leaves_stops_no_other_change() -> None:
-    async def story(kept: Kept) -> None:
-        leaving, staying = kept.change(A, "", "one"), kept.change(B, "", "one")
-        await turns()
-        leaving.cancel()
-        kept.let_write()
+@told_by(act)
+async def test_a_caller_that_leaves_stops_no_other_change(kept: Kept) -> None:
+    leaving, staying = kept.change(A, "", "one"), kept.change(B, "", "one")
+    await turns()
+    leaving.cancel()
+    kept.let_write()
 
-        assert await staying
-        assert kept.records.read(A)[0] == "one"  # its write had begun
-
-    act(story)
+    assert await staying
+    assert kept.records.read(A)[0] == "one"  # its write had begun
 
 
-def test_a_watch_hints_at_its_beginning_and_at_changes_of_its_group_only() -> None:
-    async def story(kept: Kept) -> None:
-        kept.let_write()
-        hints = kept.records.watch(A)
+@told_by(act)
+async def test_a_watch_hints_at_its_beginning_and_at_changes_of_its_group_only(kept: Kept) -> None:
+    kept.let_write()
+    hints = kept.records.watch(A)
+    await anext(hints)
+    await kept.change(B, "", "one")
+    waiting = asyncio.ensure_future(anext(hints))
+    await turns()
+    assert not waiting.done()
+
+    await kept.change(A, "", "one")
+    await waiting
+    kept.records.end_watches()
+    with pytest.raises(StopAsyncIteration):
         await anext(hints)
-        await kept.change(B, "", "one")
-        waiting = asyncio.ensure_future(anext(hints))
-        await turns()
-        assert not waiting.done()
-
-        await kept.change(A, "", "one")
-        await waiting
-        kept.records.end_watches()
-        with pytest.raises(StopAsyncIteration):
-            await anext(hints)
-
-    act(story)
 
 
-def test_limits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@told_by(act)
+async def test_limits_are_kept(kept: Kept, /, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_records, "MAX_GROUPS", 3)
 
-    async def story(kept: Kept) -> None:
-        watches = [kept.records.watch(A) for _ in range(MAX_WATCHES)]
-        for watch in watches:
-            await anext(watch)
-        with pytest.raises(QueueFull, match="list of watches"):
-            await anext(kept.records.watch(A))
-        await watches[0].aclose()  # type: ignore[attr-defined]
-        await anext(kept.records.watch(B))
+    watches = [kept.records.watch(A) for _ in range(MAX_WATCHES)]
+    for watch in watches:
+        await anext(watch)
+    with pytest.raises(QueueFull, match="list of watches"):
+        await anext(kept.records.watch(A))
+    await watches[0].aclose()  # type: ignore[attr-defined]
+    await anext(kept.records.watch(B))
 
-        kept.let_write()
-        for number in range(3):
-            assert await kept.change(GroupKey("test", f"g{number}"), "", "one")
-        with pytest.raises(QueueFull, match="list of group records"):
-            await kept.records.compare_and_set(A, "", "one")
-
-    act(story)
+    kept.let_write()
+    for number in range(3):
+        assert await kept.change(GroupKey("test", f"g{number}"), "", "one")
+    with pytest.raises(QueueFull, match="list of group records"):
+        await kept.records.compare_and_set(A, "", "one")
     assert MAX_GROUPS == 10_000
 
 
-def test_changes_that_wait_are_bounded() -> None:
-    async def story(kept: Kept) -> None:
-        kept.change(A, "", "one")
-        await turns()
-        waiting = [kept.change(GroupKey("test", f"g{number}"), "", "one") for number in range(MAX_PENDING)]
-        await turns()
-        with pytest.raises(QueueFull, match="queue of changes"):
-            await kept.records.compare_and_set(B, "", "one")
-        kept.let_write()
-        assert all([await each for each in waiting])
-
-    act(story)
+@told_by(act)
+async def test_changes_that_wait_are_bounded(kept: Kept) -> None:
+    kept.change(A, "", "one")
+    await turns()
+    waiting = [kept.change(GroupKey("test", f"g{number}"), "", "one") for number in range(MAX_PENDING)]
+    await turns()
+    with pytest.raises(QueueFull, match="queue of changes"):
+        await kept.records.compare_and_set(B, "", "one")
+    kept.let_write()
+    assert all([await each for each in waiting])
 
 
-def test_another_cluster_is_refused() -> None:
-    async def story(kept: Kept) -> None:
-        other = GroupKey("other", "a")
-        with pytest.raises(WrongCluster, match='cluster is "test" here, not "other"'):
-            kept.records.read(other)
-        with pytest.raises(WrongCluster):
-            await kept.records.compare_and_set(other, "", "one")
-        with pytest.raises(WrongCluster):
-            await anext(kept.records.watch(other))
-
-    act(story)
+@told_by(act)
+async def test_another_cluster_is_refused(kept: Kept) -> None:
+    other = GroupKey("other", "a")
+    with pytest.raises(WrongCluster, match='cluster is "test" here, not "other"'):
+        kept.records.read(other)
+    with pytest.raises(WrongCluster):
+        await kept.records.compare_and_set(other, "", "one")
+    with pytest.raises(WrongCluster):
+        await anext(kept.records.watch(other))
 
 
 @pytest.mark.parametrize("broker", ["", "a" * 64, "a/b", "ä", "a b"])

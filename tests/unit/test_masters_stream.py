@@ -21,6 +21,7 @@ from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import hello
 from tests.support.stores import Machine, frame, open_epoch
+from tests.support.stories import under
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -102,120 +103,112 @@ def stream_of(store: Store, line: Line, first: Hello, keep: Callable[[SlaveHolds
     return MasterStream(parts, session, line)
 
 
-def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
-    async def story() -> list[PhysicalOffset]:
-        master, chunks = masters_chunks(1)
-        line, first, written = Line(), hello(1, 0, lineage=()), asyncio.Event()
+@under(run)
+async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
+    master, chunks = masters_chunks(1)
+    line, first, written = Line(), hello(1, 0, lineage=()), asyncio.Event()
 
-        async def keep(holds: SlaveHolds) -> None:
-            await written.wait()
+    async def keep(holds: SlaveHolds) -> None:
+        await written.wait()
 
-        stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
-        following = asyncio.create_task(stream.run(first))
-        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
-        line.said.put_nowait(chunks[0])
-        line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
-        await asyncio.sleep(0.1)
-        before = len(line.written)
-        written.set()
-        await asyncio.sleep(0.1)
-        assert len(line.written) > before, "nothing waited"
-        following.cancel()
-        return [message.received for message in line.written if isinstance(message, SlaveAck)]
-
-    acked = run(story())
+    stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
+    following = asyncio.create_task(stream.run(first))
+    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(chunks[0])
+    line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
+    await asyncio.sleep(0.1)
+    before = len(line.written)
+    written.set()
+    await asyncio.sleep(0.1)
+    assert len(line.written) > before, "nothing waited"
+    following.cancel()
+    acked = [message.received for message in line.written if isinstance(message, SlaveAck)]
     assert acked == sorted(acked)
     assert acked[-1] > 0
 
 
-def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves() -> None:
+@under(run)
+async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves() -> None:
     """What was being written before may leave: the promise is answered when the stream has ended."""
 
-    async def story() -> None:
-        master, chunks = masters_chunks(3)
-        line, first = Line(), hello(1, 0, lineage=())
-        stream = stream_of(Machine(random.Random(2)).open(), line, first)
+    master, chunks = masters_chunks(3)
+    line, first = Line(), hello(1, 0, lineage=())
+    stream = stream_of(Machine(random.Random(2)).open(), line, first)
 
-        async def follow() -> DittoError:
-            try:
-                await stream.run(first)
-            except DittoError as ended:
-                return ended
+    async def follow() -> DittoError:
+        try:
+            await stream.run(first)
+        except DittoError as ended:
+            return ended
 
-        following = asyncio.create_task(follow())
-        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
-        line.said.put_nowait(chunks[0])
-        await asyncio.sleep(0.1)
-        line.flows.clear()
-        line.said.put_nowait(chunks[1])
-        await asyncio.sleep(0.1)
-        stream.promised(Epoch(2))
-        line.said.put_nowait(chunks[2])
+    following = asyncio.create_task(follow())
+    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(chunks[0])
+    await asyncio.sleep(0.1)
+    line.flows.clear()
+    line.said.put_nowait(chunks[1])
+    await asyncio.sleep(0.1)
+    stream.promised(Epoch(2))
+    line.said.put_nowait(chunks[2])
+    await asyncio.sleep(1.5)
+
+    line.flows.set()
+    ended = await following
+
+    assert "promises epoch 2" in str(ended)
+    assert line.acked() == chunks[2].offset
+
+
+@under(run)
+async def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
+    master, (first,) = masters_chunks(1)
+    line, greeting, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
+    store = machine.open()
+    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", first.epoch, master.lineage, 500))
+    following = asyncio.create_task(stream_of(store, line, greeting).run(greeting))
+    await asyncio.sleep(0.1)
+
+    assert (store.promised_epoch, store.adopted_epoch) == (first.epoch, first.epoch)
+    assert [message.adopted for message in line.written if isinstance(message, SlaveAck)][-1] == first.epoch
+    following.cancel()
+    await asyncio.wait([following])
+    machine.kill()
+    assert machine.open().adopted_epoch == first.epoch
+
+
+@under(run)
+async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_once() -> None:
+    master, chunks = masters_chunks(3)
+    line, first, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
+    store = machine.open()
+    following = asyncio.create_task(stream_of(store, line, first).run(first))
+    rotten, left_out = ((chunks[at].offset, chunks[at + 1].offset) for at in (0, 1))
+    epoch, end, nothing = chunks[0].epoch, master.end, PhysicalOffset(0)
+
+    async def beat() -> None:
+        line.said.put_nowait(Heartbeat(epoch, end, nothing, None, None))
         await asyncio.sleep(1.5)
 
-        line.flows.set()
-        ended = await following
+    line.said.put_nowait(Verdict(VerdictAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
+    line.said.put_nowait(chunks[0])
+    line.said.put_nowait(Hole(epoch, *left_out, nothing, end))
+    line.said.put_nowait(chunks[2])
+    for _ in range(3):
+        await beat()
+    assert line.lacks() == [(left_out,)]
 
-        assert "promises epoch 2" in str(ended)
-        assert line.acked() == chunks[2].offset
+    machine.disk.names.files[f"commitlog/{0:020d}"].flip(90, 1)
+    store.verify(0, end)
+    for _ in range(3):
+        await beat()
+    assert line.lacks()[1:] == [((rotten[0], left_out[1]),)]
 
-    run(story())
-
-
-def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
-    async def story() -> None:
-        master, (first,) = masters_chunks(1)
-        line, greeting, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
-        store = machine.open()
-        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", first.epoch, master.lineage, 500))
-        following = asyncio.create_task(stream_of(store, line, greeting).run(greeting))
-        await asyncio.sleep(0.1)
-
-        assert (store.promised_epoch, store.adopted_epoch) == (first.epoch, first.epoch)
-        assert [message.adopted for message in line.written if isinstance(message, SlaveAck)][-1] == first.epoch
-        following.cancel()
-        await asyncio.wait([following])
-        machine.kill()
-        assert machine.open().adopted_epoch == first.epoch
-
-    run(story())
-
-
-def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_once() -> None:
-    async def story() -> None:
-        master, chunks = masters_chunks(3)
-        line, first, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
-        store = machine.open()
-        following = asyncio.create_task(stream_of(store, line, first).run(first))
-        rotten, left_out = ((chunks[at].offset, chunks[at + 1].offset) for at in (0, 1))
-        epoch, end, nothing = chunks[0].epoch, master.end, PhysicalOffset(0)
-
-        async def beat() -> None:
-            line.said.put_nowait(Heartbeat(epoch, end, nothing, None, None))
-            await asyncio.sleep(1.5)
-
-        line.said.put_nowait(Verdict(VerdictAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
-        line.said.put_nowait(chunks[0])
-        line.said.put_nowait(Hole(epoch, *left_out, nothing, end))
-        line.said.put_nowait(chunks[2])
-        for _ in range(3):
-            await beat()
-        assert line.lacks() == [(left_out,)]
-
-        machine.disk.names.files[f"commitlog/{0:020d}"].flip(90, 1)
-        store.verify(0, end)
-        for _ in range(3):
-            await beat()
-        assert line.lacks()[1:] == [((rotten[0], left_out[1]),)]
-
-        for chunk in chunks[:2]:
-            store.mend(chunk.offset, chunk.data)
-        for _ in range(3):
-            await beat()
-        assert line.lacks()[2:] == [()]
-        following.cancel()
-
-    run(story())
+    for chunk in chunks[:2]:
+        store.mend(chunk.offset, chunk.data)
+    for _ in range(3):
+        await beat()
+    assert line.lacks()[2:] == [()]
+    following.cancel()
 
 
 class HeldLane(InlineLane):
@@ -236,27 +229,25 @@ class HeldLane(InlineLane):
         return result
 
 
-def test_what_is_synced_of_bytes_that_are_just_being_written_is_not_called_flushed_before_they_are_called_received() -> None:
-    async def story() -> None:
-        master, (first, second) = masters_chunks(2)
-        writes, syncs = HeldLane(), HeldLane()
-        log = CopyLog(Machine(random.Random(2)).open(), writes, syncs, sync_each_group=False)
-        running = asyncio.create_task(log.run(lambda: None))
-        for lane in (writes, syncs):
-            lane.tells.set()
-        writes.goes.set()
-        await log.put(AdoptLineage(master.lineage))
-        await log.put(WriteChunk(first.offset, first.data))
-        await asyncio.sleep(0.1)
-        flushing = asyncio.create_task(log.flush())
-        await asyncio.sleep(0.1)
-        writes.tells.clear()
-        await log.put(WriteChunk(second.offset, second.data))
-        await asyncio.sleep(0.1)
-        syncs.goes.set()
-        await flushing
+@under(run)
+async def test_what_is_synced_of_bytes_that_are_just_being_written_is_not_called_flushed_before_they_are_called_received() -> None:
+    master, (first, second) = masters_chunks(2)
+    writes, syncs = HeldLane(), HeldLane()
+    log = CopyLog(Machine(random.Random(2)).open(), writes, syncs, sync_each_group=False)
+    running = asyncio.create_task(log.run(lambda: None))
+    for lane in (writes, syncs):
+        lane.tells.set()
+    writes.goes.set()
+    await log.put(AdoptLineage(master.lineage))
+    await log.put(WriteChunk(first.offset, first.data))
+    await asyncio.sleep(0.1)
+    flushing = asyncio.create_task(log.flush())
+    await asyncio.sleep(0.1)
+    writes.tells.clear()
+    await log.put(WriteChunk(second.offset, second.data))
+    await asyncio.sleep(0.1)
+    syncs.goes.set()
+    await flushing
 
-        assert log.flushed == log.received == second.offset
-        running.cancel()
-
-    run(story())
+    assert log.flushed == log.received == second.offset
+    running.cancel()

@@ -13,90 +13,84 @@ from services.slave.holds import HoldsOfOthers
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
-from tests.support.stores import SMALL, Machine, frame, open_epoch
+from tests.support.stores import SMALL, Machine, frame
+from tests.support.stories import under
 
 
 def record(node: str, flushed: int, *, connected: bool = True) -> SlaveRecord:
     return SlaveRecord(node, ReplicaId("u" + node, "1"), connected=connected, flushed=PhysicalOffset(flushed))
 
 
-def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_than_itself_as_soon_as_there_is_room() -> None:
-    async def story() -> None:
-        machine = Machine(random.Random(1))
-        machine.open()
-        told = (("a/1", PhysicalOffset(0)), ("a/2", PhysicalOffset(SMALL.segment_bytes)))
+@under(run)
+async def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_than_itself_as_soon_as_there_is_room() -> None:
+    machine = Machine(random.Random(1))
+    machine.open()
+    told = (("a/1", PhysicalOffset(0)), ("a/2", PhysicalOffset(SMALL.segment_bytes)))
 
-        async def after_a_restart() -> list[Hold]:
-            again = HoldsOfOthers("a/1", machine.beside(), InlineLane())
-            await again.load()
-            return again.holds(1_000)
+    async def after_a_restart() -> list[Hold]:
+        again = HoldsOfOthers("a/1", machine.beside(), InlineLane())
+        await again.load()
+        return again.holds(1_000)
 
-        holds = HoldsOfOthers("a/1", machine.beside(), InlineLane())
-        machine.disk.capacity_bytes = machine.disk.used_bytes()
-        await holds.learn(told)
-        assert holds.holds(1_000) == [Hold("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
-        assert await after_a_restart() == []
+    holds = HoldsOfOthers("a/1", machine.beside(), InlineLane())
+    machine.disk.capacity_bytes = machine.disk.used_bytes()
+    await holds.learn(told)
+    assert holds.holds(1_000) == [Hold("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
+    assert await after_a_restart() == []
 
-        machine.disk.capacity_bytes = BOUNDLESS
-        await holds.learn(told)
-        assert await after_a_restart() == holds.holds(1_000)
-        await holds.learn(())
-        assert await after_a_restart() == []
-
-    run(story())
+    machine.disk.capacity_bytes = BOUNDLESS
+    await holds.learn(told)
+    assert await after_a_restart() == holds.holds(1_000)
+    await holds.learn(())
+    assert await after_a_restart() == []
 
 
 @pytest.mark.parametrize(("slaves", "held"), [(0, ["a/1", "a/2"]), (1, ["a/1"]), (2, ["a/1", "a/2"])])
-def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_there(slaves: int, held: list[str]) -> None:
-    async def story() -> None:
-        machine = Machine(random.Random(1))
-        store, segment = machine.open(), SMALL.segment_bytes
-        records = {"a/1": record("a/1", segment + 1), "a/2": record("a/2", 3 * segment + 1)}
-        before = HoldsOfSlaves(machine.beside(), store, InlineLane(), 2, lambda: records)
-        await before.keep()
+@under(run)
+async def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_there(slaves: int, held: list[str]) -> None:
+    machine = Machine(random.Random(1))
+    store, segment = machine.open(), SMALL.segment_bytes
+    records = {"a/1": record("a/1", segment + 1), "a/2": record("a/2", 3 * segment + 1)}
+    before = HoldsOfSlaves(machine.beside(), store, InlineLane(), 2, lambda: records)
+    await before.keep()
 
-        now = {"a/1": record("a/1", 4 * segment + 1)}
-        holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
-        await holds.load("a/0")
-        assert sorted(hold.name for hold in holds.holds(1_000)) == held
+    now = {"a/1": record("a/1", 4 * segment + 1)}
+    holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+    await holds.load("a/0")
+    assert sorted(hold.name for hold in holds.holds(1_000)) == held
+    await holds.keep()
+
+    now["a/1"].connected = False
+    again = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+    await again.load("a/0")
+    assert {hold.name: hold.offset for hold in again.holds(1_000)} == {
+        "a/1": 4 * segment + 1,
+        **({"a/2": 3 * segment} if "a/2" in held else {}),
+    }
+
+
+@under(run)
+async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_and_went() -> None:
+    machine = Machine(random.Random(1))
+    store, segment = machine.open(), SMALL.segment_bytes
+    records: dict[str, SlaveRecord] = {}
+    holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, lambda: records)
+    for node_id in range(1, 201):
+        records.clear()
+        records[f"a/{node_id}"] = record(f"a/{node_id}", node_id * segment, connected=False)
         await holds.keep()
 
-        now["a/1"].connected = False
-        again = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
-        await again.load("a/0")
-        assert {hold.name: hold.offset for hold in again.holds(1_000)} == {
-            "a/1": 4 * segment + 1,
-            **({"a/2": 3 * segment} if "a/2" in held else {}),
-        }
-
-    run(story())
-
-
-def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_and_went() -> None:
-    async def story() -> None:
-        machine = Machine(random.Random(1))
-        store, segment = machine.open(), SMALL.segment_bytes
-        records: dict[str, SlaveRecord] = {}
-        holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, lambda: records)
-        for node_id in range(1, 201):
-            records.clear()
-            records[f"a/{node_id}"] = record(f"a/{node_id}", node_id * segment, connected=False)
-            await holds.keep()
-
-        newest = {f"a/{node_id}" for node_id in range(137, 201)}
-        assert {hold.name for hold in holds.holds(1_000)} == newest
-        assert {node for node, _ in holds.written} == newest
-        again = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
-        await again.load("a/0")
-        assert again.slaves == newest
-
-    run(story())
+    newest = {f"a/{node_id}" for node_id in range(137, 201)}
+    assert {hold.name for hold in holds.holds(1_000)} == newest
+    assert {node for node, _ in holds.written} == newest
+    again = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
+    await again.load("a/0")
+    assert again.slaves == newest
 
 
 def test_a_member_holds_the_log_without_a_bound_and_is_removed_when_it_is_too_far_behind() -> None:
     machine = Machine(random.Random(1))
-    store = machine.open()
-    open_epoch(store)
+    store = machine.lead()
     end = store.append([frame(b"x" * 2_000)], 1).end
     records, left = {"a/1": record("a/1", 0), "a/2": record("a/2", end)}, list[str]()
     members = Members(lambda: ["a/1", "a/2", "a/3"], left.append)

@@ -27,6 +27,7 @@ from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import hello
 from tests.support.stores import Machine
+from tests.support.stories import under
 from tests.unit.test_term import NoQueues
 
 BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
@@ -110,26 +111,22 @@ def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_says_hello_aga
     assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER), adopted=Epoch(2)))) == (VerdictAction.TRUNCATE, False)
 
 
-def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
-    async def story() -> list[tuple[Epoch, str]]:
-        stream = ServedStream(replace(HELLO, promised=Epoch(4)), nothing())
-        with pytest.raises(StreamDropped, match="promised epoch 4"):
-            await stream.served
-        return stream.promised
-
-    assert run(story()) == [(Epoch(4), "a/1")]
+@under(run)
+async def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
+    stream = ServedStream(replace(HELLO, promised=Epoch(4)), nothing())
+    with pytest.raises(StreamDropped, match="promised epoch 4"):
+        await stream.served
+    assert stream.promised == [(Epoch(4), "a/1")]
 
 
-def test_a_stream_ends_with_the_term() -> None:
-    async def story() -> None:
-        stream = ServedStream(HELLO, nothing())
-        serving = asyncio.create_task(stream.served)
-        await stream.verdicts.get()
-        stream.term.end("it promised epoch 4 to a/2")
-        with pytest.raises(NotReady, match="promised epoch 4 to a/2"):
-            await serving
-
-    run(story())
+@under(run)
+async def test_a_stream_ends_with_the_term() -> None:
+    stream = ServedStream(HELLO, nothing())
+    serving = asyncio.create_task(stream.served)
+    await stream.verdicts.get()
+    stream.term.end("it promised epoch 4 to a/2")
+    with pytest.raises(NotReady, match="promised epoch 4 to a/2"):
+        await serving
 
 
 def test_a_master_whose_disk_does_not_answer_is_silent() -> None:
@@ -158,13 +155,11 @@ def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> N
 
 
 @pytest.mark.parametrize("lacked", [(0, 101), (50, 50), (-1, 10), (60, 50)])
-def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: tuple[int, int]) -> None:
-    async def refused() -> None:
-        stream = ServedStream(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
-        with pytest.raises(NeedsOperator, match="does not lie in its log"):
-            await stream.served
-
-    run(refused())
+@under(run)
+async def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: tuple[int, int]) -> None:
+    stream = ServedStream(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
+    with pytest.raises(NeedsOperator, match="does not lie in its log"):
+        await stream.served
 
 
 def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:

@@ -7,22 +7,10 @@ import pytest
 from dittomq.errors import NodeIdTaken
 from services.nameserver.config import NameserverConfig
 from services.nameserver.names import Names
+from tests.support.hand_clock import HandClock
 from tests.support.naming import UUID_B, beat, master, slave
 
 EXPIRY_S = 30
-
-
-class HandClock:
-    """Moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1_000)
 
 
 class Awake:

@@ -17,7 +17,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.support import vectors
 
-KEPT = Path(__file__).parent.parent / "support" / "rocketmq_config"
+KEPT = Path(__file__).parent.parent / "support" / "rocketmq_config"  # some rows of each file; recorded stores have them all
 KIND_OF = {Path(kind.path).name: kind for kind in KINDS}
 
 

@@ -13,6 +13,7 @@ from services.master.term import Opened, Term
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
 from tests.support.confirming import MASTER, ConfirmingGroup, at, record_of, replica_of
+from tests.support.stories import told_by
 
 SLAVE = "a/1"
 
@@ -54,90 +55,76 @@ def play(story: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-def test_an_older_sync_that_is_told_behind_a_newer_one_takes_nothing_back() -> None:
-    async def story(leading: Leading) -> None:
-        leading.written(200)
+@told_by(play)
+async def test_an_older_sync_that_is_told_behind_a_newer_one_takes_nothing_back(leading: Leading) -> None:
+    leading.written(200)
 
-        leading.term.on_flushed(at(100))
+    leading.term.on_flushed(at(100))
 
-        assert leading.term.flushed == 200
-
-    play(story)
+    assert leading.term.flushed == 200
 
 
-def test_readers_see_what_a_member_that_has_adopted_the_epoch_acknowledged() -> None:
-    async def story(leading: Leading) -> None:
-        leading.written(100)
+@told_by(play)
+async def test_readers_see_what_a_member_that_has_adopted_the_epoch_acknowledged(leading: Leading) -> None:
+    leading.written(100)
 
-        leading.acked(100, adopted=False)
-        before = leading.queues.readable
-        leading.acked(100)
+    leading.acked(100, adopted=False)
+    before = leading.queues.readable
+    leading.acked(100)
 
-        assert (before, leading.queues.readable) == (0, 100)
-
-    play(story)
+    assert (before, leading.queues.readable) == (0, 100)
 
 
-def test_a_term_that_is_over_confirms_nothing_more_and_keeps_its_first_reason() -> None:
-    async def story(leading: Leading) -> None:
-        leading.written(100)
+@told_by(play)
+async def test_a_term_that_is_over_confirms_nothing_more_and_keeps_its_first_reason(leading: Leading) -> None:
+    leading.written(100)
 
-        leading.term.end("it promised epoch 2 to a/1")
-        leading.term.end("a/1 leads in epoch 2")
-        leading.acked(100)
+    leading.term.end("it promised epoch 2 to a/1")
+    leading.term.end("a/1 leads in epoch 2")
+    leading.acked(100)
 
-        assert (leading.term.is_over, leading.term.why_over) == (True, "it promised epoch 2 to a/1")
-        assert (leading.group.confirmed.confirmed, leading.queues.readable) == (0, 0)
-
-    play(story)
+    assert (leading.term.is_over, leading.term.why_over) == (True, "it promised epoch 2 to a/1")
+    assert (leading.group.confirmed.confirmed, leading.queues.readable) == (0, 0)
 
 
-def test_producers_that_wait_when_the_term_ends_learn_that_the_outcome_is_unknown() -> None:
-    async def story(leading: Leading) -> None:
-        leading.written(100)
-        waiting = asyncio.create_task(leading.term.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 60.0))
-        await asyncio.sleep(0)
+@told_by(play)
+async def test_producers_that_wait_when_the_term_ends_learn_that_the_outcome_is_unknown(leading: Leading) -> None:
+    leading.written(100)
+    waiting = asyncio.create_task(leading.term.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 60.0))
+    await asyncio.sleep(0)
 
-        leading.term.end("it promised epoch 2 to a/1")
+    leading.term.end("it promised epoch 2 to a/1")
 
-        with pytest.raises(EpochOver, match="promised epoch 2"):
-            await waiting
-
-    play(story)
+    with pytest.raises(EpochOver, match="promised epoch 2"):
+        await waiting
 
 
-def test_listeners_hear_that_the_term_ends() -> None:
-    async def story(leading: Leading) -> None:
-        heard = list[bool]()
-        leading.term.listen(lambda: heard.append(leading.term.is_over))
+@told_by(play)
+async def test_listeners_hear_that_the_term_ends(leading: Leading) -> None:
+    heard = list[bool]()
+    leading.term.listen(lambda: heard.append(leading.term.is_over))
 
-        leading.term.end("it is shutting down")
+    leading.term.end("it is shutting down")
 
-        assert heard == [True]
-
-    play(story)
+    assert heard == [True]
 
 
-def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_one_with_enough() -> None:
-    async def story(leading: Leading) -> None:
-        confirmed, times = leading.group.confirmed, list[bool]()
-        for record in (record_of(revision=2), record_of(SLAVE, revision=3)):
-            confirmed.record_known(record)
-            leading.term.moved()
-            times.append(leading.term.degraded_since_ms is not None)
+@told_by(play)
+async def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_one_with_enough(leading: Leading) -> None:
+    confirmed, times = leading.group.confirmed, list[bool]()
+    for record in (record_of(revision=2), record_of(SLAVE, revision=3)):
+        confirmed.record_known(record)
+        leading.term.moved()
+        times.append(leading.term.degraded_since_ms is not None)
 
-        assert times == [True, False]
-
-    play(story)
+    assert times == [True, False]
 
 
-def test_what_the_log_lacks_is_known_to_be_lost_when_a_quorum_must_have_adopted_the_epoch() -> None:
-    async def story(leading: Leading) -> None:
-        before = leading.term.has_been_adopted
-        leading.acked(0, adopted=False)
-        streaming = leading.term.has_been_adopted
-        leading.acked(0)
+@told_by(play)
+async def test_what_the_log_lacks_is_known_to_be_lost_when_a_quorum_must_have_adopted_the_epoch(leading: Leading) -> None:
+    before = leading.term.has_been_adopted
+    leading.acked(0, adopted=False)
+    streaming = leading.term.has_been_adopted
+    leading.acked(0)
 
-        assert (before, streaming, leading.term.has_been_adopted) == (False, False, True)
-
-    play(story)
+    assert (before, streaming, leading.term.has_been_adopted) == (False, False, True)

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from dittomq.doors.workers import ThreadLane
+from tests.support.stories import under
 
 
 @pytest.fixture
@@ -62,35 +63,31 @@ def test_progress_is_told_on_the_loop_in_order_before_the_result(lane: ThreadLan
     assert told == [(1, True), (2, True), "end"]
 
 
-def test_what_the_work_raises_is_raised_to_its_caller_and_the_lane_goes_on(lane: ThreadLane) -> None:
+@under(asyncio.run)
+async def test_what_the_work_raises_is_raised_to_its_caller_and_the_lane_goes_on(lane: ThreadLane) -> None:
     def fail() -> int:
         raise OSError("no such thing")
 
-    async def story() -> int:
-        with pytest.raises(OSError, match="no such thing"):
-            await lane.call(fail)
-        return await lane.call(lambda: 7)
-
-    assert asyncio.run(story()) == 7
+    with pytest.raises(OSError, match="no such thing"):
+        await lane.call(fail)
+    assert await lane.call(lambda: 7) == 7
 
 
-def test_a_caller_that_is_cancelled_does_not_stop_the_work(lane: ThreadLane) -> None:
+@under(asyncio.run)
+async def test_a_caller_that_is_cancelled_does_not_stop_the_work(lane: ThreadLane) -> None:
     may_end, ended = threading.Event(), threading.Event()
 
     def work() -> None:
         may_end.wait(30)
         ended.set()
 
-    async def story() -> int:
-        calling = asyncio.create_task(lane.call(work))
-        await asyncio.sleep(0)
-        calling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await calling
-        may_end.set()
-        return await lane.call(lambda: 7)
-
-    assert asyncio.run(story()) == 7
+    calling = asyncio.create_task(lane.call(work))
+    await asyncio.sleep(0)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    may_end.set()
+    assert await lane.call(lambda: 7) == 7
     assert ended.is_set()
 
 

@@ -10,6 +10,7 @@ from dittomq.errors import QueueFull
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.interceptors import UnreadError
 from tests.support.metadata_node import LoopClock, run
+from tests.support.stories import under
 from tests.unit.test_ha_metrics import STATUS
 
 
@@ -26,37 +27,33 @@ def test_a_watch_that_nobody_reads_is_let_go_and_does_not_end_as_one_of_a_node_t
     run(unread(StatusWatches("a/0", lambda: STATUS, LoopClock())))
 
 
-def test_watches_that_nobody_reads_keep_no_place_from_others_for_ever() -> None:
-    async def story() -> list[HaStatus]:
-        watches, told = StatusWatches("a/0", lambda: STATUS, LoopClock()), list[HaStatus]()
+@under(run)
+async def test_watches_that_nobody_reads_keep_no_place_from_others_for_ever() -> None:
+    watches, told = StatusWatches("a/0", lambda: STATUS, LoopClock()), list[HaStatus]()
 
-        async def listen(status: HaStatus) -> None:
-            told.append(status)
+    async def listen(status: HaStatus) -> None:
+        told.append(status)
 
-        async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
-            for _ in range(MAX_WATCHERS):
-                tasks.create_task(unread(watches))
-            while not told:
-                await asyncio.sleep(1)
-                try:
-                    await watches.watch(WatchOrder(1.0, 1), listen)
-                except QueueFull:
-                    continue
-        return told
-
-    assert run(story()) == [STATUS]
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        for _ in range(MAX_WATCHERS):
+            tasks.create_task(unread(watches))
+        while not told:
+            await asyncio.sleep(1)
+            try:
+                await watches.watch(WatchOrder(1.0, 1), listen)
+            except QueueFull:
+                continue
+    assert told == [STATUS]
 
 
-def test_a_watch_that_is_read_late_gets_the_newest_state_and_goes_on() -> None:
-    async def story() -> list[int]:
-        epochs, told = iter(range(1, 100)), list[int]()
-        watches = StatusWatches("a/0", lambda: replace(STATUS, epoch=next(epochs)), LoopClock())
+@under(run)
+async def test_a_watch_that_is_read_late_gets_the_newest_state_and_goes_on() -> None:
+    epochs, told = iter(range(1, 100)), list[int]()
+    watches = StatusWatches("a/0", lambda: replace(STATUS, epoch=next(epochs)), LoopClock())
 
-        async def slow(status: HaStatus) -> None:
-            await asyncio.sleep(20)
-            told.append(status.epoch)
+    async def slow(status: HaStatus) -> None:
+        await asyncio.sleep(20)
+        told.append(status.epoch)
 
-        await watches.watch(WatchOrder(1.0, 3), slow)
-        return told
-
-    assert run(story()) == [1, 2, 3]
+    await watches.watch(WatchOrder(1.0, 3), slow)
+    assert told == [1, 2, 3]

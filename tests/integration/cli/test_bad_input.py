@@ -48,56 +48,6 @@ def test_an_unknown_configuration_key_is_named_with_the_nearest_known_one(bench:
     assert "changed.toml:" in ran.err
 
 
-def test_a_store_that_another_process_holds_is_not_touched(bench: Bench) -> None:
-    ran = ended_at_once(bench, "master", config_of(bench, "a/0"))
-
-    assert ran.code == 1
-    assert "held by another process" in ran.err
-
-
-def test_an_unreadable_store_stops_the_start_and_is_left_as_it_was(bench: Bench) -> None:
-    store = bench.command.folder / "unreadable"
-    segment = store / "commitlog" / "00000000000000000000"
-    segment.parent.mkdir(parents=True)
-    segment.write_bytes(b"short")
-    config = config_of(bench, "a/0", **{str(bench.cluster.data_dir("a/0")): str(store)})
-
-    ran = ended_at_once(bench, "master", config)
-
-    assert ran.code == 1
-    assert "cannot be opened" in ran.err
-    assert segment.read_bytes() == b"short"
-
-
-def test_a_port_in_use_is_named_with_its_setting(bench: Bench) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        config = bench.command.folder / "nameserver.toml"
-        node = f'[node]\ndata_dir = "{bench.command.folder}/nameserver"\n'
-        config.write_text(f'{node}[listen]\nclients = "127.0.0.1:{port}"\nops = "127.0.0.1:0"\n')
-
-        ran = ended_at_once(bench, "nameserver", config)
-
-    assert ran.code == 1
-    assert str(port) in ran.err
-    assert "in use" in ran.err
-
-
-def test_a_slave_of_another_cluster_is_refused_and_says_both_names(bench: Bench) -> None:
-    store = bench.command.folder / "stranger"
-    ours = bench.cluster.settled().cluster
-    changes = {f'cluster = "{ours}"': 'cluster = "prod"', "broker_id = 1": "broker_id = 9", str(bench.cluster.data_dir("a/1")): str(store)}
-
-    ran = ended_at_once(bench, "slave", config_of(bench, "a/1", **changes))
-
-    assert ran.code == 64
-    assert "node.cluster" in ran.err
-    assert f'"{ours}"' in ran.err
-    assert '"prod"' in ran.err
-
-
 def test_publishing_to_a_topic_that_does_not_exist_names_the_nearest(bench: Bench) -> None:
     ran = bench.command.run("publish", "order", "orders.jsonl")
 

@@ -342,13 +342,6 @@ def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
     assert f"dropped {clock_date(before)} {clock_time(before)}: " in line
 
 
-def test_a_configured_slave_that_nobody_has_seen_is_missed() -> None:
-    report = build_report(BOTH, {"a/0": replace(MASTER, replicas_expected=2), "a/1": SLAVE})
-
-    assert report.needs_attention
-    assert not report.in_sync
-
-
 def test_the_document_keeps_unknown_as_null() -> None:
     document = report_document(build_report(BOTH, {"a/0": MASTER, "a/1": OutOfReach("a/1", "x")}))
 

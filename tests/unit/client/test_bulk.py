@@ -14,6 +14,7 @@ from dittomq.client.queues import QueueChooser, Target
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
 from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_MESSAGES, Message
 from dittomq.routes import QueueRange, Route
+from tests.support.stories import under
 
 SEED = 7
 TOPICS = ("orders", "bills")
@@ -110,21 +111,19 @@ def _check(batch: Handed, seed: str) -> None:
     assert batch.plain == (nothing_more and not batch.bound), seed
 
 
-def test_a_body_that_is_too_large_or_no_bytes_is_refused_behind_those_that_are_not() -> None:
-    async def story() -> None:
-        bulk = Bulk(Post(), weak_fails=True, stop_at_failure=False)
-        odd = [bytes(MAX_BODY_BYTES + 1), "text"]
-        await bulk.add([Message("orders", b"%08d" % 0), *(Message("orders", body) for body in odd), Message("orders", b"%08d" % 3)])  # type: ignore[arg-type]
-        outcomes = await bulk.finish()
+@under(asyncio.run)
+async def test_a_body_that_is_too_large_or_no_bytes_is_refused_behind_those_that_are_not() -> None:
+    bulk = Bulk(Post(), weak_fails=True, stop_at_failure=False)
+    odd = [bytes(MAX_BODY_BYTES + 1), "text"]
+    await bulk.add([Message("orders", b"%08d" % 0), *(Message("orders", body) for body in odd), Message("orders", b"%08d" % 3)])  # type: ignore[arg-type]
+    outcomes = await bulk.finish()
 
-        assert [str(outcome.topic) for outcome in outcomes if isinstance(outcome, NotStored)] == [
-            "00000000",
-            "orders",
-            "orders",
-            "00000003",
-        ]
-
-    asyncio.run(story())
+    assert [str(outcome.topic) for outcome in outcomes if isinstance(outcome, NotStored)] == [
+        "00000000",
+        "orders",
+        "orders",
+        "00000003",
+    ]
 
 
 def test_a_frame_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() -> None:

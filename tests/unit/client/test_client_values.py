@@ -24,6 +24,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
 from dittomq.tokens import Token, decode_token, encode_token
 from tests.support.fake_broker import node_of
+from tests.support.stories import under
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**64 - 1))
@@ -156,33 +157,31 @@ def test_nameservers_are_read_from_text_or_list() -> None:
             nameservers_of(bad)
 
 
-def test_who_waits_for_room_gets_it_in_turn_and_a_cancelled_one_leaves_no_hole() -> None:
-    async def story() -> list[int]:
-        waiting = WaitingBytes(10)
-        order: list[int] = []
+@under(asyncio.run)
+async def test_who_waits_for_room_gets_it_in_turn_and_a_cancelled_one_leaves_no_hole() -> None:
+    waiting = WaitingBytes(10)
+    order: list[int] = []
 
-        async def take(size: int) -> None:
-            await waiting.take(size)
-            order.append(size)
+    async def take(size: int) -> None:
+        await waiting.take(size)
+        order.append(size)
 
-        await waiting.take(8)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(take(5))
-            gone = tasks.create_task(take(9))
-            tasks.create_task(take(4))
-            tasks.create_task(take(30))
-            await asyncio.sleep(0)
-            gone.cancel()
-            waiting.give(8)
-            await asyncio.sleep(0)
-            assert order == [5, 4]
-            waiting.give(9)
-        assert not waiting.has_room(1)
-        waiting.give(30)
-        assert waiting.has_room(10)
-        return order
-
-    assert asyncio.run(story()) == [5, 4, 30]
+    await waiting.take(8)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(take(5))
+        gone = tasks.create_task(take(9))
+        tasks.create_task(take(4))
+        tasks.create_task(take(30))
+        await asyncio.sleep(0)
+        gone.cancel()
+        waiting.give(8)
+        await asyncio.sleep(0)
+        assert order == [5, 4]
+        waiting.give(9)
+    assert not waiting.has_room(1)
+    waiting.give(30)
+    assert waiting.has_room(10)
+    assert order == [5, 4, 30]
 
 
 def route(*, masters: str = "ab", permission: int = 6) -> Route:

@@ -5,21 +5,12 @@ from dataclasses import replace
 import pytest
 
 from dittomq.message import Ack
-from dittomq.replication.confirmed_offset import ConfirmedOffset, confirmed_end, held_end, holders_of, may_change
+from dittomq.replication.confirmed_offset import ConfirmedOffset, holders_of, may_change
 from dittomq.replication.lacking import Lacking
 from dittomq.replication.membership_states import Following
-from dittomq.replication.moves import IllegalMove
 from tests.support.confirming import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
 
 THREE = record_of("a/1", "a/2")
-
-
-def test_the_masters_own_flush_confirms_nothing_without_another_member() -> None:
-    group = ConfirmingGroup()
-
-    group.master(100)
-
-    assert group.confirmed.confirmed == 0
 
 
 def test_the_faster_of_two_members_is_enough_for_two_copies() -> None:
@@ -31,35 +22,6 @@ def test_the_faster_of_two_members_is_enough_for_two_copies() -> None:
 
     assert group.confirmed.confirmed == 80
     assert group.confirmed.level_end(Ack.REPLICA_FLUSHED) == 80
-
-
-def test_nothing_is_confirmed_that_the_master_itself_has_not_flushed() -> None:
-    group = ConfirmingGroup(record=THREE)
-    group.master(100, 60)
-
-    group.slave("a/1", 100)
-    group.slave("a/2", 100)
-
-    assert group.confirmed.confirmed == 60  # its promise alone is an election quorum
-
-
-def test_three_copies_wait_for_the_slowest_of_three_members() -> None:
-    group = ConfirmingGroup(replace(SMALL_GAP, copies=3), record=record_of("a/1", "a/2", copies=3))
-    group.master(100)
-
-    group.slave("a/1", 90)
-    group.slave("a/2", 60)
-
-    assert group.confirmed.confirmed == 60
-
-
-def test_what_a_member_received_and_did_not_flush_is_not_confirmed() -> None:
-    group = ConfirmingGroup()
-    group.master(100)
-
-    group.slave("a/1", 100, 0)
-
-    assert group.confirmed.confirmed == 0
 
 
 def test_release_level_received_counts_what_was_received() -> None:
@@ -80,43 +42,6 @@ def test_a_replica_level_never_reaches_further_than_confirmed() -> None:
     group.slave("a/1", 100, 40)
 
     assert group.confirmed.level_end(Ack.REPLICA_RECEIVED) == group.confirmed.confirmed == 40
-
-
-def test_an_ack_without_the_adopted_epoch_confirms_nothing() -> None:
-    group = ConfirmingGroup()
-    group.master(100)
-
-    group.slave("a/1", 100, adopted=False)
-    before = group.confirmed.confirmed
-    group.slave("a/1", 100)
-
-    assert (before, group.confirmed.confirmed) == (0, 100)
-
-
-def test_an_ack_of_no_member_is_listed_and_counts_for_nothing() -> None:
-    group = ConfirmingGroup()
-    group.master(100)
-
-    group.slave("a/2", 100)
-
-    assert group.confirmed.confirmed == 0
-    assert group.confirmed.copies(at(0), at(100)) == (("a/2", True),)
-    assert not group.confirmed.reaches(Ack.REPLICA_FLUSHED, at(0), at(100))
-
-
-@pytest.mark.parametrize(("node", "incarnation"), [("a/1", 2), ("a/2", 1)])
-def test_a_members_id_counts_under_its_own_node_name_only(node: str, incarnation: int) -> None:
-    group = ConfirmingGroup()
-    group.master(100)
-    replica = replica_of("a/1", incarnation)
-
-    group.confirmed.stream_begins(node, replica, at(0), (), address="x:1", now=0.0)
-    group.confirmed.slave_at(node, replica, received=at(100), flushed=at(100), adopted=True, now=0.0)
-
-    view = group.confirmed.view(node)
-    assert view is not None
-    assert not view.is_member
-    assert group.confirmed.in_sync == ()
 
 
 def test_a_copied_disk_under_another_node_name_confirms_nothing() -> None:
@@ -194,18 +119,6 @@ def test_confirmed_never_goes_back_when_a_member_comes_back_with_less() -> None:
     group.slave("a/1", 10)
 
     assert group.confirmed.confirmed == 100
-
-
-def test_old_and_new_members_confirm_while_a_write_is_under_way() -> None:
-    group = ConfirmingGroup(record=THREE)
-    group.master(100)
-    group.confirmed.record_sent(replace(record_of("a/1"), revision=2))
-
-    group.slave("a/2", 100)
-    before = group.confirmed.confirmed
-    group.slave("a/1", 70)
-
-    assert (before, group.confirmed.confirmed) == (0, 70)
 
 
 def test_the_new_record_alone_confirms_when_it_is_known() -> None:
@@ -294,14 +207,6 @@ def test_an_ack_without_a_stream_is_ignored() -> None:
     group.confirmed.slave_at("a/1", replica_of("a/1"), received=at(100), flushed=at(100), adopted=True, now=0.0)
 
     assert group.confirmed.confirmed == 0
-
-
-def test_another_write_may_not_begin_while_one_is_under_way() -> None:
-    group = ConfirmingGroup(record=THREE)
-    group.confirmed.record_sent(replace(record_of("a/1"), revision=2))
-
-    with pytest.raises(AssertionError):
-        group.confirmed.record_sent(replace(record_of("a/2"), revision=2))
 
 
 def test_a_replica_that_no_member_replaces_is_forgotten() -> None:
@@ -474,20 +379,6 @@ def test_lacking_ranges_behind_an_offset_are_the_masters_and_the_slaves() -> Non
     assert list(lacking.after(at(20))) == [(20, 30), (40, 50), (60, 70)]
 
 
-def test_held_end_is_what_so_many_replicas_hold() -> None:
-    a, b, c = (replica_of(node) for node in ("a/0", "a/1", "a/2"))
-    ends = {a: at(90), b: at(70)}
-
-    assert [held_end((a, b, c), ends, copies) for copies in (1, 2, 3, 4)] == [90, 70, 0, 0]
-
-
-def test_confirmed_end_satisfies_each_record() -> None:
-    ends = {replica_of("a/0"): at(90), replica_of("a/1"): at(70), replica_of("a/2"): at(50)}
-
-    assert confirmed_end((THREE,), ends) == 70
-    assert confirmed_end((THREE, record_of("a/2")), ends) == 50
-
-
 def test_a_change_needs_so_many_holders_as_the_new_members_need() -> None:
     ends = {replica_of("a/0"): at(90), replica_of("a/1"): at(70), replica_of("a/2"): at(50)}
     holders = holders_of(ends, at(70))
@@ -497,10 +388,3 @@ def test_a_change_needs_so_many_holders_as_the_new_members_need() -> None:
     assert may_change(THREE, holders)
     assert not may_change(record_of("a/2"), holders)
     assert not may_change(record_of("a/1"), holders - {replica_of(MASTER)})
-
-
-def test_a_stream_may_not_acknowledge_before_it_begins() -> None:
-    group = ConfirmingGroup()
-
-    with pytest.raises(IllegalMove):
-        group.confirmed.progress.acked("a/1", received=at(1), flushed=at(1), adopted=True, now=0.0)

@@ -35,9 +35,8 @@ from dittomq.replication.election import (
     may_stand,
 )
 from dittomq.replication.election_states import ELECTION_MOVES, Attempt
-from dittomq.replication.moves import IllegalMove
 from tests.support.confirming import member_of, record_of, replica_of
-from tests.support.electing import BY_ITSELF, ONE_COPY, SENT, THREE, Candidacy, position, rules_of
+from tests.support.electing import BY_ITSELF, SENT, THREE, Candidacy, position, rules_of
 
 A, B, C = position("a/0"), position("a/1"), position("a/2")
 
@@ -57,11 +56,6 @@ def test_the_table_has_a_row_for_each_state_and_each_event() -> None:
     assert set(Attempt) - set(ELECTION_MOVES.rows) == {Attempt.ELECTED, Attempt.ENDED}
 
 
-def test_a_driver_that_reports_what_was_not_asked_for_is_stopped() -> None:
-    with pytest.raises(IllegalMove, match="ASKING takes no WriteEnded"):
-        Candidacy().take(WriteEnded(Conflict()))
-
-
 def test_an_election_reads_asks_promises_writes_and_leads() -> None:
     candidacy = Candidacy()
 
@@ -74,15 +68,6 @@ def test_an_election_reads_asks_promises_writes_and_leads() -> None:
     elected = candidacy.must(BecomeMaster).elected
     assert (elected.record, elected.version, elected.log_end, elected.silent, elected.data_loss) == (record, "v2", 100, ("a/0",), "")
     assert elected.took_s == 0.4
-
-
-def test_a_candidate_promises_above_every_promise_that_it_has_seen() -> None:
-    candidacy = Candidacy()
-
-    candidacy.take(Answered(replace(A, promised=Epoch(7)), False))
-    candidacy.asked(C)
-
-    assert candidacy.must(PromiseSelf).epoch == 8
 
 
 def test_a_quorum_waits_a_moment_for_the_other_answers() -> None:
@@ -100,14 +85,6 @@ def test_a_candidate_that_dropped_a_torn_tail_waits_for_every_member() -> None:
     assert candidacy.take(Tick(), at=0.5) == [ReadRecord()]
     candidacy.take(RecordRead(Versioned(THREE, "v1")), at=3.0)
     assert candidacy.asked(C, silent=("a/0",)) == [PromiseSelf(Epoch(2), "birth")]
-
-
-def test_the_records_master_is_a_quorum_alone() -> None:
-    candidacy = Candidacy("a/0", record=ONE_COPY)
-
-    assert candidacy.asked(silent=("a/1", "a/2")) == [PromiseSelf(Epoch(2), "birth")]
-    candidacy.promised_itself()
-    assert candidacy.must(WriteRecord).record.members == ONE_COPY.members
 
 
 def test_too_few_answers_end_an_election() -> None:

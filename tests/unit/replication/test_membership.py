@@ -51,14 +51,6 @@ def test_a_slave_that_has_not_adopted_the_epoch_does_not_join() -> None:
     assert decided(group, 0.1) is None
 
 
-def test_a_slave_without_a_stream_does_not_join() -> None:
-    group = caught_up("a/1")
-
-    group.confirmed.stream_ended("a/1", said_goodbye=False, now=0.1)
-
-    assert decided(group, 0.2) is None
-
-
 def test_a_new_slave_joins_only_with_what_was_the_end_when_it_came() -> None:
     group = ConfirmingGroup(RULES, record=ALONE)
     group.master(100)
@@ -82,12 +74,6 @@ def test_a_slave_with_a_gap_at_the_limit_does_not_join_and_one_byte_less_does() 
         seen.append(nodes(decided(group, 0.5)))
 
     assert seen == [[], ["a/1", "a/2"]]
-
-
-def test_both_slaves_of_a_group_join_in_one_write() -> None:
-    group = caught_up("a/1", "a/2")
-
-    assert nodes(must(group, 0.1)) == ["a/1", "a/2"]
 
 
 def test_no_more_slaves_join_than_replicas_are_expected() -> None:
@@ -150,16 +136,6 @@ def test_a_process_that_stood_still_removes_no_member_for_that_time() -> None:
     assert decided(group, 101.9) is None
 
 
-def test_a_member_that_did_not_answer_the_promise_is_removed_at_once() -> None:
-    group = ConfirmingGroup(record=THREE, silent=("a/2",))
-    group.slave("a/1", 0)
-
-    change = must(group, 0.0)
-
-    assert nodes(change) == ["a/1"]
-    assert kinds(change) == [MemberReasonKind.NO_PROMISE]
-
-
 def test_a_member_that_did_not_answer_the_promise_stays_if_it_streams() -> None:
     group = ConfirmingGroup(record=THREE, silent=("a/2",), streaming=("a/1", "a/2"))
 
@@ -167,14 +143,6 @@ def test_a_member_that_did_not_answer_the_promise_stays_if_it_streams() -> None:
     group.confirmed.stream_ended("a/2", said_goodbye=False, now=0.2)
 
     assert (before, decided(group, 0.3)) == (None, None)
-
-
-def test_a_member_that_said_goodbye_is_removed_at_once() -> None:
-    group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-
-    group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.1)
-
-    assert kinds(must(group, 0.1)) == [MemberReasonKind.SAID_GOODBYE]
 
 
 def test_a_member_that_missed_two_deadlines_is_removed() -> None:
@@ -313,20 +281,6 @@ def test_a_removed_member_joins_again_when_it_has_caught_up() -> None:
     assert nodes(change) == ["a/1"]
     assert group.membership.why_left("a/1") is None
     assert group.membership.known.version == "v3"
-
-
-def test_members_are_never_fewer_than_the_minimum() -> None:
-    rules = replace(RULES, min_in_sync_replicas=2)
-    group = ConfirmingGroup(rules, record=THREE)
-    for node in ("a/1", "a/2"):
-        group.slave(node, 0)
-        group.confirmed.stream_ended(node, said_goodbye=True, now=0.1)
-
-    change = must(group, 0.2)
-    group.membership.write_ended(Written("v2"), 0.3)
-
-    assert len(change.record.members) == 2
-    assert decided(group, 5.0) is None
 
 
 def test_members_that_have_not_adopted_the_epoch_cannot_be_all_that_is_left() -> None:
@@ -509,8 +463,3 @@ def test_the_store_is_asked_when_members_are_silent() -> None:
     assert group.membership.should_read(1.0)
     group.slave("a/1", 0, now=1.0)
     assert not group.membership.should_read(1.1)
-
-
-@pytest.mark.parametrize("kind", MemberReasonKind)
-def test_each_reason_is_a_sentence_about_its_node(kind: MemberReasonKind) -> None:
-    assert "a/1" in str(MemberReason(kind, "a/1", 12.0, "uuid.1"))
