@@ -132,7 +132,8 @@ def stressed(chance: random.Random, machines: Machines, duration_s: float, kinds
     often = [kind for kind in kinds if kind not in _ONCE]
     first = [kind for kind in kinds if kind in _ONCE]
     drawn = [*first, *(chance.choice(often) for _ in range(_MANY - len(first)))]
-    return in_order(_dense(_fault(kind, chance, machines, duration_s)) for kind in drawn)
+    faults = [_fault(kind, chance, machines, duration_s) for kind in drawn]
+    return in_order(map(_dense, faults) if set(kinds) & set(OF_LEADERSHIP) else faults)
 
 
 def _dense(fault: Fault) -> Fault:

@@ -75,8 +75,9 @@ _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _FAILOVERS = (FaultKind.MASTER_DOWN, FaultKind.KILL)
 _PARTS = (FaultKind.PARTED, FaultKind.KILL)
 _PARTED_AND_LEFT = (FaultKind.PARTED, FaultKind.LEFT_BEHIND)
-_SWITCHES = (FaultKind.SWITCHOVER, FaultKind.KILL)
-_STORE_AWAY = (FaultKind.STORE_DOWN, FaultKind.PARTED, FaultKind.KILL)
+_PARTED_AND_SILENT = (FaultKind.PARTED, FaultKind.SILENCE)
+_SILENT = (FaultKind.SILENCE, FaultKind.MASTER_DOWN)
+_LAGS = (FaultKind.SLOW_LINK, FaultKind.KILL)
 _LOST_TAILS = (FaultKind.MASTER_DOWN, FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
@@ -119,8 +120,16 @@ MUTANTS = (
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 2),
     Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _FAILOVERS),
     Mutant("quorum-of-one", "any promise is an election quorum", of_elections.one_promise_is_a_quorum, 1, _PARTED_AND_LEFT),
+    Mutant("quorum-short", "an election quorum is one member short", of_elections.a_quorum_is_one_short, 1, _PARTED_AND_LEFT),
     Mutant("any-replica", "replicas that are no members confirm", of_elections.others_than_members_count, 1, _PARTED_AND_LEFT),
-    Mutant("deposed-goes-on", "a deposed master keeps its slaves", of_elections.the_deposed_go_on, 0, _PARTS),
+    Mutant("deposed-goes-on", "a deposed master keeps its slaves", of_elections.the_deposed_go_on, 8, _PARTS),
+    Mutant("shortest-wins", "of the logs that promised the shortest wins", of_elections.the_shortest_log_wins, 5, _LAGS),
+    Mutant("leads-alone", "a candidate without a quorum leads all the same", of_elections.too_few_are_enough, 4, _SILENT),
+    Mutant("no-is-yes", "a candidate takes a refusal for a promise", of_elections.any_answer_promises, 12, _PARTED_AND_SILENT),
+    Mutant("members-by-streams", "who has no stream counts as no member", of_elections.members_by_streams, 5, _PARTS),
+    Mutant("unknown-is-written", "an unknown write of members counts as done", of_elections.unknown_is_written, 6, _PARTS),
+    Mutant("nobody-joins", "who left the in-sync set never joins again", of_elections.nobody_joins, 0, _PARTS),
+    Mutant("without-master", "slaves confirm what their master may lack", of_elections.the_master_may_lack_it, 110),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",
