@@ -20,8 +20,9 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, NotPermitted, StaleEpoch, StoreFailed, first_of
 from dittomq.group_record import GroupRecord
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication import election
-from dittomq.replication.election import Elected, Election, ElectionReason, ElectionRules, Position, SentBy, StandOrder, Target, may_stand
+from dittomq.replication import election_events as election
+from dittomq.replication.election import Election, may_stand
+from dittomq.replication.election_events import Elected, ElectionReason, ElectionRules, Position, SentBy, StandOrder, Target
 from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
 from dittomq.routes import DataVersion
 from dittomq.rpc.replicas import RemoteReplicas

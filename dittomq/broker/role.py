@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.errors import DiskFull, DittoError
-from dittomq.replication.election import Elected
+from dittomq.replication.election_events import Elected
 
 
 class BrokerService(StrEnum):

@@ -15,7 +15,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord
 from dittomq.lineage import Lineage, LineageEntry, common_end, entry_at
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.election import Position
+from dittomq.replication.election_events import Position
 from dittomq.replication.events import RangePiece
 
 log = structlog.get_logger()

@@ -46,40 +46,7 @@ from dittomq.replication.election_events import (
 )
 from dittomq.replication.election_states import ELECTION_MOVES, Attempt
 
-__all__ = [
-    "Answered",
-    "AskMembers",
-    "AskPromises",
-    "BecomeMaster",
-    "Command",
-    "Elected",
-    "Election",
-    "ElectionReason",
-    "ElectionReasonKind",
-    "ElectionRules",
-    "EndElection",
-    "Event",
-    "Position",
-    "PromiseAnswered",
-    "PromiseSelf",
-    "PromiseUnanswered",
-    "ReadRecord",
-    "RecordRead",
-    "SelfPromised",
-    "SentBy",
-    "StandOrder",
-    "StoreSilent",
-    "TailFailed",
-    "TailTaken",
-    "TakeTail",
-    "Target",
-    "Tick",
-    "Unanswered",
-    "WriteEnded",
-    "WriteRecord",
-    "may_stand",
-    "winner_of",
-]
+__all__ = ["Election", "Position", "is_member", "may_stand", "winner_of"]
 
 _OTHERS_S: Final = 0.2  # a quorum waits so long for the other answers
 _ANSWER_S: Final = 1.2  # a question that has no answer by then gets none

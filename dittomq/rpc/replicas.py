@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq._pb.ditto.replication.v1.election_pb2_grpc import ElectionServiceStub
 from dittomq.errors import OutOfReach
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest
 from dittomq.rpc.channel import Channels, call, peers_disk
 from dittomq.wire import election as wire

@@ -1,4 +1,4 @@
-"""Questions and answers of an election ↔ `dittomq.replication.election`. From the wire comes a valid value or InvalidField."""
+"""Questions and answers of an election ↔ `dittomq.replication.election_events`. From the wire comes a valid value or InvalidField."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.promise import PromiseRequest
 from dittomq.routes import DataVersion

@@ -7,7 +7,7 @@ import structlog
 
 from dittomq.broker.role import BrokerService, RoleStart
 from dittomq.errors import NotPermitted, StoreFailed
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
 from services.master.parts import NodeParts

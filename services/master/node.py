@@ -19,7 +19,7 @@ from dittomq.lineage import newest_epoch
 from dittomq.metadata.formats import TOPICS
 from dittomq.offsets import Epoch
 from dittomq.reads import Readable
-from dittomq.replication.election import Position
+from dittomq.replication.election_events import Position
 from dittomq.replication.membership import Membership, WriteRefusal, WriteRefusalKind
 from dittomq.routes import NodeState, Registration
 from dittomq.rpc.headers import Answerer

@@ -9,7 +9,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.pinning import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.replication.election import Elected
+from dittomq.replication.election_events import Elected
 from dittomq.settings import Loaded
 from services.brokerage import Lanes, Place
 from services.master.config import MasterConfig

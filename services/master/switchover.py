@@ -11,7 +11,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, NotPermitted, NotReady, OutOfReach
 from dittomq.group_record import Member
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.election import SentBy, StandOrder
+from dittomq.replication.election_events import SentBy, StandOrder
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import SwitchoverAnswer, SwitchoverOrder
 from services.brokerage import Errand

@@ -8,7 +8,7 @@ from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.pausing import set_paused
 from dittomq.errors import InvalidField, NotMaster, NotPermitted
 from dittomq.group_record import GroupRecord
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.wire.admin import FailoverAnswer, FailoverOrder, HaChange, PauseOrder, SwitchoverAnswer, SwitchoverOrder
 
 

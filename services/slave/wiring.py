@@ -41,7 +41,7 @@ from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
-from dittomq.replication.election import ElectionRules, Target
+from dittomq.replication.election_events import ElectionRules, Target
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels

@@ -10,7 +10,8 @@ from dittomq.group_record import GroupRecord, ReplicaId, in_order
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import confirmed_offset, election, election_events, membership
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.election import Command, Election, Position, PromiseSelf, WriteRecord
+from dittomq.replication.election import Election
+from dittomq.replication.election_events import Command, Position, PromiseSelf, WriteRecord
 from dittomq.replication.election_states import Attempt
 from dittomq.replication.membership import Membership
 from dittomq.replication.membership_states import RecordWrite, WriteStep

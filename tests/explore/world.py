@@ -12,11 +12,11 @@ from typing import Any, Final
 from dittomq.doors.coordination import Conflict, Unknown, Versioned, Written
 from dittomq.group_record import GroupRecord, Member
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.election import (
+from dittomq.replication.election import Election
+from dittomq.replication.election_events import (
     Answered,
     BecomeMaster,
     Command,
-    Election,
     ElectionRules,
     EndElection,
     Event,

@@ -13,7 +13,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import ConnectionRefused, NotReady, WrongCluster
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 from dittomq.doors.coordination import Versioned
 from dittomq.group_record import GroupRecord
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.election import (
+from dittomq.replication.election import Election
+from dittomq.replication.election_events import (
     Answered,
     Command,
-    Election,
     ElectionRules,
     EndElection,
     Event,

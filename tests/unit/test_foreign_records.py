@@ -13,7 +13,7 @@ from dittomq.lineage import FOREIGN, LineageEntry, common_end, grows, own_end
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.properties import tags_code
-from dittomq.replication.election import Position
+from dittomq.replication.election_events import Position
 from tests.support.foreign_records import HOST, foreign_record
 from tests.support.stores import draft
 

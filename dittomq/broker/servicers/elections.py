@@ -8,7 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import election_pb2_grpc
 from dittomq.errors import WrongCluster
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest
 from dittomq.wire import election as wire
 

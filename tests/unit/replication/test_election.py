@@ -9,12 +9,12 @@ from dittomq.doors.coordination import Conflict, Unknown, Versioned, WriteOutcom
 from dittomq.group_record import GroupRecord, Member
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import election_events
-from dittomq.replication.election import (
+from dittomq.replication.election import Election, may_stand
+from dittomq.replication.election_events import (
     Answered,
     AskMembers,
     AskPromises,
     BecomeMaster,
-    Election,
     EndElection,
     PromiseAnswered,
     PromiseSelf,
@@ -32,7 +32,6 @@ from dittomq.replication.election import (
     Unanswered,
     WriteEnded,
     WriteRecord,
-    may_stand,
 )
 from dittomq.replication.election_states import ELECTION_MOVES, Attempt
 from tests.support.confirming import member_of, record_of, replica_of

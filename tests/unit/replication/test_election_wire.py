@@ -12,7 +12,7 @@ from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication.election import Position, SentBy, StandOrder
+from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.promise import PromiseRequest
 from dittomq.routes import DataVersion

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.offsets import Epoch
-from dittomq.replication.election import Position, SentBy
+from dittomq.replication.election_events import Position, SentBy
 from dittomq.replication.promise import Grant, PromiseRequest, RefusalKind, Refuse, decide_ask, decide_promise
 from tests.support.confirming import replica_of
 from tests.support.electing import position

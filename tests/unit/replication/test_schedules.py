@@ -8,7 +8,8 @@ from dataclasses import replace
 from dittomq.doors.coordination import Conflict, Unknown, Versioned, Written
 from dittomq.message import Ack
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.election import (
+from dittomq.replication.election import may_stand, winner_of
+from dittomq.replication.election_events import (
     Answered,
     AskMembers,
     BecomeMaster,
@@ -22,8 +23,6 @@ from dittomq.replication.election import (
     Tick,
     WriteEnded,
     WriteRecord,
-    may_stand,
-    winner_of,
 )
 from dittomq.replication.election_states import Attempt
 from dittomq.replication.membership import MemberReasonKind, WriteRefusalKind
