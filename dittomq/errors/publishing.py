@@ -12,12 +12,10 @@ class NotStored(DittoError):
     """Surely not in any log. `index` is the message's place in what was published together, `cause` what refused it."""
 
     reason: ClassVar[str] = "NOT_STORED"
+    sentence: ClassVar[str] = "not stored: {0.cause}"
     topic: str
     cause: DittoError
     index: int = 0
-
-    def __str__(self) -> str:
-        return f"not stored: {self.cause}"
 
 
 @dataclass(eq=False)
@@ -48,8 +46,6 @@ class OutcomeUnknown(DittoError):
     """The answer was lost: in the log or not. Sending again through the same producer, or `resolve`, cannot store it twice."""
 
     reason: ClassVar[str] = "OUTCOME_UNKNOWN"
+    sentence: ClassVar[str] = "outcome unknown: {0.problem}; ask with resolve, or send it again through the same producer"
     handle: OutcomeHandle
     problem: str
-
-    def __str__(self) -> str:
-        return f"outcome unknown: {self.problem}; ask with resolve, or send it again through the same producer"

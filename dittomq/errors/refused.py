@@ -15,11 +15,9 @@ class InvalidField(Refused):
     """A field breaks its stated limits."""
 
     reason: ClassVar[str] = "INVALID_FIELD"
+    sentence: ClassVar[str] = "{0.field}: {0.problem}"
     field: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem}"
 
 
 @dataclass(eq=False)
@@ -42,13 +40,11 @@ class TopicExists(Refused):
     """The topic exists with another value of `field`."""
 
     reason: ClassVar[str] = "TOPIC_EXISTS"
+    sentence: ClassVar[str] = 'topic "{0.topic}" exists with {0.field} {0.existing}, not {0.asked}; delete it first or ask for what it has'
     topic: str
     field: str
     existing: str
     asked: str
-
-    def __str__(self) -> str:
-        return f'topic "{self.topic}" exists with {self.field} {self.existing}, not {self.asked}; delete it first or ask for what it has'
 
 
 @dataclass(eq=False)
@@ -84,13 +80,11 @@ class OffsetOutOfRange(Refused):
     """`asked` is outside [start, end]; `unit` is "queue offset" or "byte"."""
 
     reason: ClassVar[str] = "OFFSET_OUT_OF_RANGE"
+    sentence: ClassVar[str] = "{0.unit} {0.asked:,} is outside [{0.start:,}, {0.end:,}]; start from one of these"
     unit: str
     asked: int
     start: int
     end: int
-
-    def __str__(self) -> str:
-        return f"{self.unit} {self.asked:,} is outside [{self.start:,}, {self.end:,}]; start from one of these"
 
 
 @dataclass(eq=False)
@@ -111,11 +105,9 @@ class NotReady(Refused):
     """`why` says what the node waits for."""
 
     reason: ClassVar[str] = "NOT_READY"
+    sentence: ClassVar[str] = "{0.node} is not ready: {0.why}"
     node: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.node} is not ready: {self.why}"
 
 
 @dataclass(eq=False)
@@ -151,11 +143,9 @@ class QueueFull(Refused):
     """A bounded queue is full."""
 
     reason: ClassVar[str] = "QUEUE_FULL"
+    sentence: ClassVar[str] = "{0.what} is full ({0.limit:,}); send slower or retry later"
     what: str
     limit: int
-
-    def __str__(self) -> str:
-        return f"{self.what} is full ({self.limit:,}); send slower or retry later"
 
 
 @dataclass(eq=False)
@@ -174,12 +164,10 @@ class SequenceGap(Refused):
     """The node expected `expected` next from this producer."""
 
     reason: ClassVar[str] = "SEQUENCE_GAP"
+    sentence: ClassVar[str] = "producer {0.producer_id} sent sequence {0.got:,} and {0.expected:,} is next; send the missing ones first"
     producer_id: str
     expected: int
     got: int
-
-    def __str__(self) -> str:
-        return f"producer {self.producer_id} sent sequence {self.got:,} and {self.expected:,} is next; send the missing ones first"
 
 
 @dataclass(eq=False)
@@ -201,12 +189,10 @@ class CorruptRecord(Refused):
     """A record fails its checksum, or its disk does not give it. `position` is its first byte in the log."""
 
     reason: ClassVar[str] = "CORRUPT_RECORD"
+    sentence: ClassVar[str] = "the copy of {0.node} is damaged at byte {0.position:,} ({0.problem}); read from another copy"
     node: str
     position: int
     problem: str
-
-    def __str__(self) -> str:
-        return f"the copy of {self.node} is damaged at byte {self.position:,} ({self.problem}); read from another copy"
 
 
 @dataclass(eq=False)
@@ -214,12 +200,10 @@ class WrongCluster(Refused):
     """The `field` that the caller is of or means (cluster, broker group or node) is not this node's."""
 
     reason: ClassVar[str] = "WRONG_CLUSTER"
+    sentence: ClassVar[str] = '{0.field} is "{0.actual}" here, not "{0.asked}"; check the configuration and the address'
     field: str
     asked: str
     actual: str
-
-    def __str__(self) -> str:
-        return f'{self.field} is "{self.actual}" here, not "{self.asked}"; check the configuration and the address'
 
 
 @dataclass(eq=False)
@@ -255,10 +239,8 @@ class SessionEnded(Refused):
     """What the session was for goes on under a new one."""
 
     reason: ClassVar[str] = "SESSION_ENDED"
+    sentence: ClassVar[str] = "{0.what} has ended; open a new one"
     what: str
-
-    def __str__(self) -> str:
-        return f"{self.what} has ended; open a new one"
 
 
 @dataclass(eq=False)
@@ -266,10 +248,8 @@ class VersionChanged(Refused):
     """The table moved on since the page, or the version to be changed, was read."""
 
     reason: ClassVar[str] = "VERSION_CHANGED"
+    sentence: ClassVar[str] = "{0.table} changed since that version was read; read again from the first page"
     table: str
-
-    def __str__(self) -> str:
-        return f"{self.table} changed since that version was read; read again from the first page"
 
 
 @dataclass(eq=False)
@@ -277,11 +257,9 @@ class StaleEpoch(Refused):
     """The caller speaks for an epoch that is over."""
 
     reason: ClassVar[str] = "STALE_EPOCH"
+    sentence: ClassVar[str] = "epoch {0.epoch} is over, {0.newest} is the newest"
     epoch: int
     newest: int
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} is over, {self.newest} is the newest"
 
 
 @dataclass(eq=False)
@@ -289,11 +267,9 @@ class StreamDropped(Refused):
     """A master ended a slave's stream. What is wrong is settled by what follows the slave's next hello, and by nobody's hand."""
 
     reason: ClassVar[str] = "STREAM_DROPPED"
+    sentence: ClassVar[str] = "{0.node} ended the stream: {0.why}; the slave says hello again"
     node: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.node} ended the stream: {self.why}; the slave says hello again"
 
 
 @dataclass(eq=False)
@@ -301,11 +277,9 @@ class NeedsOperator(Refused):
     """Going on would lose confirmed data; a person must decide."""
 
     reason: ClassVar[str] = "NEEDS_OPERATOR"
+    sentence: ClassVar[str] = "{0.node} needs an operator: {0.why}"
     node: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.node} needs an operator: {self.why}"
 
 
 @dataclass(eq=False)
@@ -313,8 +287,6 @@ class UnreadableRecord(Refused):
     """What lies in the coordination store, at `where`, is no group record that this version can obey."""
 
     reason: ClassVar[str] = "UNREADABLE_RECORD"
+    sentence: ClassVar[str] = "the group record in {0.where} cannot be used: {0.problem}; look at it, and delete it if nobody needs it"
     where: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"the group record in {self.where} cannot be used: {self.problem}; look at it, and delete it if nobody needs it"

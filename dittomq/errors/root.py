@@ -6,9 +6,16 @@ from typing import ClassVar
 
 
 class DittoError(Exception):
-    """Root of the tree. `reason` is a name of ditto.error.v1.ErrorReason, or our own where it never crosses the wire."""
+    """Root of the tree. `reason` is a name of ditto.error.v1.ErrorReason, or our own where it never crosses the wire.
+
+    `sentence` is what it says, with its fields as {0.field}; one whose words depend on its fields has a `__str__` of its own.
+    """
 
     reason: ClassVar[str] = "UNSPECIFIED"
+    sentence: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return self.sentence.format(self) if self.sentence else super().__str__()
 
 
 @dataclass(eq=False)
@@ -16,12 +23,10 @@ class StoreFailed(DittoError):
     """A write or sync failed. It is never repeated: the node stops and what was in flight is unknown."""
 
     reason: ClassVar[str] = "STORE_FAILED"
+    sentence: ClassVar[str] = "{0.operation} of {0.path} failed: {0.problem}; the node stops, check its disk and start it again"
     operation: str
     path: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.operation} of {self.path} failed: {self.problem}; the node stops, check its disk and start it again"
 
 
 @dataclass(eq=False)
@@ -29,11 +34,9 @@ class OutOfReach(DittoError):
     """Nobody answers, or not in time."""
 
     reason: ClassVar[str] = "OUT_OF_REACH"
+    sentence: ClassVar[str] = "{0.who} does not answer: {0.problem}"
     who: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.who} does not answer: {self.problem}"
 
 
 @dataclass(eq=False)
@@ -46,9 +49,7 @@ class EpochOver(OutOfReach):
     """A master heard of a newer epoch than its own and acknowledges nothing more: what was in flight is unknown. Crosses the wire."""
 
     reason: ClassVar[str] = "EPOCH_OVER"
-
-    def __str__(self) -> str:
-        return f"{self.who} acknowledges nothing more: {self.problem}"
+    sentence: ClassVar[str] = "{0.who} acknowledges nothing more: {0.problem}"
 
 
 def first_of(group: BaseExceptionGroup[DittoError]) -> DittoError:

@@ -16,11 +16,9 @@ class ConfigError(StartError):
     """`where` names the file and line, variable or flag."""
 
     reason: ClassVar[str] = "CONFIG"
+    sentence: ClassVar[str] = "{0.where}: {0.problem}"
     where: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.problem}"
 
 
 @dataclass(eq=False)
@@ -28,10 +26,8 @@ class StoreLocked(StartError):
     """Another process holds the store."""
 
     reason: ClassVar[str] = "STORE_LOCKED"
+    sentence: ClassVar[str] = "the store {0.path} is held by another process; stop it or use another data_dir"
     path: str
-
-    def __str__(self) -> str:
-        return f"the store {self.path} is held by another process; stop it or use another data_dir"
 
 
 @dataclass(eq=False)
@@ -39,11 +35,9 @@ class UnreadableStore(StartError):
     """The store cannot be opened; nothing in it was changed."""
 
     reason: ClassVar[str] = "UNREADABLE_STORE"
+    sentence: ClassVar[str] = "the store {0.path} cannot be opened: {0.problem}"
     path: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"the store {self.path} cannot be opened: {self.problem}"
 
 
 @dataclass(eq=False)
@@ -51,11 +45,9 @@ class PortInUse(StartError):
     """The address cannot be bound."""
 
     reason: ClassVar[str] = "PORT_IN_USE"
+    sentence: ClassVar[str] = "{0.setting}: {0.address} is in use; stop what holds it or choose another port"
     setting: str
     address: str
-
-    def __str__(self) -> str:
-        return f"{self.setting}: {self.address} is in use; stop what holds it or choose another port"
 
 
 @dataclass(eq=False)
@@ -63,12 +55,10 @@ class CannotListen(StartError):
     """The address cannot be bound, whoever holds its port. `problem` says what to change."""
 
     reason: ClassVar[str] = "CANNOT_LISTEN"
+    sentence: ClassVar[str] = "{0.setting}: {0.address} {0.problem}"
     setting: str
     address: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.setting}: {self.address} {self.problem}"
 
 
 def not_bound(setting: str, address: str, why: OSError | None) -> PortInUse | CannotListen:
