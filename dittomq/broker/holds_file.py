@@ -25,13 +25,6 @@ def load(storage: Storage) -> dict[str, int]:
     return found or {}
 
 
-def add_if_room(storage: Storage, node: str, others: Mapping[str, int]) -> bool:
-    """Durably add what another copy was told, but for `node` itself; what is written down here counts. False on a full disk."""
-    found = load(storage)
-    both = {name: offset for name, offset in others.items() if name != node} | found
-    return both == found or save_if_room(storage, both)
-
-
 def save_if_room(storage: Storage, holds: Mapping[str, int]) -> bool:
     """Durably replace it; False, and nothing is changed, on a full disk."""
     return side_file.save_if_room(storage, _NAME, _KIND, json.dumps(holds, sort_keys=True).encode())

@@ -97,16 +97,6 @@ class MetadataPuller:
         pulled_s = self.status[TOPICS.name].last_success_s
         return None if pulled_s is None else self._clock.monotonic() - pulled_s
 
-    @property
-    def never_heard(self) -> tuple[str, ...]:
-        """Names of tables of which this node holds nothing, though its master may: it was never told that there is nothing.
-
-        What an earlier start was told is not known any more; one that left any table is taken to have heard of all.
-        """
-        heard = {name for name, status in self.status.items() if status.last_success_s is not None}
-        blank = [kind.name for kind in KINDS if self._metadata.table(kind) == Table()]
-        return tuple(name for name in blank if name not in heard) if heard or len(blank) == len(KINDS) else ()
-
     async def run(self) -> None:
         """Pull for ever. Raises StoreFailed when a table cannot be written."""
         pause_s, is_hidden = FIRST_ROUND_S, False

@@ -36,35 +36,6 @@ async def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, t
     assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
 
 
-@pytest.mark.parametrize("table", [kind.name for kind in KINDS if kind is not TOPICS])
-@under(run)
-async def test_a_table_that_the_master_was_always_silent_about_is_named_until_it_answers(table: str, tmp_path: Path) -> None:
-    master = FakeMaster()
-    master.topics("orders", counter=1)
-    slave = Slave(tmp_path, master)
-    assert slave.puller.never_heard == tuple(kind.name for kind in KINDS)
-
-    master.silent_about = {table}
-    await slave.puller.pull_once()
-    assert slave.puller.never_heard == (table,)
-
-    master.silent_about = set()
-    await slave.puller.pull_once()
-    assert not slave.puller.never_heard
-
-
-@under(run)
-async def test_a_slave_that_starts_with_tables_is_taken_to_have_heard_of_all(tmp_path: Path) -> None:
-    master = FakeMaster()
-    master.topics("orders", counter=1)
-    await Slave(tmp_path, master).puller.pull_once()
-
-    again = Slave(tmp_path, master)
-    await again.node.metadata.load()
-
-    assert again.puller.never_heard == ()
-
-
 @under(run)
 async def test_a_slave_whose_disk_has_no_room_to_note_where_queues_begin_says_so_and_does_it_when_there_is_some(tmp_path: Path) -> None:
     master = FakeMaster()

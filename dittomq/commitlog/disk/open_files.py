@@ -33,10 +33,9 @@ class _Open:
 class OpenFiles:
     """Files by path, the least recently used closed first. Any thread may borrow."""
 
-    def __init__(self, storage: Storage, limit: int, *, readonly: bool = False) -> None:
+    def __init__(self, storage: Storage, limit: int) -> None:
         self._storage = storage
         self._limit = limit
-        self._readonly = readonly
         self._files: OrderedDict[str, _Open] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -45,7 +44,7 @@ class OpenFiles:
         with self._lock:
             entry = self._files.get(path)
             if entry is None:
-                entry = _Open(self._storage.open(path, create=create, readonly=self._readonly), self._lock)
+                entry = _Open(self._storage.open(path, create=create), self._lock)
                 self._files[path] = entry
                 entry.users = 1
                 self._shrink()
