@@ -21,6 +21,27 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 Fields = dict[str | int, Json]
 V = TypeVar("V")
 
+Columns = tuple[tuple[str, str, Any, int], ...]
+"""RocketMQ's name of a field, ours, what it is where it is absent, and how many bits a number has: 0 for what is none."""
+_TOPIC_COLUMNS: Columns = (
+    ("readQueueNums", "read_queues", 16, 32),
+    ("writeQueueNums", "write_queues", 16, 32),
+    ("perm", "permission", 6, 32),
+    ("topicSysFlag", "sys_flag", 0, 32),
+    ("order", "order", False, 0),
+    ("topicFilterType", "filter_type", "SINGLE_TAG", 0),
+)
+_GROUP_COLUMNS: Columns = (
+    ("consumeEnable", "consume_enable", True, 0),
+    ("consumeFromMinEnable", "consume_from_min_enable", True, 0),
+    ("consumeBroadcastEnable", "consume_broadcast_enable", True, 0),
+    ("consumeMessageOrderly", "consume_message_orderly", False, 0),
+    ("retryQueueNums", "retry_queues", 1, 32),
+    ("retryMaxTimes", "retry_max_times", 16, 32),
+    ("brokerId", "broker_id", 0, 64),
+    ("whichBrokerWhenConsumeSlowly", "which_broker_when_consume_slowly", 1, 64),
+)
+
 
 class DamagedFile(ValueError):
     """The bytes are not what a file of that table holds; says where."""
@@ -81,76 +102,29 @@ def _encode_minimums(minimums: QueueMinimums) -> Fields:
     return {topic: {queue: low for (_, queue), low in lows} for topic, lows in groupby(minimums.items(), lambda each: each[0][0])}
 
 
-def _decode_topics(rows: Fields) -> Iterable[TopicConfig]:
-    for name, fields in rows.items():
-        row = _object(name, fields)
-        row.pop("topicName", None)
-        yield TopicConfig(
-            name=str(name),
-            read_queues=_take_integer(row, "readQueueNums", 16),
-            write_queues=_take_integer(row, "writeQueueNums", 16),
-            permission=_take_integer(row, "perm", 6),
-            sys_flag=_take_integer(row, "topicSysFlag", 0),
-            order=_take(row, "order", bool, False),
-            attributes=_take_attributes(row),
-            filter_type=_take(row, "topicFilterType", str, "SINGLE_TAG"),
-            other_fields=row,
-        )
+def _decode_named(make: Callable[..., R], name_field: str, columns: Columns) -> Callable[[Fields], Iterable[R]]:
+    """Decodes rows by name, each of which repeats its name in a field."""
+
+    def decode_rows(rows: Fields) -> Iterable[R]:
+        for name, fields in rows.items():
+            row = _object(name, fields)
+            row.pop(name_field, None)
+            taken = {
+                ours: _take_integer(row, theirs, default, bits) if bits else _take(row, theirs, type(default), default)
+                for theirs, ours, default, bits in columns
+            }
+            yield make(name=str(name), **taken, attributes=_take_attributes(row), other_fields=row)
+
+    return decode_rows
 
 
-def _encode_topics(rows: Iterable[TopicConfig]) -> Fields:
-    return {
-        row.name: {
-            **row.other_fields,
-            "attributes": dict(row.attributes.items()),
-            "order": row.order,
-            "perm": row.permission,
-            "readQueueNums": row.read_queues,
-            "topicFilterType": row.filter_type,
-            "topicName": row.name,
-            "topicSysFlag": row.sys_flag,
-            "writeQueueNums": row.write_queues,
-        }
-        for row in rows
-    }
+def _encode_named(name_field: str, columns: Columns) -> Callable[[Iterable[TopicConfig | GroupConfig]], Fields]:
+    def encode_row(row: TopicConfig | GroupConfig) -> Fields:
+        known = {theirs: getattr(row, ours) for theirs, ours, _, _ in columns}
+        known |= {"attributes": dict(row.attributes.items()), name_field: row.name}
+        return {**row.other_fields, **dict(sorted(known.items()))}
 
-
-def _decode_groups(rows: Fields) -> Iterable[GroupConfig]:
-    for name, fields in rows.items():
-        row = _object(name, fields)
-        row.pop("groupName", None)
-        yield GroupConfig(
-            name=str(name),
-            consume_enable=_take(row, "consumeEnable", bool, True),
-            consume_from_min_enable=_take(row, "consumeFromMinEnable", bool, True),
-            consume_broadcast_enable=_take(row, "consumeBroadcastEnable", bool, True),
-            consume_message_orderly=_take(row, "consumeMessageOrderly", bool, False),
-            retry_queues=_take_integer(row, "retryQueueNums", 1),
-            retry_max_times=_take_integer(row, "retryMaxTimes", 16),
-            broker_id=_take_integer(row, "brokerId", 0, 64),
-            which_broker_when_consume_slowly=_take_integer(row, "whichBrokerWhenConsumeSlowly", 1, 64),
-            attributes=_take_attributes(row),
-            other_fields=row,
-        )
-
-
-def _encode_groups(rows: Iterable[GroupConfig]) -> Fields:
-    return {
-        row.name: {
-            **row.other_fields,
-            "attributes": dict(row.attributes.items()),
-            "brokerId": row.broker_id,
-            "consumeBroadcastEnable": row.consume_broadcast_enable,
-            "consumeEnable": row.consume_enable,
-            "consumeFromMinEnable": row.consume_from_min_enable,
-            "consumeMessageOrderly": row.consume_message_orderly,
-            "groupName": row.name,
-            "retryMaxTimes": row.retry_max_times,
-            "retryQueueNums": row.retry_queues,
-            "whichBrokerWhenConsumeSlowly": row.which_broker_when_consume_slowly,
-        }
-        for row in rows
-    }
+    return lambda rows: {row.name: encode_row(row) for row in rows}
 
 
 def _decode_offsets(rows: Fields) -> Iterable[ConsumerOffset]:
@@ -215,9 +189,19 @@ def _number(name: str | int, value: Json, bits: int) -> int:
     return value
 
 
-TOPICS: TableKind[TopicConfig] = TableKind("topics", "config/topics.json", "topicConfigTable", _decode_topics, _encode_topics)
+TOPICS: TableKind[TopicConfig] = TableKind(
+    "topics",
+    "config/topics.json",
+    "topicConfigTable",
+    _decode_named(TopicConfig, "topicName", _TOPIC_COLUMNS),
+    _encode_named("topicName", _TOPIC_COLUMNS),
+)
 GROUPS: TableKind[GroupConfig] = TableKind(
-    "subscription groups", "config/subscriptionGroup.json", "subscriptionGroupTable", _decode_groups, _encode_groups
+    "subscription groups",
+    "config/subscriptionGroup.json",
+    "subscriptionGroupTable",
+    _decode_named(GroupConfig, "groupName", _GROUP_COLUMNS),
+    _encode_named("groupName", _GROUP_COLUMNS),
 )
 CONSUMER_OFFSETS: TableKind[ConsumerOffset] = TableKind(
     "consumer offsets", "config/consumerOffset.json", "offsetTable", _decode_offsets, _encode_offsets
