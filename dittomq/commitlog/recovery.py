@@ -13,8 +13,7 @@ from dittomq.commitlog import anew, dropping
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import WINDOW_BYTES, LegiblePages, scan_at, scan_singly, skip_damage
-from dittomq.commitlog.disk.segment import check_sizes, without_unmade
-from dittomq.commitlog.disk.segment_files import sizes_of
+from dittomq.commitlog.disk.segment import check_sizes, sizes_of, without_unmade
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes

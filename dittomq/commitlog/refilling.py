@@ -13,8 +13,7 @@ from dittomq.commitlog import dropping
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at
-from dittomq.commitlog.disk.segment import FOLDER, path_of
-from dittomq.commitlog.disk.segment_files import sizes_of
+from dittomq.commitlog.disk.segment import FOLDER, path_of, sizes_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage

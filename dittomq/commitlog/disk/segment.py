@@ -1,8 +1,10 @@
-"""Segment files of the log: names, sizes, and what may not stand beside them. Pure."""
+"""Segment files of the log: names, sizes, and what may not stand beside them."""
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.errors import UnreadableStore
 
 FOLDER = "commitlog"
@@ -28,10 +30,37 @@ def starts_of(store: str, names: Sequence[str]) -> list[int]:
     return sorted(int(name) for name in names)
 
 
+def sizes_of(storage: Storage, store: str, *, readonly: bool = False) -> dict[int, int]:
+    """Bytes of each segment that is there, by its start, lowest first. Raises UnreadableStore for a file that is none.
+
+    OSError for one that cannot be opened: that says nothing of its bytes, which later count as damaged where they cannot be read.
+    """
+    sizes = {}
+    for start in starts_of(store, storage.list_folder(FOLDER)):
+        with contextlib.closing(storage.open(path_of(start), readonly=readonly)) as file:
+            sizes[start] = file.size()
+    return sizes
+
+
 def without_unmade(sizes: Mapping[int, int]) -> dict[int, int]:
     """Leave out a last segment of no bytes: RocketMQ was killed while it made it. `sizes` by start, in order."""
     last = max(sizes, default=None)
     return {start: size for start, size in sizes.items() if size or start != last}
+
+
+def segments_of(storage: Storage, store: str) -> tuple[tuple[int, ...], int]:
+    """Where the segments of a store that nobody opens begin, lowest first, and how many bytes each has: those that can be read as one log.
+
+    Raises UnreadableStore when there are none, or of different sizes.
+    """
+    found = sizes_of(storage, store, readonly=True)
+    sizes = without_unmade(found)
+    if not sizes:
+        raise UnreadableStore(store, f"{FOLDER}/ holds no segment{' with bytes' if found else ''}; name the folder that holds {FOLDER}/")
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        listed = ", ".join(f"{size:,}" for size in sorted(set(sizes.values())))
+        raise UnreadableStore(store, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
+    return tuple(sizes), next(iter(sizes.values()))
 
 
 def check_sizes(store: str, sizes: Mapping[int, int], segment_bytes: int) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from dittomq.commitlog.disk import segment
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.commitlog.records.format import MARK_BYTES
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
@@ -111,7 +110,7 @@ Progress = Callable[[int, int], None]
 def digest_store(storage: Storage, name: str, asked: Range | None = None, progress: Progress | None = None) -> StoreDigest:
     """Digest a store that may be in use; `name` is what a person calls it. Raises UnreadableStore, InvalidField."""
     identity.refuse_newer(storage, name)
-    starts, segment_bytes = segments_of(storage, name)
+    starts, segment_bytes = segment.segments_of(storage, name)
     shifted = next((start for start in starts if start % segment_bytes), None)
     if shifted is not None:  # the other store's would have other borders
         change = f"does not begin at a multiple of its size ({segment_bytes:,} bytes); give it its own name or its whole size"

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from dittomq.commitlog import swap
 from dittomq.commitlog.disk.legible import LegibleFile
-from dittomq.commitlog.disk.segment import path_of
+from dittomq.commitlog.disk.segment import path_of, segments_of
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.offline.proving import Prover, Run
-from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.foreign import surely_anothers
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
