@@ -7,16 +7,18 @@ A crash anywhere leaves the range on the register: to mend it again changes noth
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
 
-from dittomq.commitlog import dropping, healing, leaping
+from dittomq.commitlog import dropping, leaping
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
-from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, reading
+from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, reading, speaks_of_bytes
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
@@ -29,6 +31,9 @@ from dittomq.copies import LEAF_BYTES
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, openers_of
 from dittomq.offsets import PhysicalOffset
+
+_NEAR_BYTES: Final = 4 * 1024 * 1024
+"""How far behind a damaged record is looked: writers wait meanwhile."""
 
 
 class Verified(NamedTuple):
@@ -220,7 +225,7 @@ class Mending(RemovedFiles):
                 data = source.read(start, scan.end - start)
             if scan.end == start or self.mend(start, data) < scan.end:
                 with reading(self._options.node):
-                    behind = list(healing.whole_behind(source, self._seals, self._derived.index, start, found.end))
+                    behind = list(_whole_behind(source, self._seals, self._derived.index, start, found.end))
                 for at, whole in behind:
                     self.mend(at, whole)
                 return False
@@ -373,3 +378,38 @@ class Mending(RemovedFiles):
     @abstractmethod
     def _measure(self) -> int:
         """How many bytes a checkpoint writes at most. Nobody writes meanwhile."""
+
+
+def _whole_behind(source: Source, seals: Seals, index: QueueIndex, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Runs of whole records that a disk gives near the one at `start` that is not, where they begin, and their bytes.
+
+    Only what queues name there: the body of a damaged record may hold whole ones, too.
+    """
+    stop = min(end, start + _NEAR_BYTES)
+    while (start := skip_damage(source, seals, start, stop)) < stop:
+        try:
+            _, scan = scan_at(source, seals, start, stop, scan_singly)
+        except NotRead:
+            return
+        if not scan.entries:
+            return
+        data = source.read(start, scan.end - start)
+        for is_named, run in groupby(scan.entries, lambda entry: _is_named(index, entry)):
+            first, *rest = run
+            if is_named:
+                yield first.start, data[first.start - start : (rest[-1] if rest else first).end - start]
+        start = scan.end - 1
+
+
+def _is_named(index: QueueIndex, entry: Entry) -> bool:
+    """Whether the queues have the record where it lies."""
+    queue = index.queues.get((entry.topic, entry.queue))
+    if queue is None or not queue.min <= entry.queue_offset < queue.max:
+        return False
+    try:
+        units = index.units(queue, entry.queue_offset, 1)
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
+        return False
+    return bool(units) and units[0][0] == entry.start

@@ -13,7 +13,6 @@ import msgspec
 
 from dittomq.errors import ConfigError
 from dittomq.settings.schema import MISSING, Key, Table, bare_kind, nearest, tables_of
-from dittomq.settings.toml_lines import key_lines
 
 PREFIX: Final = "DITTOMQ_"
 CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ_NAMESERVER"})
@@ -21,6 +20,9 @@ CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ
 
 DEFAULT_ORIGIN: Final = "default"
 SET_ORIGIN: Final = "--set"
+
+_HEADER = re.compile(r"^\s*\[\s*(?P<table>[^\[\]]+?)\s*\]\s*(#.*)?$")
+_KEY = re.compile(r"""^\s*(?P<key>[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(\s*\.\s*(?P<inner>[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))?\s*=""")
 
 
 class Configuration(Protocol):
@@ -77,7 +79,7 @@ def _from_file(tables: Mapping[str, Table], file: Path | None) -> Iterator[_Give
         raise ConfigError(str(file), f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also what is no text, and a number that Python does not read
         raise ConfigError(str(file), f"is not TOML: {error}") from error
-    lines = key_lines(text)
+    lines = _key_lines(text)
     for table, content in document.items():
         origin = _place(file, lines.get((table, "")))
         if table not in tables:
@@ -179,3 +181,28 @@ def _expected(key: Key, error: msgspec.ValidationError) -> str:
 
 def _place(file: Path, line: int | None) -> str:
     return str(file) if line is None else f"{file}:{line}"
+
+
+def _key_lines(text: str) -> dict[tuple[str, str], int]:
+    """(table, key) → line, counted from 1; (table, "") is the table's own. tomllib tells none. What is written in unusual ways is left out.
+
+    Text inside a multi-line string may look like a key: the first line wins, and nothing but a message depends on it.
+    """
+    lines: dict[tuple[str, str], int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _HEADER.match(line)
+        key = _KEY.match(line)
+        if header:
+            table = _bare(header["table"])
+            lines.setdefault((table, ""), number)
+        elif key and table:
+            lines.setdefault((table, _bare(key["key"])), number)
+        elif key:
+            lines.setdefault((_bare(key["key"]), _bare(key["inner"] or "")), number)
+            lines.setdefault((_bare(key["key"]), ""), number)
+    return lines
+
+
+def _bare(name: str) -> str:
+    return name.strip("\"'")
