@@ -48,15 +48,12 @@ class Dispatcher:
             await self._wake.wait()
             self._wake.clear()
             async with self._turn:
-                self.applied = await self._lane.call(self._dispatch)
+                self.applied = await self._lane.call(lambda: self._store.dispatch(self._target))
             self._tell()
 
     def _tell(self) -> None:
         pulse, self._pulse = self._pulse, asyncio.Event()
         pulse.set()
-
-    def _dispatch(self) -> PhysicalOffset:
-        return self._store.dispatch(self._target)
 
     def pulse(self) -> asyncio.Event:
         """Set once, when more can be read next. Take it before looking, or growth in between is missed."""

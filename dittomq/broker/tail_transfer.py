@@ -13,7 +13,7 @@ from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord
-from dittomq.lineage import Lineage, LineageEntry, common_end, entry_at
+from dittomq.lineage import LineageEntry, common_end, entry_at
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.election_events import Position
 from dittomq.replication.events import RangePiece
@@ -54,7 +54,8 @@ async def take_tail(parts: TailTransferParts, source: Position) -> None:
     elif store.end > start:
         await parts.cut(start, f"{source.node} has the log that was elected")
     for low, high in _by_epoch(source, start):
-        await parts.lane.call(partial(store.adopt_lineage, _lineage_upto(source.lineage, low)))
+        lineage = tuple(entry for entry in source.lineage if entry.start <= low)
+        await parts.lane.call(partial(store.adopt_lineage, lineage))
         pieces = parts.ranges(source.address).fetch(low, high, past_damage=True)
         await _copy(parts, pieces, entry_at(source.lineage, low))
     if store.lineage != source.lineage:  # an epoch that holds no bytes yet
@@ -90,7 +91,3 @@ def _by_epoch(source: Position, start: PhysicalOffset) -> list[tuple[PhysicalOff
         return []
     borders = [start, *(entry.start for entry in source.lineage if start < entry.start < source.log_end), source.log_end]
     return list(pairwise(borders))
-
-
-def _lineage_upto(lineage: Lineage, position: PhysicalOffset) -> Lineage:
-    return tuple(entry for entry in lineage if entry.start <= position)
