@@ -1,14 +1,42 @@
-"""What an earlier audit found wrong on a node, from the history that `dittomq audit` keeps here. Elsewhere run ones are not known."""
+"""What earlier audits said and found, from the history that `dittomq audit` keeps here. Elsewhere run ones are not known."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from dittomq.cli.last_audit import HISTORY
 from dittomq.errors import InvalidField
 
+T = TypeVar("T")
+
 Span = tuple[int, int]
+HISTORY: Final = Path(".dittomq/audit/history/runs.jsonl")
+_READ_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LastAudit:
+    """`verdict`: PASS, DIFFERS or INCOMPLETE. `ended_ms` is wall time."""
+
+    verdict: str
+    ended_ms: int
+
+
+def last_audit(cluster: str, history: Path = HISTORY) -> LastAudit | None:
+    """The newest run of that cluster among the last 1 MiB of the history; None when there is none, or none that can be read."""
+    try:
+        with history.open("rb") as file:
+            file.seek(max(0, history.stat().st_size - _READ_BYTES))
+            lines = file.read(_READ_BYTES).splitlines()
+    except OSError:
+        return None
+    return next((found for line in reversed(lines) if (found := _read_row(cluster, line, _verdict)) is not None), None)
+
+
+def _verdict(row: Any) -> LastAudit:
+    return LastAudit(str(row["verdict"]), int(datetime.fromisoformat(row["ended_time"]).timestamp() * 1000))
 
 
 def wrong_spans(cluster: str, node: str, run: str, history: Path = HISTORY) -> list[Span]:
@@ -62,11 +90,15 @@ def _named(cluster: str, run: str, history: Path) -> str:
 
 
 def _names(cluster: str, history: Path) -> Iterator[str]:
-    """The cluster's runs, oldest first. A line that a crash cut off is left out."""
-    for line in history.read_text(encoding="utf-8").splitlines() if history.exists() else ():
-        try:
-            row = json.loads(line)
-            if row["cluster"] == cluster:
-                yield row["run"]
-        except (ValueError, KeyError, TypeError):
-            continue
+    """The cluster's runs, oldest first."""
+    lines = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
+    return (name for line in lines if (name := _read_row(cluster, line, lambda row: row["run"])) is not None)
+
+
+def _read_row(cluster: str, line: str | bytes, read: Callable[[Any], T]) -> T | None:
+    """What is read of a line, if it tells of a run of this cluster. One that a crash cut off tells of none."""
+    try:
+        row = json.loads(line)
+        return read(row) if row["cluster"] == cluster else None
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dittomq.cli.audited import last_audit
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
-from dittomq.cli.durations import seconds
 from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
-from dittomq.cli.last_audit import last_audit
 from dittomq.cli.output import flush, hint, say, say_json
+from dittomq.cli.quantities import seconds
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Node

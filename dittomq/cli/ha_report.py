@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_views import ABSENT, Ends, joined, with_what_it_alone_tells, without_lags
-from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import COPYING_ANEW, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync

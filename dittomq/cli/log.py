@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dittomq.cli.byte_ranges import bounds
 from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.output import progress, say, say_json
+from dittomq.cli.quantities import bounds
 from dittomq.errors import UnreadableStore
 
 if TYPE_CHECKING:  # `--help` must not wait for it

@@ -12,12 +12,11 @@ from typing import Annotated, BinaryIO
 import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
-from dittomq.cli.durations import seconds
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
-from dittomq.cli.json_path import parse_path
 from dittomq.cli.output import hint, progress, say, say_json
-from dittomq.cli.records import Recipe, Records
+from dittomq.cli.quantities import seconds
+from dittomq.cli.records import Recipe, Records, parse_path
 from dittomq.cli.tally import Tally
 from dittomq.errors import ConfigError, DittoError, InvalidField, Refused
 from dittomq.message import Ack, Message

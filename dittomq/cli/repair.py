@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dittomq.cli.audited import wrong_spans
-from dittomq.cli.byte_ranges import bounds
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
+from dittomq.cli.quantities import bounds
 from dittomq.copies import RangeOutcome
 from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange
 from dittomq.routes import Node

@@ -26,7 +26,7 @@ def demo(
 
     Ends with PASS and 0, or says what did not hold and ends with 1. Ends every process it started, in every case.
     """
-    from dittomq.cli.demo.broken import BrokenPromise
+    from dittomq.cli.demo.steps import BrokenPromise
     from dittomq.cli.demo.story import tell
 
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dittomq.cli.demo.broken import BrokenPromise
+from dittomq.cli.demo.steps import BrokenPromise
 from dittomq.message import StoredMessage
 from dittomq.testing.processes import module_environment
 

@@ -1,4 +1,4 @@
-"""The numbered lines of the demo, each with the time it took."""
+"""The numbered lines of the demo, each with the time it took, and what ends it early."""
 
 import sys
 import time
@@ -7,6 +7,16 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 _WIDTH = 112
+
+
+class BrokenPromise(Exception):
+    """Something that the demo proves did not hold."""
+
+
+def demand(holds: object, what: str) -> None:
+    """Go on only where it holds."""
+    if not holds:
+        raise BrokenPromise(what)
 
 
 class Step:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dittomq.cli.demo.auditing import flip_a_byte, run_audit
-from dittomq.cli.demo.broken import demand
 from dittomq.cli.demo.ending import ended_at_last
 from dittomq.cli.demo.flights import SOURCE, Flight, read_flights
 from dittomq.cli.demo.judge import Judge, Judgement
-from dittomq.cli.demo.steps import Steps
+from dittomq.cli.demo.steps import Steps, demand
 from dittomq.cli.demo.traffic import QUEUES, TOPIC, Pulse, Sent, publish, read_all, resolve
 from dittomq.cli.output import human_bytes, say, table
 from dittomq.errors import ConfigError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.cli.last_audit import HISTORY
+from dittomq.cli.audited import HISTORY
 from spark.audit import history
 from tests.integration.cli.conftest import Bench
 from tests.support.command_line import CommandLine, Ran

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_report import Answers, build_report, report_document, report_lines
-from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time
 from dittomq.errors import OutOfReach
 from dittomq.ha_status import NodeView, PinView

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from dittomq.cli.json_path import parse_path
+from dittomq.cli.records import parse_path
 from dittomq.errors import InvalidField
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.cli.last_audit import HISTORY, LastAudit, last_audit
+from dittomq.cli.audited import HISTORY, LastAudit, last_audit
 from spark.audit import history
 from spark.audit.__main__ import DEFAULT_HISTORY
 

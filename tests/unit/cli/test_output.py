@@ -3,8 +3,8 @@
 import pytest
 import typer
 
-from dittomq.cli.durations import seconds
 from dittomq.cli.output import clock_time, human_age, human_bytes, printable, shown_body, table
+from dittomq.cli.quantities import seconds
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_lines_end_without_spaces() -> None:

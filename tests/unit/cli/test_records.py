@@ -2,8 +2,7 @@
 
 import pytest
 
-from dittomq.cli.json_path import parse_path
-from dittomq.cli.records import Recipe, Records
+from dittomq.cli.records import Recipe, Records, parse_path
 from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES, Message
 

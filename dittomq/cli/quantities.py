@@ -1,0 +1,23 @@
+"""Durations and ranges of bytes as people type them."""
+
+import re
+
+import typer
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})")
+
+
+def seconds(text: str, option: str | None = None) -> float:
+    """The seconds of "500ms", "60s", "2m" or "1h", which `option` was given."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f'"{text}" is not a duration; write for example 500ms, 60s, 2m or 1h', param_hint=option)
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def bounds(text: str) -> tuple[int, int] | None:
+    """The two numbers of "31,457,280..32,505,856"; None for anything else."""
+    match = _RANGE.fullmatch(text.replace(",", ""))
+    return None if match is None else (int(match[1]), int(match[2]))
