@@ -3,12 +3,10 @@
 from typing import Any
 
 from dittomq.commitlog import cut, reading
-from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.reading import Reader
 from dittomq.commitlog.state import boot, lineage_file
 from dittomq.commitlog.store import Store
-from dittomq.errors import CorruptRecord, StoreFailed
+from dittomq.errors import StoreFailed
 from dittomq.offsets import PhysicalOffset
 from services.slave.copy_log import CopyLog
 from tests.simulation.bugs.patches import Patches, always
@@ -63,19 +61,6 @@ def cut_not_fsynced(patches: Patches, _: Cluster) -> None:
     patches.put(cut, "finish", _without_syncs)
 
 
-def cut_without_intent(patches: Patches, _: Cluster) -> None:
-    def make(honest: Any) -> Any:
-        def begin(storage: Any, *args: object, **said: object) -> Any:
-            answer = honest(storage, *args, **said)
-            storage.unlink("dittomq/cut-intent")
-            return answer
-
-        return begin
-
-    patches.put(cut, "begin", make)
-    patches.put(side_file, "remove", lambda honest: lambda storage, name: storage.exists(f"dittomq/{name}") and honest(storage, name))
-
-
 def cut_too_short(patches: Patches, _: Cluster) -> None:
     """Of what a slave is to cut, the first record stays. A single byte would be the first of a length, which is 0 anyway."""
 
@@ -121,20 +106,6 @@ def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
         return recover
 
     patches.put(Store, "_recover", make)
-
-
-def damage_is_streamed(patches: Patches, _: Cluster) -> None:
-    def make(honest: Any) -> Any:
-        def records(reader: Reader, start: int, limit: int, max_bytes: int) -> bytes:
-            try:
-                found: bytes = honest(reader, start, limit, max_bytes)
-            except CorruptRecord:
-                return reader._bytes(start, min(max_bytes, limit - start))
-            return found
-
-        return records
-
-    patches.put(Reader, "records", make)
 
 
 def damage_is_served(patches: Patches, _: Cluster) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 from dittomq.commitlog.receiving import Receiver
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_session
-from dittomq.replication.events import Chunk, Hello, SlaveAck
-from dittomq.replication.master_events import CountAck, DigestsCompared
-from dittomq.replication.master_session import MasterSession
+from dittomq.replication.events import Chunk, SlaveAck
+from dittomq.replication.master_events import DigestsCompared
 from dittomq.replication.slave_events import SendAck, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from services.master.replicate import SlaveStream
@@ -93,17 +92,6 @@ def trust_equal_length(patches: Patches, _: Cluster) -> None:
     patches.put(master_session, "common_end", lambda _: shorter)
     patches.put(SlaveStream, "_compare", lambda _: equal)
     patches.put(SlaveStream, "_digest_steps", lambda _: nothing)
-
-
-def count_ack_of_unverified_hello(patches: Patches, _: Cluster) -> None:
-    def make(honest: Any) -> Any:
-        def handle(session: MasterSession, event: Any, now: float) -> Any:
-            counted = [CountAck(event.end, event.flushed, None, adopted=True)] if isinstance(event, Hello) else []
-            return [*counted, *honest(session, event, now)]
-
-        return handle
-
-    patches.put(MasterSession, "handle", make)
 
 
 def leave_tasks_behind(patches: Patches, _: Cluster) -> None:
