@@ -23,7 +23,7 @@ from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import election_events as election
 from dittomq.replication.election import Election, may_stand
 from dittomq.replication.election_events import Elected, ElectionReason, ElectionRules, Position, SentBy, StandOrder, Target
-from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
+from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from dittomq.routes import DataVersion
 from dittomq.rpc.replicas import RemoteReplicas
 
@@ -166,14 +166,12 @@ class Candidate:
     async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
         """Promise, if nothing is in the way, durably. Raises NotReady, StoreFailed."""
         async with self._promising:
-            match decide_promise(await self.position(), request):
-                case Grant():
-                    await self._promise(request.epoch, leaves_birth=not request.birth)
-                    self._give_time()
-                    log.info("promised", node=self._parts.rules.node, epoch=request.epoch, candidate=request.candidate)
-                    return await self.position(), True
-                case _:
-                    return await self.position(), False
+            if not decide_promise(await self.position(), request):
+                return await self.position(), False
+            await self._promise(request.epoch, leaves_birth=not request.birth)
+            self._give_time()
+            log.info("promised", node=self._parts.rules.node, epoch=request.epoch, candidate=request.candidate)
+            return await self.position(), True
 
     async def promise_self(self, epoch: Epoch, *, leaves_birth: bool) -> Position:
         """The candidate's own promise, durable; where it stands behind what its stream brought. Raises StoreFailed."""
@@ -267,6 +265,7 @@ class Candidate:
         parts.follower.promised(epoch)
         await parts.follower.end_stream()
         await parts.files.call(lambda: store.promise(epoch))
+        await parts.tail.lane.call(store.sync)  # the piece of a tail that was being written; no other one follows
         if leaves_birth and store.birth:
             await parts.files.call(lambda: store.take_birth(""))
 
@@ -429,11 +428,8 @@ class _Attempt:
         parts = self._parts
         try:
             async with parts.follower.without_stream():
-                if parts.store.promised_epoch != self._epoch:  # another master may have been followed since: this log is that one's now
-                    raise StaleEpoch(self._epoch, parts.store.promised_epoch)
-                await take_tail(parts.tail, source)
-                adopted = source.adopted
-                await parts.files.call(lambda: parts.store.adopt_epoch(adopted))
+                await take_tail(parts.tail, source, self._check_promise)
+                await parts.files.call(lambda: self._adopt(source.adopted))
             own = await self._candidate.position()
         except StoreFailed:
             raise
@@ -442,6 +438,15 @@ class _Attempt:
             await self._events.put(election.TailFailed(str(error)))
             return
         await self._events.put(election.TailTaken(replace(own, hears_master=False)))
+
+    def _check_promise(self) -> None:
+        """Raise StaleEpoch once a higher epoch is promised: from there on the log stays as the answer to that told it."""
+        if self._parts.store.promised_epoch != self._epoch:
+            raise StaleEpoch(self._epoch, self._parts.store.promised_epoch)
+
+    def _adopt(self, epoch: Epoch) -> None:
+        self._check_promise()  # on the lane that promises
+        self._parts.store.adopt_epoch(epoch)
 
     async def _write(self, command: election.WriteRecord) -> None:
         parts = self._parts

@@ -37,13 +37,15 @@ class TailTransferParts:
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
 
 
-async def take_tail(parts: TailTransferParts, source: Position) -> None:
+async def take_tail(parts: TailTransferParts, source: Position, check_promise: Callable[[], None]) -> None:
     """Make this log what the source's is, durably. What is taken in part changes no adopted epoch: the next election asks for the rest.
 
-    Raises OutOfReach, a Refused of the source, CorruptRecord, DiskFull, StoreFailed.
+    `check_promise` raises before a step that comes after another promise. Raises that, OutOfReach, a Refused of the source, CorruptRecord,
+    DiskFull, StoreFailed.
     """
     store = parts.store
     await parts.take_tables(source.address)
+    check_promise()
     start = common_end(ours=store.lineage, our_end=store.end, theirs=source.lineage, their_end=source.log_end)
     begins_later = start < source.log_start
     log.info("tail_taken_over", node=parts.node, source=source.node, start=start, end=source.log_end)
@@ -55,9 +57,11 @@ async def take_tail(parts: TailTransferParts, source: Position) -> None:
         await parts.cut(start, f"{source.node} has the log that was elected")
     for low, high in _by_epoch(source, start):
         lineage = tuple(entry for entry in source.lineage if entry.start <= low)
+        check_promise()
         await parts.lane.call(partial(store.adopt_lineage, lineage))
         pieces = parts.ranges(source.address).fetch(low, high, past_damage=True)
-        await _copy(parts, pieces, entry_at(source.lineage, low))
+        await _copy(parts, pieces, entry_at(source.lineage, low), check_promise)
+    check_promise()
     if store.lineage != source.lineage:  # an epoch that holds no bytes yet
         await parts.lane.call(partial(store.adopt_lineage, source.lineage))
     await parts.lane.call(store.sync)
@@ -71,10 +75,13 @@ async def _begin(parts: TailTransferParts, source: Position) -> PhysicalOffset:
     return beginning.offset
 
 
-async def _copy(parts: TailTransferParts, pieces: AsyncIterator[RangePiece], planned: LineageEntry | None) -> None:
+async def _copy(
+    parts: TailTransferParts, pieces: AsyncIterator[RangePiece], planned: LineageEntry | None, check_promise: Callable[[], None]
+) -> None:
     """Write what comes; what the source does not hold whole is missing here too, durably noted: another replica may have it."""
     store = parts.store
     async for piece in pieces:
+        check_promise()
         if not piece.is_of(planned):
             raise CorruptRecord(parts.node, piece.offset, "what the source has there by now was written under another master")
         if piece.damaged_end is not None:

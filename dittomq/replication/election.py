@@ -292,11 +292,16 @@ class Election:
         self._own = own
         if own.promised != self._epoch:
             return self._overtaken([own])
-        self._targets = {node: each for node, each in self._targets.items() if (said := self._answers.get(node)) and said.would_promise}
+        self._targets = {node: each for node, each in self._targets.items() if self._would_promise_by(node)}
         self._silent, self._asked_at = set(), now
         self._state = Attempt.PROMISING
         asked = [AskPromises(self._epoch, self._birth, tuple(self._targets.values()), self._order.sent_by)] if self._targets else []
         return [*asked, *self._weigh_promises(now)]
+
+    def _would_promise_by(self, node: str) -> bool:
+        """Whether it would promise by this record: a replica of another birth obeys nothing of this one, and is as good as silent."""
+        said = self._answers.get(node)
+        return said is not None and said.would_promise and (self._found is None or said.position.birth in ("", self._birth))
 
     def _weigh_promises(self, now: float) -> list[Command]:
         """Go on when an election quorum has promised and the others had their time."""

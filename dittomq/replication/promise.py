@@ -1,7 +1,6 @@
 """Whether a replica promises. Pure. The promise itself is durable before the answer leaves; the driver sees to that."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch
@@ -22,26 +21,6 @@ class PromiseRequest:
     sent_by: SentBy
 
 
-class RefusalKind(StrEnum):
-    """Why a replica does not promise."""
-
-    HEARS_MASTER = "hears_master"
-    PROMISED = "promised"
-    OTHER_BIRTH = "other_birth"
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Promise it: end the older stream, write and sync what it brought, make the promise durable, then answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Answer so, and change nothing."""
-
-    reason: RefusalKind
-
-
 def decide_ask(own: Position, candidate: str, sent_by: SentBy) -> bool:
     """Whether this replica would promise: not while it leads, nor while it hears a master that is not the candidate itself.
 
@@ -50,12 +29,11 @@ def decide_ask(own: Position, candidate: str, sent_by: SentBy) -> bool:
     return sent_by is not SentBy.NOBODY or not (own.leads or (own.hears_master and candidate != own.master))
 
 
-def decide_promise(own: Position, request: PromiseRequest) -> Grant | Refuse:
-    """Grant an epoch above everything that this replica has promised, to a candidate of its own group."""
-    if not decide_ask(own, request.candidate, request.sent_by):
-        return Refuse(RefusalKind.HEARS_MASTER)
-    if own.birth and request.birth and request.birth != own.birth:
-        return Refuse(RefusalKind.OTHER_BIRTH)
-    if request.epoch <= max(own.promised, own.adopted):
-        return Refuse(RefusalKind.PROMISED)
-    return Grant()
+def decide_promise(own: Position, request: PromiseRequest) -> bool:
+    """Whether this replica promises: an epoch above everything that it has promised, to a candidate of its own group.
+
+    Before it answers, it ends the older stream, writes and syncs what that brought, and makes the promise durable.
+    """
+    is_of_its_group = not own.birth or not request.birth or request.birth == own.birth
+    is_higher = request.epoch > max(own.promised, own.adopted)
+    return decide_ask(own, request.candidate, request.sent_by) and is_of_its_group and is_higher

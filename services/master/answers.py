@@ -8,7 +8,7 @@ import structlog
 from dittomq.broker.role import BrokerService, RoleStart
 from dittomq.errors import NotPermitted, StoreFailed
 from dittomq.replication.election_events import Position, SentBy, StandOrder
-from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
+from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
 from services.master.parts import NodeParts
 
@@ -37,7 +37,7 @@ class MasterAnswers:
     async def ask(self, candidate: str, sent_by: SentBy) -> tuple[Position, bool]:
         """Where it stands, and whether it would promise."""
         own = self.position()
-        return own, self._parts.watch is not None and decide_ask(own, candidate, sent_by)
+        return own, self._may_promise(candidate, sent_by) and decide_ask(own, candidate, sent_by)
 
     async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
         """Promise, if nothing is in the way, durably; then this master leads no longer. Raises StoreFailed.
@@ -45,11 +45,14 @@ class MasterAnswers:
         Without a group record there are no elections.
         """
         async with self._promising:
-            if self._parts.watch is None or not isinstance(decide_promise(self.position(), request), Grant):
+            if not self._may_promise(request.candidate, request.sent_by) or not decide_promise(self.position(), request):
                 return self.position(), False
             why = f"it promised epoch {request.epoch} to {request.candidate}"
             try:
                 await self._promise(request, why)
+            except StoreFailed as failed:
+                self._failed.put_nowait(failed)
+                raise
             except asyncio.CancelledError:  # the candidate has hung up, as one does that is elected without this answer
                 self._follow(request, why)
                 raise
@@ -60,6 +63,10 @@ class MasterAnswers:
     async def stand(self, order: StandOrder) -> None:
         """It leads already."""
         raise NotPermitted(f"refused: {self._node.name} leads already, in epoch {self._node.epoch}")
+
+    def _may_promise(self, candidate: str, sent_by: SentBy) -> bool:
+        """Not without a record, nor to a node that this master has sent and given up since."""
+        return self._parts.watch is not None and (sent_by is not SentBy.MASTER or self._node.hands_over_to == candidate)
 
     def _follow(self, request: PromiseRequest, why: str) -> None:
         """Whatever becomes of the candidate: this term is over."""

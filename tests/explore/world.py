@@ -35,7 +35,7 @@ from dittomq.replication.election_events import (
     WriteRecord,
 )
 from dittomq.replication.election_states import Attempt
-from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
+from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from tests.explore.leader import MasterDeciders
 from tests.explore.machines import Numbered, Renaming, copied, frozen
 from tests.explore.values import (
@@ -427,7 +427,7 @@ class SmallWorld:
     def _promised(self, at: int, own: SmallReplica, by: int, other: SmallReplica) -> Effect:
         """A request arrives, and its answer."""
         request = PromiseRequest(NODES[at], replica_id(at, own.life), Epoch(own.epoch), BIRTH, SentBy.OPERATOR)
-        is_granted = isinstance(decide_promise(self.position(by, other), request), Grant)
+        is_granted = decide_promise(self.position(by, other), request)
         if is_granted:
             stops = other.follows() if other.mode == LEADS else other  # a candidate goes on, and finds out when it is to lead
             other = stops._replace(promised=own.epoch, stream=0)

@@ -55,6 +55,17 @@ def test_the_table_has_a_row_for_each_state_and_each_event() -> None:
     assert set(Attempt) - set(ELECTION_MOVES.rows) == {Attempt.ELECTED, Attempt.ENDED}
 
 
+def test_a_replica_of_another_birth_keeps_nobody_from_leading_with_data_loss() -> None:
+    candidacy = Candidacy(order=StandOrder(SentBy.OPERATOR, allow_data_loss=True))
+    candidacy.asked(replace(A, birth="another"), silent=("a/2",))
+    candidacy.promised_itself()
+    candidacy.take(WriteEnded(Written("v2")))
+
+    elected = candidacy.must(BecomeMaster).elected
+    assert elected.record.members == (member_of("a/1"),)
+    assert elected.silent == ("a/0", "a/2")
+
+
 def test_an_election_reads_asks_promises_writes_and_leads() -> None:
     candidacy = Candidacy()
 
