@@ -251,4 +251,4 @@ def _report(options: StoreOptions, store: Store) -> None:
         log.error("store_damaged", node=options.node, start=start, end=end)
     if store.recovery_cut is not None:
         cut = store.recovery_cut
-        log.warning("tail_cut", node=options.node, to=cut.to, saved_bytes=cut.saved_bytes, side_file=cut.side_file)
+        log.warning("tail_truncated", node=options.node, to=cut.to, saved_bytes=cut.saved_bytes, side_file=cut.side_file)

@@ -333,10 +333,10 @@ class Mender:
             self._told.pop(outcome.start, None)
             for mended in self._repairs:
                 mended.append(outcome)
-            log.info("range_mended", node=self._node, start=outcome.start, end=outcome.end, source=outcome.source)
+            log.info("range_repaired", node=self._node, start=outcome.start, end=outcome.end, source=outcome.source)
         elif self._told.get(outcome.start) != outcome.problem:
             self._told[outcome.start] = outcome.problem
-            log.warning("range_not_mended", node=self._node, start=outcome.start, end=outcome.end, problem=outcome.problem)
+            log.warning("range_not_repaired", node=self._node, start=outcome.start, end=outcome.end, problem=outcome.problem)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, up to a fifth longer than told; less when something new is suspected."""

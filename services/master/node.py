@@ -117,7 +117,7 @@ class MasterNode:
     def why_not_leading(self) -> str:
         """Why this master takes no changes; empty while it leads."""
         if self.hands_over_to:
-            return f"it hands its place over to {self.hands_over_to}"
+            return f"it switches over to {self.hands_over_to}"
         if self.draining:
             return "it is shutting down"
         if self.term is not None and self.term.is_over:
@@ -135,7 +135,7 @@ class MasterNode:
         self._hands_over_since_ms = self._parts.clock.wall_ms() if target else None
 
     def leading_term(self) -> Term:
-        """The term; NotReady before it and after it, and while the node is shutting down or hands its place over."""
+        """The term; NotReady before it and after it, and while the node is shutting down or switches over."""
         if self.term is None or self.why_not_leading():
             raise NotReady(self.name, self.why_not_leading())
         return self.term

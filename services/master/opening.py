@@ -106,7 +106,7 @@ class Opening:
         leap = self.when_there_is_room(lambda: parts.lanes.store.call(lambda: store.leap(queues, node.broker_id)))
         if offsets := await leap:
             name = parts.loaded.value.name
-            log.warning("numbers_left_out", node=name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
+            log.warning("queue_offsets_left_out", node=name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
 
     def _make_term(self, opened: Opened) -> Term:
         parts = self._parts

@@ -174,7 +174,7 @@ class Replica:
         self._differs = None
         async with self.parts.dispatcher.cutting(to):
             await self.copy.cut(to)
-        log.warning("log_cut", node=self.parts.config.name, to=to, end=end, reason=reason)
+        log.warning("log_truncated", node=self.parts.config.name, to=to, end=end, reason=reason)
 
     @property
     def holds_nothing(self) -> bool:

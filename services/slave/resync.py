@@ -173,7 +173,7 @@ class Resync:
         if free < needed:
             raise NoRoomForCopy(free, needed)
         log.warning(
-            "copying_anew",
+            "full_resync_began",
             node=parts.config.name,
             start=order.start,
             bytes=order.end - order.start,
@@ -215,7 +215,7 @@ class Resync:
         self.is_done = True
         await parts.lanes.files.call(lambda: swap.intend(parts.doors.storage, gone))
         goes = f"bytes {gone.start:,} to {gone.end:,}, which the master does not have any more"
-        log.warning("copied_anew", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
+        log.warning("full_resync_ended", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
 
     async def _wait_for_room(self) -> None:
         """As long as others have filled the disk: the copy is whole, and stays."""

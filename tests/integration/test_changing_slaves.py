@@ -80,7 +80,7 @@ def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_
         history.wait_for_more(SOME)
         eventually(lambda: is_told(stream, PutStatus.PUT_OK, *group.copies), "it counts as a copy")
     assert [view.node for view in group.status().nodes] == list(group.copies)
-    assert group.events("a/2", "log_cut") == []
+    assert group.events("a/2", "log_truncated") == []
     history.check()
 
 
@@ -108,9 +108,9 @@ def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_cop
         assert group.status().end - group.status().min_offset >= HOLD_BYTES - SEGMENT_BYTES
         assert group.status(slave).end == end
         link.heal()
-        eventually(lambda: group.events(slave, "copied_anew"), "the slave has copied what there is")
+        eventually(lambda: group.events(slave, "full_resync_ended"), "the slave has copied what there is")
         eventually(lambda: is_in_sync(group, slave), "the slave is back with its copy")
-        told = group.events(slave, "copying_anew")[0]  # told once more when the master's log begins later by then
+        told = group.events(slave, "full_resync_began")[0]  # told once more when the master's log begins later by then
         assert "this log begins at" in told["reason"]
         assert f"bytes 0 to {end:,}, which the master does not have any more" in told["kept_until_then"]
         history.publish(producer, SOME, size=2_000)
@@ -140,10 +140,10 @@ def test_a_slave_on_a_slow_link_under_full_load_is_seen_to_fall_behind_what_is_h
         with history.publishing(producer, size=2_000, burst=64):
             eventually(lambda: group.metrics(MASTER).get(lag, 0) > MIB, "its lag is told")
             released = eventually(lambda: group.events(MASTER, "hold_released"), "the cap decides, and the master says so")
-            told = eventually(lambda: group.events(slave, "copying_anew"), "the slave is told to copy the log anew")
+            told = eventually(lambda: group.events(slave, "full_resync_began"), "the slave is told to copy the log anew")
             assert group.metrics(MASTER)[f'dittomq_replica_in_sync{{node="{slave}"}}'] == 0
         link.heal()
-        eventually(lambda: group.events(slave, "copied_anew") and is_in_sync(group, slave), "the slave is back with its copy")
+        eventually(lambda: group.events(slave, "full_resync_ended") and is_in_sync(group, slave), "the slave is back with its copy")
         history.publish(producer, SOME, size=2_000)
     assert {event["holder"] for event in released} == {slave}
     assert "this log begins at" in told[0]["reason"]

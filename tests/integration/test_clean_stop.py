@@ -85,5 +85,5 @@ def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup)
 
     assert [copy.node for copy in receipt.copies] == ["a/0", "a/2"]
     assert group.stopped("a/1") == "clean"
-    assert group.events("a/1", "log_cut") == []
+    assert group.events("a/1", "log_truncated") == []
     assert list(wrong_copies(group.logs(), group.wait_equal())) == []

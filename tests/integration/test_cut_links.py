@@ -50,7 +50,7 @@ def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_he
     linked: LinkedGroup, history: History, ways: tuple[Way, ...]
 ) -> None:
     group, link = linked.group, linked.link
-    before = len(group.events(SLAVE, "log_cut"))
+    before = len(group.events(SLAVE, "log_truncated"))
     with (
         history.reading(group.mq, MASTER),
         history.reading(group.mq, SLAVE),
@@ -74,7 +74,7 @@ def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_he
     eventually(lambda: not group.status().degraded, "the group is not degraded any more")
     end = history.check()
     assert sent_again < 2 * (end - cut_at) + 64 * 1024, "what the slave had was sent again"
-    assert len(group.events(SLAVE, "log_cut")) == before
+    assert len(group.events(SLAVE, "log_truncated")) == before
     assert history.told.bodies(Fate.UNKNOWN) == history.told.bodies(Fate.NOT_STORED) == []
 
 

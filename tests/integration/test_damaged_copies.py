@@ -115,7 +115,7 @@ def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_me
     group.cluster.wait_in_sync()
     mended(group, MASTER, [victim, second])
     eventually(lambda: not group.status("a/2").nodes[0].damaged_bytes, "a/2 has what its master could not give it")
-    assert [event for name in group.copies for event in group.events(name, "log_cut")] == []
+    assert [event for name in group.copies for event in group.events(name, "log_truncated")] == []
     nothing_is_lost(group, told)
 
 
@@ -126,10 +126,10 @@ def all_proven(group: RealGroup) -> bool:
 
 def mended(group: RealGroup, name: str, victims: Sequence[ParsedRecord]) -> None:
     """The node gets these records, and nothing else, back from other copies."""
-    eventually(lambda: len(group.events(name, "range_mended")) == len(victims), f"{name} mends what is damaged")
-    ranges = [(event["start"], event["end"]) for event in group.events(name, "range_mended")]
+    eventually(lambda: len(group.events(name, "range_repaired")) == len(victims), f"{name} mends what is damaged")
+    ranges = [(event["start"], event["end"]) for event in group.events(name, "range_repaired")]
     assert ranges == [(victim.physical_offset, victim.physical_offset + victim.size) for victim in victims]
-    assert name not in {event["source"] for event in group.events(name, "range_mended")}
+    assert name not in {event["source"] for event in group.events(name, "range_repaired")}
     eventually(lambda: group.status(name).nodes[0].damaged_bytes == 0, f"{name} says that it is whole")
 
 
@@ -153,10 +153,10 @@ def test_bits_that_flip_in_the_last_segment_before_a_start_are_named_and_mended_
     named = [(event["start"], event["end"]) for event in group.events("a/1", "store_damaged")]
     assert named == [(victim.physical_offset, victim.physical_offset + victim.size) for victim in victims]
     mended(group, "a/1", victims)  # from a/2: their master is away
-    assert group.events("a/1", "tail_cut") == []
+    assert group.events("a/1", "tail_truncated") == []
     group.cluster.start()
     group.cluster.wait_in_sync()
-    assert group.events("a/1", "log_cut") == []
+    assert group.events("a/1", "log_truncated") == []
     nothing_is_lost(group, told)
 
 

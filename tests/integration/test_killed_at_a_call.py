@@ -208,7 +208,7 @@ def test_what_only_a_dead_masters_disk_had_is_not_stored_after_a_failover_and_is
     # The old disk comes back.
     cluster.start_node(old)
     group.wait_led_by_all()
-    [cut] = group.events(old, "log_cut")
+    [cut] = group.events(old, "log_truncated")
     [tail] = (cluster.data_dir(old) / "dittomq").glob("tail-*")
     assert (cut["to"], cut["end"], tail.stat().st_size) == (confirmed, confirmed + unsent, unsent)
     nothing_is_lost(group, publishing.told)

@@ -148,7 +148,7 @@ def test_a_chunk_that_cannot_be_right_ends_the_stream_and_nothing_of_it_is_writt
         eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave is in sync again")
         history.wait_for_more(SOME)
     assert any(says in event["reason"] for event in group.events(SLAVE, "stream_ended")[ended:])
-    assert group.events(SLAVE, "log_cut") == []
+    assert group.events(SLAVE, "log_truncated") == []
     history.check()
 
 

@@ -90,4 +90,4 @@ def test_a_stranger_that_leads_without_a_record_takes_neither_slaves_nor_bytes_f
         group.wait_equal()
         for name in group.copies:
             assert list(wrong_reads(publishing.told, read_all(group.mq, name)))[:3] == []
-        assert group.events("a/1", "log_cut") == []
+        assert group.events("a/1", "log_truncated") == []

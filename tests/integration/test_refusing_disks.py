@@ -95,7 +95,7 @@ def test_a_write_that_comes_out_short_stops_the_master_and_its_torn_record_is_cu
     assert said.startswith(f"dittomq serve master: write of {group.cluster.data_dir(MASTER)}/commitlog/")
     assert said.endswith("failed: [Errno 27] File too large; the node stops, check its disk and start it again")
     bench.nothing_is_lost("failed fsync")
-    [cut] = group.events(MASTER, "tail_cut")
+    [cut] = group.events(MASTER, "tail_truncated")
     assert (group.cluster.data_dir(MASTER) / cut["side_file"]).stat().st_size == cut["saved_bytes"] > 0
 
 

@@ -104,7 +104,7 @@ def test_an_address_that_leads_to_the_master_of_another_cluster_is_not_followed(
         assert [view.node for view in other.status().nodes] == [MASTER]
         link.upstream = own
         group.cluster.wait_in_sync()
-    assert group.events(SLAVE, "log_cut") == []
+    assert group.events(SLAVE, "log_truncated") == []
     history.check()
 
 

@@ -122,13 +122,13 @@ class Witness:
                 self._following.discard(machine)
                 self._led_before(machine)
                 self._leader[fields["epoch"]] = machine
-            case "log_cut" | "store_opened":
+            case "log_truncated" | "store_opened":
                 self._cutting_to.pop(machine, None)
             case "stream_ended" if fields["reason"].startswith(f"the disk of {fields['node']} has "):
                 self._note(Happened.DISK_FULL_ON_SLAVE)
             case "switchover_began":
                 self._stepped_down.add(machine)
-            case "range_mended" if fields["source"] != fields["node"] and self._rotten:
+            case "range_repaired" if fields["source"] != fields["node"] and self._rotten:
                 self._note(Happened.ROT_MENDED)
             case "tail_taken_over":
                 self._note(Happened.TAIL_TAKEN_OVER)

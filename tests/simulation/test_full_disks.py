@@ -115,10 +115,10 @@ async def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_a
     assert group.node("a0").running
     view = next(each for each in (await mq.admin.ha_status("a0:10911")).nodes if each.node == "a/0")
     assert "bytes left" in view.last_drop_reason
-    assert not [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+    assert not [line for line in group.world.transcript.lines if "log_truncated node=a/0" in line]
     disk.capacity_bytes = BOUNDLESS
     await group.in_sync(mq, "a/1")
-    assert [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+    assert [line for line in group.world.transcript.lines if "log_truncated node=a/0" in line]
 
 
 def fill(world: World, name: str) -> None:

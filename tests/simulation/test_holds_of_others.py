@@ -43,8 +43,8 @@ async def wanted_by(mq: AsyncClient, machine: str) -> int:
     return (await mq.admin.ha_status(f"{machine}:10911")).flushed // SEGMENT * SEGMENT
 
 
-def copied_anew(group: Group) -> list[str]:
-    return [line for line in group.world.transcript.lines if "copying_anew" in line]
+def full_resync_ended(group: Group) -> list[str]:
+    return [line for line in group.world.transcript.lines if "full_resync_began" in line]
 
 
 @told_by(play, shape(2))
@@ -65,7 +65,7 @@ async def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_b
     group.node("a2").start()
     await group.in_sync(mq, "a/1")
     await asyncio.sleep(OLD_S)
-    assert copied_anew(group) == []
+    assert full_resync_ended(group) == []
     assert min([await begins_at(mq, name) for name in ("a0", "a1", "a2")]) > wanted
 
 

@@ -190,7 +190,7 @@ async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_t
     group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.failover.silence_ms / 1_000)
     group.node("a1").start()
     async with asyncio.timeout(300):
-        while not [line for line in group.world.transcript.lines if "log_cut node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
+        while not [line for line in group.world.transcript.lines if "log_truncated node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
             await asyncio.sleep(1.0)
     group.node(reader).faults.read_bytes_per_s = math.inf
     await is_proven(mq, (await mq.admin.ha_status("a/0")).end)

@@ -40,7 +40,7 @@ async def away_for_too_long(group: Group) -> None:
 async def copying(world: World, times: int = 1, node: str = "a/1") -> None:
     """Wait until the slave begins to copy anew, so many times."""
     async with asyncio.timeout(60):
-        while len(told(world, "copying_anew", node)) < times:  # noqa: ASYNC110  # nobody tells when a log line is written
+        while len(told(world, "full_resync_began", node)) < times:  # noqa: ASYNC110  # nobody tells when a log line is written
             await asyncio.sleep(0.0001)
 
 
@@ -98,8 +98,8 @@ async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until
 
     await copied(group)
     assert (await group.status("a1")).min_offset == copy.start
-    assert len(told(world, "copying_anew")) == len(told(world, "copied_anew")) == 1
-    assert "bytes 0 to 65,360, which the master does not have any more" in told(world, "copied_anew")[0]
+    assert len(told(world, "full_resync_began")) == len(told(world, "full_resync_ended")) == 1
+    assert "bytes 0 to 65,360, which the master does not have any more" in told(world, "full_resync_ended")[0]
     assert any("bytes 0 to 65,360 of the old one" in note for note in told(world, "store_note"))
 
 
@@ -113,7 +113,7 @@ async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_kno
     world.network.heal("a0", "a1")
     world.network.link("a0", "a1").slowness = 100.0
     lacks, lags = (await group.status("a0")).end - copy.end, set[int]()
-    while not told(world, "copied_anew"):
+    while not told(world, "full_resync_ended"):
         [view] = (await group.status("a1")).nodes
         lags.add(lacks if view.received_lag_bytes is None else view.received_lag_bytes)
         await asyncio.sleep(0.01)
@@ -131,7 +131,7 @@ async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_str
 
     world.network.heal("a0", "a1")
     world.network.link("a0", "a1").slowness = 100.0
-    while not told(world, "copied_anew"):
+    while not told(world, "full_resync_ended"):
         [view] = (await group.status("a1")).nodes
         since |= {view.since_ms} if view.state.startswith("copying anew") else set()
         await asyncio.sleep(0.01)
@@ -150,7 +150,7 @@ async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(grou
 
     await copied(group)
 
-    assert len(told(world, "copying_anew")) == 2
+    assert len(told(world, "full_resync_began")) == 2
     assert (await group.status("a1")).min_offset == begin
 
 
@@ -164,7 +164,7 @@ async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_s
     await asyncio.sleep(20)
 
     assert "copying anew keeps the old store beside the copy" in (await group.status("a1")).nodes[0].last_drop_reason
-    assert told(world, "copying_anew") == []
+    assert told(world, "full_resync_began") == []
     await serves_what_it_had(group)
 
     disk.capacity_bytes += 10 * SEGMENT
@@ -185,7 +185,7 @@ async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_
 
     disk.capacity_bytes += 20 * SEGMENT
     await copied(group)
-    assert len(told(world, "copying_anew")) == 1
+    assert len(told(world, "full_resync_began")) == 1
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.002, 0.003])
@@ -238,4 +238,4 @@ async def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_
     assert (len(told(world, "store_opened")), len(told(world, "copy_waits_for_room"))) == (opened, 1)
     disk.capacity_bytes = BOUNDLESS
     await copied(group)
-    assert len(told(world, "copied_anew")) == 1
+    assert len(told(world, "full_resync_ended")) == 1
