@@ -91,6 +91,9 @@ class StatusBoard:
     ) -> HaStatus:
         table, watch = self._config.replication, self._watch
         record = None if watch is None else watch.record
+        members = () if record is None else tuple(member.node for member in record.members)
+        if term is not None and watch is not None:
+            members = term.confirm.members  # what confirms now: the watch hears of this master's own write a moment later
         return HaStatus(
             node=self._config.name,
             cluster=self._config.node.cluster,
@@ -111,7 +114,7 @@ class StatusBoard:
             waiting_for=waiting_for,
             nodes=(own, *slaves),
             release_level=self._release_level,
-            members=() if record is None else tuple(member.node for member in record.members),
+            members=members,
             failover=self._failover,
             coordination_store="" if watch is None else watch.store_name,
             coordination_problem=self._coordination_problem,
