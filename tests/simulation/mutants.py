@@ -93,7 +93,6 @@ MUTANTS = (
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 4, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 169, _LEFT_WITHOUT_POWER),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 2),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 13, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
@@ -120,7 +119,7 @@ MUTANTS = (
     Mutant("members-by-streams", "who has no stream counts as no member", of_elections.members_by_streams, 5, _PARTS),
     Mutant("unknown-is-written", "an unknown write of members counts as done", of_elections.unknown_is_written, 6, _PARTS),
     Mutant("nobody-joins", "who left the in-sync set never joins again", of_elections.nobody_joins, 0, _PARTS),
-    Mutant("without-master", "slaves confirm what their master may lack", of_elections.the_master_may_lack_it, 110),
+    Mutant("without-master", "slaves confirm what their master may lack", of_elections.the_master_may_lack_it, 54),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",

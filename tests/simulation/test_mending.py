@@ -236,7 +236,8 @@ async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_
     flip(group, "a1", 90_000)
     assert await read_from(mq, "a/1") == _BODIES
 
-    assert min([await proven_by_master(mq, "a/1") async for _ in each_moment(5)]) <= 90_000
+    compared_again = 131_072  # the range with the damage is mended and compared, maybe between two looks; nothing behind it is
+    assert min([await proven_by_master(mq, "a/1") async for _ in each_moment(5)]) <= compared_again
 
     await whole(mq)
     assert [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"] == [since], "one stream"

@@ -88,10 +88,6 @@ def watermark_above_flushed(patches: Patches, _: Cluster) -> None:
     patches.put(Store, "persist_watermark", make)
 
 
-def boot_id_not_compared(patches: Patches, _: Cluster) -> None:
-    patches.put(SimulatedStorage, "boot_id", always("the same for ever"))
-
-
 def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
         def recover(store: Store) -> None:
