@@ -67,7 +67,6 @@ def _product_noticed(run: Run, mutant: Mutant) -> bool:
     return any(not (mutant.refused and "UnreadableStore" in failure) for failure in run.failures)
 
 
-_LEFT_WITHOUT_POWER = (FaultKind.LEFT_BEHIND, FaultKind.POWER_LOSS)
 _HANGS = (FaultKind.HANG,)
 _STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
@@ -78,7 +77,6 @@ _PARTED_AND_LEFT = (FaultKind.PARTED, FaultKind.LEFT_BEHIND)
 _PARTED_AND_SILENT = (FaultKind.PARTED, FaultKind.SILENCE)
 _SILENT = (FaultKind.SILENCE, FaultKind.MASTER_DOWN)
 _LAGS = (FaultKind.SLOW_LINK, FaultKind.KILL, FaultKind.SWITCHOVER)
-_LOST_TAILS = (FaultKind.MASTER_DOWN, FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUT_LINKS = (FaultKind.CUT,)
