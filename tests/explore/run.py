@@ -27,8 +27,8 @@ def main() -> int:
     wrong = states = 0
     with on_all_cores() as pool:
         largest_first = () if arguments.bug else reversed(WORLDS)
-        jobs: dict[Future[Explored], str] = {pool.submit(explored, bounds, until): str(bounds) for bounds in largest_first}
-        jobs |= {pool.submit(hunted, name, until): name for name in names}
+        jobs: dict[Future[Explored], str] = {pool.submit(hunted, name, until): name for name in names}
+        jobs |= {pool.submit(explored, bounds, until): str(bounds) for bounds in largest_first}
         for job in as_completed(jobs):
             name, found = jobs[job], job.result()
             wrong += bool(found.problem) != (name in _BY_NAME)

@@ -25,7 +25,6 @@ WORLDS: Final = (
     SmallBounds(copies=1, epochs=3, appends=1, changes=0, partial=True),
     SmallBounds(copies=2, epochs=3, appends=1, changes=0, partial=True),
     SmallBounds(copies=3, epochs=3, appends=1, changes=0),
-    SmallBounds(copies=2, epochs=3, appends=2, changes=0),
     SmallBounds(copies=2, epochs=2, appends=2, changes=2),
     SmallBounds(copies=1, epochs=3, appends=1, changes=1),
     SmallBounds(copies=2, epochs=3, appends=1, changes=1),
