@@ -11,7 +11,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer
-from dittomq.offsets import LAST_EPOCH, NO_EPOCH, Epoch
+from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.routes import DataVersion
 
 
@@ -59,12 +59,6 @@ class Metadata:
     def versions(self) -> tuple[DataVersion, ...]:
         """Of its tables, in the order of KINDS."""
         return tuple([self._tables[kind.name].version for kind in KINDS])
-
-    @property
-    def newest_epoch(self) -> Epoch:
-        """The newest that a table has: RocketMQ's controllers count, too. What is no epoch, or leaves none above it, is left out."""
-        versions = (table.version.state_version for table in self._tables.values())
-        return Epoch(max((version for version in versions if version < LAST_EPOCH), default=0))
 
     def answer(self, kind: TableKind[R], ask: Ask) -> Page[R]:
         """The page asked for, or that the caller's version is the newest; VersionChanged for a token of another version."""

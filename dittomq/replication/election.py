@@ -299,9 +299,9 @@ class Election:
         return [*asked, *self._weigh_promises(now)]
 
     def _would_promise_by(self, node: str) -> bool:
-        """Whether it would promise by this record: a replica of another birth obeys nothing of this one, and is as good as silent."""
+        """Whether it would promise by this record: a replica of another birth is as good as silent."""
         said = self._answers.get(node)
-        return said is not None and said.would_promise and (self._found is None or said.position.birth in ("", self._birth))
+        return said is not None and said.would_promise and self._is_of_birth(said.position)
 
     def _weigh_promises(self, now: float) -> list[Command]:
         """Go on when an election quorum has promised and the others had their time."""
@@ -433,8 +433,11 @@ class Election:
         """Its own position and the latest of each other replica. Those of another birth say nothing about this group."""
         others = {node: each.position for node, each in self._answers.items()}
         others |= {node: each.position for node, each in self._promises.items()}
-        births = ("", self._birth)
-        return [self._own, *(each for each in others.values() if self._found is None or each.birth in births)]
+        return [self._own, *filter(self._is_of_birth, others.values())]
+
+    def _is_of_birth(self, position: Position) -> bool:
+        """Whether it may obey the record; without one every replica leaves its birth."""
+        return self._found is None or position.birth in ("", self._birth)
 
     def _countable(self, positions: Iterable[Position]) -> list[Position]:
         """Those whose logs count, and this replica: members, or all where there is no record or data loss is allowed."""
