@@ -242,7 +242,8 @@ def _lateness(node: NodeReport) -> str:
     if view is None or _is_silent(node):
         return f"{node.node} does not answer"
     behind = f" and {human_bytes(view.received_lag_bytes)} behind" if view.received_lag_bytes else ""
-    return f"{node.node} is {view.state}{behind}"
+    reason = (node.complaint or view.last_drop_reason) if view.state == "waiting" else ""
+    return printable(f"{node.node} is {view.state}{behind}{f': {reason}' if reason else ''}")
 
 
 def _headline(group: GroupReport, now_ms: int) -> str:

@@ -21,7 +21,6 @@ _CONNECT_S: Final = 1.5  # to all endpoints together; the rest is for the call
 _OPTIONS: ChannelOptions = (
     *(option for option in CHANNEL_OPTIONS if option[0] != "grpc.keepalive_permit_without_calls"),
     ("grpc.keepalive_permit_without_calls", 0),  # etcd ends a connection that is pinged while it carries no call
-    ("grpc.enable_retries", 0),
 )
 _NO_METHOD: Final = "/dittomq.NoService/Why"
 _READY: Final = grpc.ChannelConnectivity.READY

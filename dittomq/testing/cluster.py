@@ -155,7 +155,7 @@ class LocalCluster:
 
         Raises OutOfReach with what it still waits for, at once when a process ended.
         """
-        from dittomq.testing.in_sync import missing_for_sync
+        from dittomq.testing.in_sync import missing_for_sync, why_late
 
         state = self.settled()
         began = time.monotonic()
@@ -171,6 +171,8 @@ class LocalCluster:
             if not missing:
                 return took
             if took > timeout_s:
+                with contextlib.suppress(DittoError):
+                    missing += why_late(self.nameserver)
                 raise OutOfReach("the local cluster", f"not in sync after {timeout_s:.0f} s: {missing}")
             time.sleep(_LOOK_EVERY_S)
 

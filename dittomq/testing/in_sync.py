@@ -23,6 +23,20 @@ def missing_for_sync(nameserver: str, state: ClusterState) -> str:
     return ""
 
 
+def why_late(nameserver: str) -> str:
+    """What each slave waits for, in its own words, as a clause for each that waits or does not answer; empty when none does."""
+    late = []
+    with Client(nameserver) as mq:
+        for node in mq.admin.list_brokers():
+            try:
+                waits = mq.admin.ha_status(node.address).waiting_for
+            except DittoError as silent:
+                waits = str(silent)
+            if node.role is Role.SLAVE and waits:
+                late.append(f"; {node.name} waits for {waits}")
+    return "".join(late)
+
+
 def registered_roles(nameserver: str) -> dict[str, str]:
     """What the nodes are that the nameserver lists, master or slave, by name; none where it does not answer."""
     try:

@@ -154,18 +154,19 @@ class MasterStream:
     async def run(self, hello: Hello) -> NoReturn:
         """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed.
 
-        It listens before its hello is out: of a stream that was given up while it was being connected, gRPC tells only who reads.
+        It listens before its hello is out: of a stream that was given up while it was being connected, gRPC tells only who reads. And it
+        counts the master's silence before that: a hello may never leave.
         """
         ended: DittoError | None = None
         self._hello, self._lacks = hello, hello.lacks
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
+                tasks.create_task(self._tick(), name="tick")
                 await self._say(hello)
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
                 tasks.create_task(self._parts.log.sync_behind(self._moved), name="sync")
                 tasks.create_task(self._acknowledge(), name="acknowledge")
-                tasks.create_task(self._tick(), name="tick")
                 tasks.create_task(self._digest_asked(), name="digest")
         except* DittoError as problems:
             ended = first_of(problems)

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar
 
+import pytest
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
@@ -16,7 +17,7 @@ from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLo
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
-from services.slave.stream import MasterSaid, MasterStream, SlaveSays, StreamParts
+from services.slave.stream import MasterSaid, MasterStream, SlaveSays, StreamEnded, StreamParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import hello
@@ -125,6 +126,16 @@ async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it(
     acked = [message.received for message in line.written if isinstance(message, SlaveAck)]
     assert acked == sorted(acked)
     assert acked[-1] > 0
+
+
+@under(run)
+async def test_a_stream_whose_hello_never_leaves_ends_when_its_master_was_silent() -> None:
+    line, first = Line(), hello(1, 0, lineage=())
+    line.flows.clear()
+
+    with pytest.raises(StreamEnded, match="the master was silent"):
+        async with asyncio.timeout(30.0):
+            await stream_of(Machine(random.Random(2)).open(), line, first).run(first)
 
 
 @under(run)

@@ -49,10 +49,12 @@ def test_a_slave_that_its_master_knows_by_name_only_says_itself_what_it_does() -
     unheard = replace(MASTER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "unknown")))
     own = replace(SLAVE_VIEW, state="waiting", received=400, last_drop_reason="no master is known yet")
 
-    line = report_lines(build_report(BOTH, {"a/0": unheard, "a/1": replace(SLAVE, nodes=(own,))}), NOW_MS)[-1]
+    report = build_report(BOTH, {"a/0": unheard, "a/1": replace(SLAVE, nodes=(own,))})
 
+    line = report_lines(report, NOW_MS)[-1]
     assert line.startswith("   a/1   slave   waiting  600 B ")
     assert line.endswith(" · it says: no master is known yet")
+    assert report.missing == "the slave of a is not in sync, a/1 is waiting and 600 B behind: no master is known yet"
 
 
 def test_what_nobody_knows_is_printed_as_unknown() -> None:
