@@ -63,13 +63,17 @@ class Shape:
     @property
     def needs_no_operator(self) -> bool:
         """Whether what is confirmed is on more than one disk, or on that of a node that synced it, so that nobody need accept its loss."""
-        all_sync = self.syncs_matter and self.slave_flush is FlushMode.SYNC_FLUSH
-        return all_sync and self.replication.asked_copies > 1 and self._confirms_what_copies_flushed
+        return self._all_sync and self.replication.asked_copies > 1 and self._confirms_what_copies_flushed
 
     @property
     def disks_of_confirmed(self) -> int:
         """Of so many members each holds on its disk what is confirmed, unless there are fewer; 0 where nothing says so."""
-        return self.replication.asked_copies if self._confirms_what_copies_flushed else int(self.syncs_matter)
+        return self.replication.asked_copies if self._confirms_what_copies_flushed else int(self._all_sync)
+
+    @property
+    def _all_sync(self) -> bool:
+        """Whether every node that may come to lead confirms only what it has flushed: its own setting says so."""
+        return self.syncs_matter and (not self.slaves or self.slave_flush is FlushMode.SYNC_FLUSH)
 
     @property
     def _confirms_what_copies_flushed(self) -> bool:

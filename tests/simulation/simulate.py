@@ -12,6 +12,7 @@ import structlog
 
 from dittomq.client import AsyncClient
 from dittomq.commitlog.queues import producers
+from dittomq.errors import OutOfReach
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
@@ -205,7 +206,9 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
 
 async def _operate(cluster: Cluster) -> None:
     async def tend(mq: AsyncClient) -> None:
-        lost = (Harm.DISK_LOST, Harm.SYNC_FAILED) if cluster.shape.is_manual else (Harm.DISK_LOST,)
+        lost = [Harm.DISK_LOST]
+        if cluster.shape.is_manual:  # no replica stands by itself there whose log may lack what it acknowledged
+            lost += [Harm.SYNC_FAILED, Harm.POWER_LOST]
         needs_him = not cluster.shape.needs_no_operator or cluster.history.has_seen(*lost)
         await cluster.operator.tend(mq, may_lose=needs_him)
 
@@ -281,7 +284,11 @@ async def _read_all(cluster: Cluster) -> None:
     async def read(mq: AsyncClient) -> None:
         for node in map(name_of, cluster.brokers):
             lost = cluster.history.may_lack_topics
-            cluster.history.final_reads[node] = await read_everything(mq, node, missing_queues=lost)
+            while node not in cluster.history.final_reads:
+                try:
+                    cluster.history.final_reads[node] = await read_everything(mq, node, missing_queues=lost)
+                except OutOfReach:  # the id of a lost disk is free when the nameservers have forgotten that
+                    await asyncio.sleep(1.0)
 
     try:
         async with asyncio.timeout(_EQUAL_S):
