@@ -78,7 +78,7 @@ class Shape:
     @property
     def _confirms_what_copies_flushed(self) -> bool:
         table = self.replication
-        alone = table.asked_copies == 1 and not self.syncs_matter  # then the master confirms what it has written
+        alone = table.asked_copies == 1 and not self._all_sync  # then a master may confirm what it has written
         return table.mode is Mode.SYNC_MASTER and table.release_level is ReleaseLevel.FLUSHED and not alone
 
     @property
