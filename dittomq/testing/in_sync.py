@@ -24,16 +24,18 @@ def missing_for_sync(nameserver: str, state: ClusterState) -> str:
 
 
 def why_late(nameserver: str) -> str:
-    """What each slave waits for, in its own words, as a clause for each that waits or does not answer; empty when none does."""
+    """A clause for each slave that waits, in its own words, or does not answer; empty when none does."""
     late = []
     with Client(nameserver) as mq:
         for node in mq.admin.list_brokers():
+            if node.role is not Role.SLAVE:
+                continue
             try:
                 waits = mq.admin.ha_status(node.address).waiting_for
             except DittoError as silent:
-                waits = str(silent)
-            if node.role is Role.SLAVE and waits:
-                late.append(f"; {node.name} waits for {waits}")
+                late.append(f"; {node.name}: {silent}")
+            else:
+                late += [f"; {node.name} waits for {waits}"] if waits else []
     return "".join(late)
 
 

@@ -1,9 +1,12 @@
-"""A cluster that a program started for itself does not outlive it."""
+"""A cluster that a program started for itself: it does not outlive the program, and says what it waits for."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from dittomq.errors import OutOfReach
 from dittomq.testing import LocalCluster, Shape, processes
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -46,3 +49,20 @@ def test_a_cluster_that_is_started_without_a_guard_outlives_the_program(tmp_path
         assert cluster.is_alive("a/0")
     finally:
         cluster.stop()
+
+
+def test_a_cluster_that_is_not_in_sync_in_time_names_the_slave_that_is_late(tmp_path: Path) -> None:
+    def late() -> str:
+        try:
+            cluster.wait_in_sync(timeout_s=0.5)
+        except OutOfReach as problem:
+            return str(problem)
+        return ""  # its master hears for a while that it was in sync
+
+    with LocalCluster(tmp_path, Shape(slaves=1, usual_ports=False)) as cluster:
+        os.kill(cluster.pid("a/1"), signal.SIGSTOP)
+        said = eventually(late, "it is not in sync")
+        os.kill(cluster.pid("a/1"), signal.SIGCONT)
+
+    assert "the slave of a is not in sync; a/1: " in said
+    assert "does not answer" in said
