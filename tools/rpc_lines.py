@@ -71,8 +71,8 @@ _PUBLISH = (
     '"producer_id":"by-hand","sequence":0}'
 )
 _NO_PIN = "0123456789abcdef0123456789abcdef"
-_HELLO = (
-    '{"hello":{"cluster":"other","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
+_HANDSHAKE = (
+    '{"handshake":{"cluster":"other","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
     '"incarnation":"0123456789abcdef","replication_address":"127.0.0.1:10997","segment_bytes":67108864}}'
 )
 
@@ -140,7 +140,7 @@ LINES: Final = {
     f"{_AUDIT}/ReadRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100}'),
     f"{_REPLICATION}/Replicate": Line(
         _REPLICAS,
-        _HELLO,
+        _HANDSHAKE,
         "Slaves call this. Here it is refused with `WRONG_CLUSTER`; with the cluster's own name it feeds a new slave.",
         refused="WRONG_CLUSTER",
     ),

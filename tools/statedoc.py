@@ -20,7 +20,7 @@ _INTRODUCTION = (
 
 TABLES: tuple[tuple[Moves[Any], str], ...] = (
     (master_states.MOVES, "One slave, as its master sees it. It takes what the slave says, and what the driver reports."),
-    (slave_states.MOVES, "The master, as one of its slaves sees it. Wait, truncate and stream are the master's verdicts."),
+    (slave_states.MOVES, "The master, as one of its slaves sees it. Wait, truncate and stream are the master's handshake results."),
     (membership_states.FOLLOWING_MOVES, "What a replica is to its master. Its acks count once it has adopted the epoch."),
     (membership_states.RECORD_WRITE_MOVES, "A master's change of the members: one write of the group record at a time."),
     (election_states.ELECTION_MOVES, "One attempt of one candidate."),

@@ -40,7 +40,7 @@ class RangeServing:
     """Serves this node's log in pieces of whole records, every checksum verified before a piece leaves."""
 
     def __init__(self, stores: Stores, lane: Lane, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
-        """Of `stores`, the first that holds a range serves it: the one that the node's hello describes. The store in use comes last.
+        """Of `stores`, the first that holds a range serves it: the one that the node's handshake describes. The store in use comes last.
 
         `damaged` is told where a record of that one is not whole.
         """
@@ -107,7 +107,7 @@ class RangeServing:
         return None if end is None else min(end, border, store.segment_of(at)[1])
 
     async def beginning(self) -> Beginning:
-        """Where the log and the queues of the store begin that the node's hello describes."""
+        """Where the log and the queues of the store begin that the node's handshake describes."""
         return await self._lane.call(self._stores()[0].beginning)
 
 

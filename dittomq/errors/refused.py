@@ -264,7 +264,7 @@ class StaleEpoch(Refused):
 
 @dataclass(eq=False)
 class StreamDropped(Refused):
-    """A master ended a slave's stream. What is wrong is settled by what follows the slave's next hello, and by nobody's hand."""
+    """A master ended a slave's stream. What is wrong is settled by what follows the slave's next handshake, and by nobody's hand."""
 
     reason: ClassVar[str] = "STREAM_DROPPED"
     sentence: ClassVar[str] = "{0.node} ended the stream: {0.why}; the slave says hello again"

@@ -20,7 +20,7 @@ Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
 
-class VerdictAction(StrEnum):
+class SyncAction(StrEnum):
     """What a master tells a slave to do."""
 
     STREAM = "stream"
@@ -39,7 +39,7 @@ class RangeDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Handshake:
     """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes.
 
     `birth` is that of the group record that it knows, "" for none. `adopted` is the epoch of the last master whose log it matches and
@@ -85,14 +85,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The master's answer to a hello; `replica_uuid` is that of its store.
+class HandshakeResult:
+    """The master's answer to a handshake; `replica_uuid` is that of its store.
 
     `end`, of its log, goes with RESYNC only: how much there is to copy. `birth` is that of the group record under which it leads, "" where
     there is none. `counts`: whether the slave is a member of the in-sync set, or may become one.
     """
 
-    action: VerdictAction
+    action: SyncAction
     start: PhysicalOffset
     reason: str
     epoch: Epoch

@@ -1,21 +1,21 @@
 """④ What a master's session hears of one slave, and what it has its driver do.
 
-What the slave itself says (Hello, SlaveAck, LeafDigests) is in `dittomq.replication.events`.
+What the slave itself says (Handshake, SlaveAck, LeafDigests) is in `dittomq.replication.events`.
 """
 
 from dataclasses import dataclass
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
+    Handshake,
+    HandshakeResult,
     Heartbeat,
-    Hello,
     Hole,
     Lacks,
     LeafDigests,
     LeafProbe,
     RangeDigest,
     SlaveAck,
-    Verdict,
 )
 from dittomq.routes import DataVersion
 
@@ -83,7 +83,7 @@ class Tick:
 
 
 Event = (
-    Hello
+    Handshake
     | SlaveAck
     | LeafDigests
     | LogMoved
@@ -99,10 +99,10 @@ Event = (
 
 # Commands: what the driver does.
 @dataclass(frozen=True, slots=True)
-class SendVerdict:
+class SendHandshakeResult:
     """Send it."""
 
-    verdict: Verdict
+    handshake_result: HandshakeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class PromisedAbove:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """The slave must copy this log anew, and is a member of the group record: remove it first. Its next hello settles the rest."""
+    """The slave must copy this log anew, and is a member of the group record: remove it first. Its next handshake settles the rest."""
 
     node: str
 
@@ -211,7 +211,7 @@ class RefuseSlave:
 
 
 Command = (
-    SendVerdict
+    SendHandshakeResult
     | CompareDigests
     | SendProbe
     | CompareLeaves

@@ -11,8 +11,8 @@ class MasterLog:
     """The master's log as a session needs it, and what the master knows of the replica whose stream begins.
 
     `birth` is that of the group record, "" where there is none. `is_member`: the record names the replica under the node of its first
-    hello, or a write that is under way does. `counts`: it is a member, or may become one. `acknowledged`: so far it has acknowledged this
-    log as flushed, on earlier streams.
+    handshake, or a write that is under way does. `counts`: it is a member, or may become one. `acknowledged`: so far it has acknowledged
+    this log as flushed, on earlier streams.
     """
 
     cluster: str

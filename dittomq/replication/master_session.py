@@ -14,15 +14,15 @@ from dittomq.lineage import common_end, epoch_at, newest_epoch, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.events import (
+    Handshake,
+    HandshakeResult,
     Heartbeat,
-    Hello,
     Hole,
     LeafDigests,
     LeafProbe,
     RangeDigest,
     SlaveAck,
-    Verdict,
-    VerdictAction,
+    SyncAction,
 )
 from dittomq.replication.master_events import (
     BytesDamaged,
@@ -44,10 +44,10 @@ from dittomq.replication.master_events import (
     RefuseSlave,
     RemoveMember,
     SendChunk,
+    SendHandshakeResult,
     SendHeartbeat,
     SendHole,
     SendProbe,
-    SendVerdict,
     Tick,
 )
 from dittomq.replication.master_log import MasterLog
@@ -72,7 +72,7 @@ class SessionLimits:
 
 
 class MasterSession:
-    """One slave's stream, from hello to end. One chunk and one heartbeat are under way at a time."""
+    """One slave's stream, from handshake to end. One chunk and one heartbeat are under way at a time."""
 
     def __init__(self, log: MasterLog, limits: SessionLimits, now: float) -> None:
         self._log = log
@@ -83,7 +83,7 @@ class MasterSession:
         self._confirmed = log.confirmed
         self._confirmed_told = PhysicalOffset(-1)
         self._confirmed_sending = PhysicalOffset(-1)
-        self._hello: Hello | None = None
+        self._handshake: Handshake | None = None
         self._acknowledged = log.acknowledged
         self._is_member = log.is_member
         self._sent = PhysicalOffset(0)
@@ -116,7 +116,7 @@ class MasterSession:
 
     def _take(self, event: Event, now: float) -> list[Command]:
         match event:
-            case Hello():
+            case Handshake():
                 self._heard_at = now
                 return self._greet(event)
             case DigestsCompared():
@@ -150,84 +150,84 @@ class MasterSession:
             case _:
                 assert_never(event)
 
-    def _greet(self, hello: Hello) -> list[Command]:
-        if problem := self._misfit(hello) or self._stranger(hello):
+    def _greet(self, handshake: Handshake) -> list[Command]:
+        if problem := self._misfit(handshake) or self._stranger(handshake):
             self.state = State.ENDED
             return [RefuseSlave(problem)]
-        self._hello = hello
-        if hello.newest_epoch > self._epoch:
-            why = f"{hello.node} has promised epoch {hello.newest_epoch}, newer than {self._epoch}"
-            return [PromisedAbove(hello.newest_epoch, hello.node), *self._drop(why)]
-        common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
+        self._handshake = handshake
+        if handshake.newest_epoch > self._epoch:
+            why = f"{handshake.node} has promised epoch {handshake.newest_epoch}, newer than {self._epoch}"
+            return [PromisedAbove(handshake.newest_epoch, handshake.node), *self._drop(why)]
+        common = common_end(ours=self._log.lineage, our_end=self._end, theirs=handshake.lineage, their_end=handshake.end)
         self.state, begin = State.COMPARING, self._log.min_offset
-        if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
-            self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
+        if handshake.end == handshake.min_offset:  # it holds nothing, so it begins where this log does
+            self._handshake = replace(handshake, min_offset=begin, end=begin, flushed=begin)
             return [CompareDigests((), begin)]
         if common < begin:
-            return self._tell_resync(hello, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")
-        if hello.end > common:
-            return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
-        verified = min(hello.verified_equal, hello.end) if hello.verified_with == self._log.replica_uuid else 0
-        both = PhysicalOffset(max(begin, hello.min_offset))
+            return self._tell_resync(handshake, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")
+        if handshake.end > common:
+            return self._tell_cut(max(common, handshake.min_offset), self._why_cut(handshake, common))
+        verified = min(handshake.verified_equal, handshake.end) if handshake.verified_with == self._log.replica_uuid else 0
+        both = PhysicalOffset(max(begin, handshake.min_offset))
         self._proof = self._prove(begin=both, proven=PhysicalOffset(max(both, verified)))
-        digests = tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common)
+        digests = tuple(digest for digest in handshake.digests if digest.start >= begin and digest.end <= common)
         return [CompareDigests(digests, self._proof.proven)]
 
     def _prove(self, *, begin: PhysicalOffset, proven: PhysicalOffset) -> Proof:
         return Proof(begin=begin, proven=proven, segment_bytes=self._log.segment_bytes, step_bytes=self._limits.proof_step_bytes)
 
-    def _why_cut(self, hello: Hello, common: PhysicalOffset) -> str:
-        if not hello.lineage:
+    def _why_cut(self, handshake: Handshake, common: PhysicalOffset) -> str:
+        if not handshake.lineage:
             return "written by nobody known"
         return "beyond the end of this master's log" if common == self._end else "written under another master"
 
-    def _misfit(self, hello: Hello) -> str:
+    def _misfit(self, handshake: Handshake) -> str:
         """Why the slave is not ours; empty when it is."""
         log = self._log
-        if hello.cluster != log.cluster or hello.broker != log.broker:
-            return f"{hello.cluster}/{hello.broker} is not {log.cluster}/{log.broker}"
-        if hello.protocol_version != events.PROTOCOL_VERSION:
-            return f"protocol version {hello.protocol_version}, this master speaks {events.PROTOCOL_VERSION}"
-        if hello.segment_bytes != log.segment_bytes:
-            return f"segments of {hello.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
-        if not 0 <= hello.min_offset <= hello.flushed <= hello.end:
-            return f"offsets out of order: {hello.min_offset}, {hello.flushed}, {hello.end}"
-        for low, high in hello.lacks or ():
-            if not hello.min_offset <= low < high <= hello.end:
+        if handshake.cluster != log.cluster or handshake.broker != log.broker:
+            return f"{handshake.cluster}/{handshake.broker} is not {log.cluster}/{log.broker}"
+        if handshake.protocol_version != events.PROTOCOL_VERSION:
+            return f"protocol version {handshake.protocol_version}, this master speaks {events.PROTOCOL_VERSION}"
+        if handshake.segment_bytes != log.segment_bytes:
+            return f"segments of {handshake.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
+        if not 0 <= handshake.min_offset <= handshake.flushed <= handshake.end:
+            return f"offsets out of order: {handshake.min_offset}, {handshake.flushed}, {handshake.end}"
+        for low, high in handshake.lacks or ():
+            if not handshake.min_offset <= low < high <= handshake.end:
                 return f"lacks [{low}, {high}), which does not lie in its log"
-        for digest in hello.digests:
+        for digest in handshake.digests:
             if not digest.start < digest.end <= self._segment_end(digest.start):
                 return f"a digest of [{digest.start}, {digest.end}), which does not lie in one segment"
         return ""
 
-    def _stranger(self, hello: Hello) -> str:
+    def _stranger(self, handshake: Handshake) -> str:
         """Why the replica is not of this group, or is not the one that it says; empty when it is."""
         log = self._log
-        if hello.birth and hello.birth != log.birth:
+        if handshake.birth and handshake.birth != log.birth:
             ours = f"that of {log.node} is {log.birth}" if log.birth else f"{log.node} leads without one"
-            births = f"the group record of {hello.node} has the birth {hello.birth}, and {ours}"
-            return f"{births}; empty the data_dir of {hello.node} to join this group"
-        if hello.end < self._acknowledged:
-            less = f"{hello.node} holds {hello.end:,} bytes, and acknowledged {self._acknowledged:,} under this replica id"
+            births = f"the group record of {handshake.node} has the birth {handshake.birth}, and {ours}"
+            return f"{births}; empty the data_dir of {handshake.node} to join this group"
+        if handshake.end < self._acknowledged:
+            less = f"{handshake.node} holds {handshake.end:,} bytes, and acknowledged {self._acknowledged:,} under this replica id"
             return f"{less}: its disk is a copy; give it another identity: dittomq log new-identity STORE"
         return ""
 
     def _judge_digests(self, event: DigestsCompared) -> list[Command]:
-        assert self._hello is not None
+        assert self._handshake is not None
         if event.differs is not None:
             self.state = State.PROBING
             return self._ask(event.differs.start, event.differs.end)
-        hello, self.state = self._hello, State.STREAMING
-        self._sent = self._received = hello.end
-        self._flushed = hello.flushed
-        verdict = self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")
-        both = PhysicalOffset(max(self._log.min_offset, hello.min_offset))
+        handshake, self.state = self._handshake, State.STREAMING
+        self._sent = self._received = handshake.end
+        self._flushed = handshake.flushed
+        handshake_result = self._handshake_result(SyncAction.STREAM, handshake.end, "lineage and digests agree")
+        both = PhysicalOffset(max(self._log.min_offset, handshake.min_offset))
         equal_end = max(both, event.equal_end)
         if equal_end < self._proof.proven:  # from there on this log was damaged: it is to be compared again
             self._proof = self._prove(begin=both, proven=equal_end)
         self._proof.proven = equal_end
-        counted = CountAck(hello.end, hello.flushed, None, hello.adopted == self._epoch)
-        return [verdict, NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
+        counted = CountAck(handshake.end, handshake.flushed, None, handshake.adopted == self._epoch)
+        return [handshake_result, NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
 
     def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:
         """For the leaves of what is searched, a slice at a time: neither side hears anything while the other reads."""
@@ -256,14 +256,14 @@ class MasterSession:
     def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
         self.state = State.CUTTING
         self._acknowledged = min(self._acknowledged, to)
-        return [self._verdict(VerdictAction.TRUNCATE, to, reason)]
+        return [self._handshake_result(SyncAction.TRUNCATE, to, reason)]
 
-    def _tell_resync(self, hello: Hello, reason: str) -> list[Command]:
-        """Only who is no member: what it holds counts until then. The copy that says hello next is another replica."""
+    def _tell_resync(self, handshake: Handshake, reason: str) -> list[Command]:
+        """Only who is no member: what it holds counts until then. The copy that sends its handshake next is another replica."""
         if self._is_member:
-            return [RemoveMember(hello.node), *self._drop(f"{reason}; it leaves the in-sync set first, then it is to copy this log")]
+            return [RemoveMember(handshake.node), *self._drop(f"{reason}; it leaves the in-sync set first, then it is to copy this log")]
         self.state, self._acknowledged = State.CUTTING, PhysicalOffset(0)
-        return [self._verdict(VerdictAction.RESYNC, self._log.min_offset, reason)]
+        return [self._handshake_result(SyncAction.RESYNC, self._log.min_offset, reason)]
 
     def _acked(self, ack: SlaveAck) -> list[Command]:
         if ack.epoch != self._epoch:
@@ -356,9 +356,9 @@ class MasterSession:
         return since >= self._limits.digest_s or (since >= _STEP_S and self._proof.has_more_than_a_step(self._flushed))
 
     def _let_wait(self, now: float) -> list[Command]:
-        """It takes as long as the disk takes to read what the hello digests."""
+        """It takes as long as the disk takes to read what the handshake digests."""
         self._beat_at = now
-        return [self._verdict(VerdictAction.WAIT, PhysicalOffset(0), "the digests of its hello are compared")]
+        return [self._handshake_result(SyncAction.WAIT, PhysicalOffset(0), "the digests of its hello are compared")]
 
     def _heartbeat(self, digest: RangeDigest | None) -> Command:
         return SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))
@@ -370,12 +370,14 @@ class MasterSession:
         self._topics_told = self._topics
         return [self._heartbeat(None)]
 
-    def _verdict(self, action: VerdictAction, start: PhysicalOffset, reason: str) -> Command:
+    def _handshake_result(self, action: SyncAction, start: PhysicalOffset, reason: str) -> Command:
         heartbeat_ms = int(self._limits.heartbeat_s * 1000)
-        end = self._end if action is VerdictAction.RESYNC else None
+        end = self._end if action is SyncAction.RESYNC else None
         log = self._log
-        verdict = Verdict(action, start, reason, self._epoch, log.lineage, heartbeat_ms, end, log.replica_uuid, log.birth, log.counts)
-        return SendVerdict(verdict)
+        handshake_result = HandshakeResult(
+            action, start, reason, self._epoch, log.lineage, heartbeat_ms, end, log.replica_uuid, log.birth, log.counts
+        )
+        return SendHandshakeResult(handshake_result)
 
     def _drop(self, reason: str) -> list[Command]:
         self.state = State.ENDED

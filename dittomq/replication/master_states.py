@@ -1,6 +1,6 @@
 """④ Where a master's session with one slave may stand, and what leads where."""
 
-from dittomq.replication.events import Hello, LeafDigests, SlaveAck
+from dittomq.replication.events import Handshake, LeafDigests, SlaveAck
 from dittomq.replication.master_events import (
     BytesDamaged,
     ChunkSent,
@@ -20,7 +20,7 @@ class State(Label):
     GREETING = "nothing is known of the slave yet"
     COMPARING = "its lineage is ours as far as it goes; its digests are compared with ours"
     PROBING = "a digest differs; the leaves of that range are compared"
-    CUTTING = "it was told to cut, or to copy this log anew, and says hello again: of what it has cut, or of the copy"
+    CUTTING = "it was told to cut, or to copy this log anew, and sends its handshake again: of what it has cut, or of the copy"
     STREAMING = "its log is a part of ours; its acks count"
     ENDED = "the stream is over"
 
@@ -30,10 +30,10 @@ _GREETED = (State.COMPARING, State.CUTTING, State.ENDED)
 MOVES = Moves(
     title="MasterSession",
     first=State.GREETING,
-    said=(Hello, SlaveAck, LeafDigests),
+    said=(Handshake, SlaveAck, LeafDigests),
     rows={
         State.GREETING: {
-            Hello: _GREETED,
+            Handshake: _GREETED,
             LogMoved: (State.GREETING,),
             Tick: (State.GREETING, State.ENDED),
         },
@@ -50,7 +50,7 @@ MOVES = Moves(
             Tick: (State.PROBING, State.ENDED),
         },
         State.CUTTING: {
-            Hello: _GREETED,
+            Handshake: _GREETED,
             LogMoved: (State.CUTTING,),
             Tick: (State.CUTTING,),
         },

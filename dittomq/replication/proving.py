@@ -1,6 +1,6 @@
 """Which bytes of two copies are compared next, and how far they are proven equal. Pure: the driver digests and carries the answers.
 
-    hello ─▶ the newest bytes, and all that is not known to be confirmed ─▶ stream ─▶ the rest, a step at a time, the oldest first
+    handshake ─▶ the newest bytes, and all that is not known to be confirmed ─▶ stream ─▶ the rest, a step at a time, the oldest first
 
 Nobody waits for old bytes to be read: a stream begins when its newest ones are equal. Each session compares anew, from its start on, the
 segment in which the proof of the one before ended. Only what was compared without a gap from where both begin counts as proven.
@@ -17,7 +17,7 @@ from dittomq.replication.events import RangeDigest
 Range = tuple[PhysicalOffset, PhysicalOffset]
 
 NEWEST_RANGES: Final = 63
-"""Each lies in one segment. One more range in a hello is one that was found to differ."""
+"""Each lies in one segment. One more range in a handshake is one that was found to differ."""
 
 _ANSWER_BEATS: Final = 60  # so many heartbeats a slave has to read what it is asked: five minutes, unless they are set otherwise
 
@@ -32,7 +32,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A log as its hello tells of it; `proven` is where it was last proven equal to a master's."""
+    """A log as its handshake tells of it; `proven` is where it was last proven equal to a master's."""
 
     begin: PhysicalOffset
     end: PhysicalOffset
@@ -41,8 +41,8 @@ class Extent:
     segment_bytes: int
 
 
-def hello_ranges(log: Extent, step_bytes: int) -> list[Range]:
-    """What a hello digests, newest first: `step_bytes`, and what is not known to be confirmed; of many segments the newest."""
+def handshake_ranges(log: Extent, step_bytes: int) -> list[Range]:
+    """What a handshake digests, newest first: `step_bytes`, and what is not known to be confirmed; of many segments the newest."""
     floor = max(log.begin, min(log.confirmed, log.end - step_bytes))
     ranges: list[Range] = []
     end = log.end

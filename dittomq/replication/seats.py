@@ -11,7 +11,7 @@ from dittomq.replication.events import MAX_HOLDS
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One stream's right to speak, from its hello on. Numbers grow."""
+    """One stream's right to speak, from its handshake on. Numbers grow."""
 
     number: int
     node: str
@@ -29,7 +29,7 @@ class Seats:
         self._last = 0
 
     def why_not(self, node: str, replica_uuid: str) -> str:
-        """Why the node that says hello gets no seat; empty when it gets one."""
+        """Why the node that sends its handshake gets no seat; empty when it gets one."""
         if node == self._node:
             return f"it is called {node}, as this master is; give it a broker_id of its own"
         if replica_uuid == self._replica_uuid:
@@ -40,7 +40,7 @@ class Seats:
         return ""
 
     def take(self, node: str, replica_uuid: str) -> tuple[Seat, tuple[Seat, ...]]:
-        """A hello was heard. Returns the seat of its stream and those that it loses others: their streams must end."""
+        """A handshake was heard. Returns the seat of its stream and those that it loses others: their streams must end."""
         losers = {seat for seat in self._seated if seat.node == node or seat.replica_uuid == replica_uuid}
         self._last += 1
         seat = Seat(self._last, node, replica_uuid)

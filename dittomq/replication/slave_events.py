@@ -1,19 +1,19 @@
 """⑤ What a slave's session hears, and what it has its driver do.
 
-What the master itself says (Verdict, Chunk, Hole, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
+What the master itself says (HandshakeResult, Chunk, Hole, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
 """
 
 from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SlaveHolds, Verdict
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SlaveHolds
 from dittomq.routes import DataVersion
 
 
 @dataclass(frozen=True, slots=True)
 class SlaveLog:
-    """What a slave's hello says of its log: lineage, first byte held, and what is stored.
+    """What a slave's handshake says of its log: lineage, first byte held, and what is stored.
 
     `promised` is the highest epoch that the replica has promised, or is about to; `birth` that of the group record it knows, "" for none.
     """
@@ -43,7 +43,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class CutDone:
-    """The log was cut as told, durably; `stored` is what it holds now, and the next hello is known."""
+    """The log was cut as told, durably; `stored` is what it holds now, and the next handshake is known."""
 
     stored: Stored
 
@@ -83,12 +83,12 @@ class Promised:
     epoch: Epoch
 
 
-Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Doubted | DamageFound | Tick | Promised
+Event = HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Doubted | DamageFound | Tick | Promised
 
 
 # Commands: what the driver does.
 @dataclass(frozen=True, slots=True)
-class SayHello:
+class SendHandshake:
     """Describe the log as it is now and send it."""
 
 
@@ -202,8 +202,8 @@ class NoteCompared:
 class CopyAnew:
     """Copy the master's log, [start, end) and what comes behind, into a second store; this one goes on serving until that is complete.
 
-    This session is over. The stream is not: its next hello is the copy's. Up to `agreed` this log is what the master's was, and confirmed:
-    nothing else is ever dropped.
+    This session is over. The stream is not: its next handshake is the copy's. Up to `agreed` this log is what the master's was, and
+    confirmed: nothing else is ever dropped.
     """
 
     start: PhysicalOffset
@@ -220,7 +220,7 @@ class Reconnect:
 
 
 Command = (
-    SayHello
+    SendHandshake
     | ObeyMaster
     | CutLog
     | BeginLog

@@ -13,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SyncAction
 from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptEpoch,
@@ -37,8 +37,8 @@ from dittomq.replication.slave_events import (
     ObeyMaster,
     Promised,
     Reconnect,
-    SayHello,
     SendAck,
+    SendHandshake,
     SlaveLog,
     Stored,
     Tick,
@@ -51,7 +51,7 @@ class SlaveSession:
     """One stream to the master."""
 
     def __init__(self, log: SlaveLog, *, silence_s: float, now: float) -> None:
-        """`log` is what the first hello names."""
+        """`log` is what the first handshake names."""
         self.state = MOVES.first
         self.epoch = Epoch(0)
         self._lineage = log.lineage
@@ -66,11 +66,11 @@ class SlaveSession:
         self._time = RunningTime(now)
         self._heard_at = 0.0
         self._stored = log.stored
-        self._doubted: PhysicalOffset | None = None  # what neither the hello nor an ack has told
+        self._doubted: PhysicalOffset | None = None  # what neither the handshake nor an ack has told
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
-        before, kind = self.state, event.action if isinstance(event, Verdict) else type(event)
+        before, kind = self.state, event.action if isinstance(event, HandshakeResult) else type(event)
         if MOVES.is_final(before):
             return []
         if problem := MOVES.out_of_turn(before, kind):
@@ -85,7 +85,7 @@ class SlaveSession:
                 self._heard_at = now
                 self.state = State.GREETING
                 self._stored, self._doubted = event.stored, None
-                return [SayHello()]
+                return [SendHandshake()]
             case Stored():
                 return self._store_moved(event)
             case DigestReady():
@@ -93,7 +93,7 @@ class SlaveSession:
             case Doubted():
                 self._doubted = event.start if self._doubted is None else min(self._doubted, event.start)
                 return self._tell_doubt()
-            case DamageFound():  # the next hello says nothing of that segment, so nothing is cut for it
+            case DamageFound():  # the next handshake says nothing of that segment, so nothing is cut for it
                 return self._reconnect(f"the copies differ by content and this one is damaged from {event.start:,} to {event.end:,}")
             case Tick():
                 if self.state is not State.CUTTING and now - self._heard_at > self._silence_s:
@@ -101,15 +101,15 @@ class SlaveSession:
                 return []
             case Promised():
                 return self._reconnect(f"this replica promises epoch {event.epoch}")
-            case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe():
+            case HandshakeResult() | Chunk() | Hole() | Heartbeat() | LeafProbe():
                 self._heard_at = now
                 return self._heard(event)
             case _:
                 assert_never(event)
 
-    def _heard(self, event: Verdict | Chunk | Hole | Heartbeat | LeafProbe) -> list[Command]:
+    def _heard(self, event: HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe) -> list[Command]:
         match event:
-            case Verdict():
+            case HandshakeResult():
                 return self._obey(event)
             case Chunk():
                 return self._write(event)
@@ -120,61 +120,68 @@ class SlaveSession:
             case LeafProbe():
                 return [AnswerProbe(event)]
 
-    def _obey(self, verdict: Verdict) -> list[Command]:
-        if verdict.action is not VerdictAction.WAIT and (problem := self._not_obeyed(verdict)):
+    def _obey(self, handshake_result: HandshakeResult) -> list[Command]:
+        if handshake_result.action is not SyncAction.WAIT and (problem := self._not_obeyed(handshake_result)):
             return self._reconnect(problem)
-        match verdict.action:
-            case VerdictAction.WAIT:
+        match handshake_result.action:
+            case SyncAction.WAIT:
                 return []
-            case VerdictAction.TRUNCATE:
-                if verdict.start >= self._end:
-                    return self._reconnect(f"told to cut to {verdict.start:,} with an end of {self._end:,}")
+            case SyncAction.TRUNCATE:
+                if handshake_result.start >= self._end:
+                    return self._reconnect(f"told to cut to {handshake_result.start:,} with an end of {self._end:,}")
                 self.state = State.CUTTING
-                self._end = verdict.start
-                self._lineage = cut_lineage(self._lineage, verdict.start)
-                return [self._obey_master(verdict), CutLog(verdict.start, verdict.reason)]
-            case VerdictAction.RESYNC:
-                return self._copy_anew(verdict)
-            case VerdictAction.STREAM:
-                return self._follow(verdict)
+                self._end = handshake_result.start
+                self._lineage = cut_lineage(self._lineage, handshake_result.start)
+                return [self._obey_master(handshake_result), CutLog(handshake_result.start, handshake_result.reason)]
+            case SyncAction.RESYNC:
+                return self._copy_anew(handshake_result)
+            case SyncAction.STREAM:
+                return self._follow(handshake_result)
 
-    def _not_obeyed(self, verdict: Verdict) -> str:
+    def _not_obeyed(self, handshake_result: HandshakeResult) -> str:
         """Why this master is not obeyed; empty when it is."""
         newest = max(self._promised, newest_epoch(self._lineage))
-        if newest_epoch(verdict.lineage) != verdict.epoch or verdict.epoch < newest:
-            return f"epoch {verdict.epoch} is older than {newest}, which this replica has promised"
-        if self._birth and verdict.birth != self._birth:
-            theirs = f"by the group record with the birth {verdict.birth}" if verdict.birth else "without a group record"
+        if newest_epoch(handshake_result.lineage) != handshake_result.epoch or handshake_result.epoch < newest:
+            return f"epoch {handshake_result.epoch} is older than {newest}, which this replica has promised"
+        if self._birth and handshake_result.birth != self._birth:
+            theirs = f"by the group record with the birth {handshake_result.birth}" if handshake_result.birth else "without a group record"
             return f"the master leads {theirs}, and this replica belongs to that with the birth {self._birth}"
         return ""
 
-    def _obey_master(self, verdict: Verdict) -> Command:
-        self._promised, self._birth = max(verdict.epoch, self._promised), verdict.birth
-        return ObeyMaster(verdict.epoch, verdict.birth)
+    def _obey_master(self, handshake_result: HandshakeResult) -> Command:
+        self._promised, self._birth = max(handshake_result.epoch, self._promised), handshake_result.birth
+        return ObeyMaster(handshake_result.epoch, handshake_result.birth)
 
-    def _copy_anew(self, verdict: Verdict) -> list[Command]:
-        if verdict.end is None or not verdict.start <= verdict.end or self._end == self._begin:
-            return self._reconnect(f"told to copy [{verdict.start}, {verdict.end}) anew with [{self._begin}, {self._end})")
+    def _copy_anew(self, handshake_result: HandshakeResult) -> list[Command]:
+        if handshake_result.end is None or not handshake_result.start <= handshake_result.end or self._end == self._begin:
+            return self._reconnect(
+                f"told to copy [{handshake_result.start}, {handshake_result.end}) anew with [{self._begin}, {self._end})"
+            )
         self.state = State.ENDED
-        common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=verdict.end)
-        agreed = PhysicalOffset(min(common, verdict.start))
-        return [self._obey_master(verdict), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
+        common = common_end(ours=self._lineage, our_end=self._end, theirs=handshake_result.lineage, their_end=handshake_result.end)
+        agreed = PhysicalOffset(min(common, handshake_result.start))
+        return [
+            self._obey_master(handshake_result),
+            CopyAnew(handshake_result.start, handshake_result.end, agreed, handshake_result.reason),
+        ]
 
-    def _follow(self, verdict: Verdict) -> list[Command]:
+    def _follow(self, handshake_result: HandshakeResult) -> list[Command]:
         holds_nothing = self._end == self._begin
-        if verdict.start != self._end and not holds_nothing:
-            return self._reconnect(f"told to stream from {verdict.start:,} with an end of {self._end:,}")
+        if handshake_result.start != self._end and not holds_nothing:
+            return self._reconnect(f"told to stream from {handshake_result.start:,} with an end of {self._end:,}")
         self.state = State.FOLLOWING
-        self.epoch = verdict.epoch
-        self._target = verdict.lineage
-        self._master = verdict.replica_uuid
+        self.epoch = handshake_result.epoch
+        self._target = handshake_result.lineage
+        self._master = handshake_result.replica_uuid
         begin: list[Command] = []
-        if verdict.start != self._end:
-            begin, self._begin = [BeginLog(verdict.start)], verdict.start
+        if handshake_result.start != self._end:
+            begin, self._begin = [BeginLog(handshake_result.start)], handshake_result.start
             before = self._stored
-            self._stored = Stored(verdict.start, verdict.start, before.applied, verdict.start, adopted=before.adopted)
-        self._end = verdict.start
-        commands = [self._obey_master(verdict), *begin, *self._adopt(self._end), *self._tell_doubt()]
+            self._stored = Stored(
+                handshake_result.start, handshake_result.start, before.applied, handshake_result.start, adopted=before.adopted
+            )
+        self._end = handshake_result.start
+        commands = [self._obey_master(handshake_result), *begin, *self._adopt(self._end), *self._tell_doubt()]
         return commands + self._adopt_epoch()
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:

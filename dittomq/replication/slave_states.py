@@ -1,6 +1,6 @@
 """⑤ Where a slave's session with its master may stand, and what leads where."""
 
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, SyncAction
 from dittomq.replication.moves import Label, Moves
 from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, Promised, Stored, Tick
 
@@ -8,8 +8,8 @@ from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, 
 class State(Label):
     """Where a session stands; the value says it in words."""
 
-    GREETING = "hello was said; the verdict is awaited"
-    CUTTING = "the log is cut as told, and what is left is read for the next hello: the master waits"
+    GREETING = "the handshake was sent; the handshake result is awaited"
+    CUTTING = "the log is cut as told, and what is left is read for the next handshake: the master waits"
     FOLLOWING = "the stream's bytes are written and acknowledged"
     ENDED = "the stream is over"
 
@@ -17,13 +17,13 @@ class State(Label):
 MOVES = Moves(
     title="SlaveSession",
     first=State.GREETING,
-    said=(*VerdictAction, Chunk, Hole, Heartbeat, LeafProbe),
+    said=(*SyncAction, Chunk, Hole, Heartbeat, LeafProbe),
     rows={
         State.GREETING: {
-            VerdictAction.WAIT: (State.GREETING,),
-            VerdictAction.TRUNCATE: (State.CUTTING, State.ENDED),
-            VerdictAction.RESYNC: (State.ENDED,),
-            VerdictAction.STREAM: (State.FOLLOWING, State.ENDED),
+            SyncAction.WAIT: (State.GREETING,),
+            SyncAction.TRUNCATE: (State.CUTTING, State.ENDED),
+            SyncAction.RESYNC: (State.ENDED,),
+            SyncAction.STREAM: (State.FOLLOWING, State.ENDED),
             LeafProbe: (State.GREETING,),
             DamageFound: (State.ENDED,),
             Stored: (State.GREETING,),

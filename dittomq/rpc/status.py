@@ -47,7 +47,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.SessionEnded: StatusCode.ABORTED,  # open a new session
     errors.VersionChanged: StatusCode.ABORTED,  # read again from the first page
     errors.StaleEpoch: StatusCode.ABORTED,
-    errors.StreamDropped: StatusCode.ABORTED,  # say hello again
+    errors.StreamDropped: StatusCode.ABORTED,  # send a handshake again
     errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
     errors.UnreadableRecord: StatusCode.FAILED_PRECONDITION,
     errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown

@@ -1,4 +1,4 @@
-"""Lineages, as hellos, verdicts and positions carry them, and what a copy lacks."""
+"""Lineages, as handshakes, handshake results and positions carry them, and what a copy lacks."""
 
 from itertools import pairwise
 
@@ -46,7 +46,7 @@ def lacked_to_pb(lacks: Lacks | None) -> pb.Lacked | None:
     return None if lacks is None else pb.Lacked(ranges=[pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks])
 
 
-def lacked_from_pb(told: pb.Hello | pb.Ack) -> Lacks | None:
+def lacked_from_pb(told: pb.Handshake | pb.Ack) -> Lacks | None:
     """Checked: not too many. None: it is not told."""
     ranges = told.lacked.ranges
     if len(ranges) > MAX_LACKS:

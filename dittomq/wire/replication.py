@@ -9,8 +9,9 @@ from dittomq.replication.events import (
     MAX_HOLDS,
     Chunk,
     Goodbye,
+    Handshake,
+    HandshakeResult,
     Heartbeat,
-    Hello,
     Hole,
     LeafDigests,
     LeafProbe,
@@ -18,14 +19,13 @@ from dittomq.replication.events import (
     RangePiece,
     SlaveAck,
     SlaveHolds,
-    Verdict,
-    VerdictAction,
+    SyncAction,
 )
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb, text_from_pb
 from dittomq.wire.lineages import lacked_from_pb, lacked_to_pb, lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
-MAX_HELLO_DIGESTS = 64
+MAX_HANDSHAKE_DIGESTS = 64
 LEAF_DIGEST_BYTES = 16
 
 _LENGTH_DELIMITED = 2
@@ -33,10 +33,10 @@ _CHUNK_TAG = bytes([pb.ReplicateResponse.CHUNK_FIELD_NUMBER << 3 | _LENGTH_DELIM
 _CHUNK_DATA_TAG = bytes([pb.Chunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
 
 _ACTION_TO_PB = {
-    VerdictAction.STREAM: pb.VERDICT_ACTION_STREAM,
-    VerdictAction.TRUNCATE: pb.VERDICT_ACTION_TRUNCATE,
-    VerdictAction.RESYNC: pb.VERDICT_ACTION_RESYNC,
-    VerdictAction.WAIT: pb.VERDICT_ACTION_WAIT,
+    SyncAction.STREAM: pb.SYNC_ACTION_STREAM,
+    SyncAction.TRUNCATE: pb.SYNC_ACTION_TRUNCATE,
+    SyncAction.RESYNC: pb.SYNC_ACTION_RESYNC,
+    SyncAction.WAIT: pb.SYNC_ACTION_WAIT,
 }
 _ACTION_FROM_PB = {number: action for action, number in _ACTION_TO_PB.items()}
 
@@ -53,30 +53,30 @@ def digest_from_pb(digest: pb.SegmentDigest) -> RangeDigest:
     return RangeDigest(PhysicalOffset(digest.start_offset), PhysicalOffset(digest.end_offset), digest.digest)
 
 
-def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
+def handshake_to_pb(handshake: Handshake) -> pb.ReplicateRequest:
     """The first frame of a stream."""
     return pb.ReplicateRequest(
-        hello=pb.Hello(
-            cluster=hello.cluster,
-            broker=hello.broker,
-            broker_id=hello.broker_id,
-            replica_uuid=hello.replica_uuid,
-            protocol_version=hello.protocol_version,
-            min_offset=hello.min_offset,
-            end_offset=hello.end,
-            flushed_offset=hello.flushed,
-            confirmed_offset=hello.confirmed,
-            lineage=lineage_to_pb(hello.lineage),
-            digests=[digest_to_pb(digest) for digest in hello.digests],
-            verified_equal_offset=hello.verified_equal,
-            replication_address=hello.replication_address,
-            segment_bytes=hello.segment_bytes,
-            verified_with=hello.verified_with,
-            lacked=lacked_to_pb(hello.lacks),
-            incarnation=hello.incarnation,
-            birth=hello.birth,
-            adopted_epoch=hello.adopted,
-            promised_epoch=hello.promised,
+        handshake=pb.Handshake(
+            cluster=handshake.cluster,
+            broker=handshake.broker,
+            broker_id=handshake.broker_id,
+            replica_uuid=handshake.replica_uuid,
+            protocol_version=handshake.protocol_version,
+            min_offset=handshake.min_offset,
+            end_offset=handshake.end,
+            flushed_offset=handshake.flushed,
+            confirmed_offset=handshake.confirmed,
+            lineage=lineage_to_pb(handshake.lineage),
+            digests=[digest_to_pb(digest) for digest in handshake.digests],
+            verified_equal_offset=handshake.verified_equal,
+            replication_address=handshake.replication_address,
+            segment_bytes=handshake.segment_bytes,
+            verified_with=handshake.verified_with,
+            lacked=lacked_to_pb(handshake.lacks),
+            incarnation=handshake.incarnation,
+            birth=handshake.birth,
+            adopted_epoch=handshake.adopted,
+            promised_epoch=handshake.promised,
         )
     )
 
@@ -103,45 +103,45 @@ def leaves_to_pb(leaves: LeafDigests) -> pb.ReplicateRequest:
     return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests)))
 
 
-async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests | Goodbye]:
+async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Handshake | SlaveAck | LeafDigests | Goodbye]:
     """What a slave says, as it says it."""
     async for frame in frames:
         yield slave_event_from_pb(frame)
 
 
-def slave_frame(message: Hello | SlaveAck | LeafDigests | Goodbye) -> pb.ReplicateRequest:
+def slave_frame(message: Handshake | SlaveAck | LeafDigests | Goodbye) -> pb.ReplicateRequest:
     """What a slave says, as a frame."""
     match message:
         case SlaveAck():
             return ack_to_pb(message)
-        case Hello():
-            return hello_to_pb(message)
+        case Handshake():
+            return handshake_to_pb(message)
         case LeafDigests():
             return leaves_to_pb(message)
         case Goodbye():
             return pb.ReplicateRequest(goodbye=pb.Goodbye())
 
 
-def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> bytes:
+def master_frame(message: HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> bytes:
     """What a master says: a ReplicateResponse, encoded."""
     if isinstance(message, Chunk):
         return _chunk_frame(message)
     return _master_pb(message, wall_ms).SerializeToString()
 
 
-def _master_pb(message: Verdict | Hole | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
+def _master_pb(message: HandshakeResult | Hole | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
     match message:
         case Heartbeat():
             return heartbeat_to_pb(message, wall_ms)
-        case Verdict():
-            return verdict_to_pb(message)
+        case HandshakeResult():
+            return handshake_result_to_pb(message)
         case LeafProbe():
             return probe_to_pb(message)
         case Hole():
             return hole_to_pb(message)
 
 
-def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests | Goodbye:
+def slave_event_from_pb(frame: pb.ReplicateRequest) -> Handshake | SlaveAck | LeafDigests | Goodbye:
     """What a slave said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "ack":
@@ -157,8 +157,8 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 epoch_from_pb("ack.adopted_epoch", ack.adopted_epoch),
                 lacked_from_pb(ack),
             )
-        case "hello":
-            return _hello_from_pb(frame.hello)
+        case "handshake":
+            return _handshake_from_pb(frame.handshake)
         case "leaves":
             return _leaves_from_pb(frame.leaves)
         case "goodbye":
@@ -177,49 +177,49 @@ def _leaves_from_pb(leaves: pb.LeafDigests) -> LeafDigests:
     )
 
 
-def _hello_from_pb(hello: pb.Hello) -> Hello:
+def _handshake_from_pb(handshake: pb.Handshake) -> Handshake:
     for name in ("cluster", "broker", "replica_uuid", "incarnation", "birth", "replication_address", "verified_with"):
-        text_from_pb(f"hello.{name}", getattr(hello, name))
-    if len(hello.digests) > MAX_HELLO_DIGESTS:
-        raise InvalidField("hello.digests", f"{len(hello.digests)} digests, the limit is {MAX_HELLO_DIGESTS}")
-    return Hello(
-        cluster=hello.cluster,
-        broker=hello.broker,
-        broker_id=node_id_from_pb("hello.broker_id", hello.broker_id),
-        replica_uuid=hello.replica_uuid,
-        protocol_version=hello.protocol_version,
-        min_offset=PhysicalOffset(hello.min_offset),
-        end=PhysicalOffset(hello.end_offset),
-        flushed=PhysicalOffset(hello.flushed_offset),
-        confirmed=PhysicalOffset(hello.confirmed_offset),
-        lineage=lineage_from_pb(list(hello.lineage)),
-        digests=tuple(digest_from_pb(digest) for digest in hello.digests),
-        verified_equal=PhysicalOffset(hello.verified_equal_offset),
-        replication_address=hello.replication_address,
-        segment_bytes=hello.segment_bytes,
-        incarnation=hello.incarnation,
-        birth=hello.birth,
-        adopted=epoch_from_pb("hello.adopted_epoch", hello.adopted_epoch),
-        promised=epoch_from_pb("hello.promised_epoch", hello.promised_epoch),
-        verified_with=hello.verified_with,
-        lacks=lacked_from_pb(hello),
+        text_from_pb(f"handshake.{name}", getattr(handshake, name))
+    if len(handshake.digests) > MAX_HANDSHAKE_DIGESTS:
+        raise InvalidField("handshake.digests", f"{len(handshake.digests)} digests, the limit is {MAX_HANDSHAKE_DIGESTS}")
+    return Handshake(
+        cluster=handshake.cluster,
+        broker=handshake.broker,
+        broker_id=node_id_from_pb("handshake.broker_id", handshake.broker_id),
+        replica_uuid=handshake.replica_uuid,
+        protocol_version=handshake.protocol_version,
+        min_offset=PhysicalOffset(handshake.min_offset),
+        end=PhysicalOffset(handshake.end_offset),
+        flushed=PhysicalOffset(handshake.flushed_offset),
+        confirmed=PhysicalOffset(handshake.confirmed_offset),
+        lineage=lineage_from_pb(list(handshake.lineage)),
+        digests=tuple(digest_from_pb(digest) for digest in handshake.digests),
+        verified_equal=PhysicalOffset(handshake.verified_equal_offset),
+        replication_address=handshake.replication_address,
+        segment_bytes=handshake.segment_bytes,
+        incarnation=handshake.incarnation,
+        birth=handshake.birth,
+        adopted=epoch_from_pb("handshake.adopted_epoch", handshake.adopted_epoch),
+        promised=epoch_from_pb("handshake.promised_epoch", handshake.promised_epoch),
+        verified_with=handshake.verified_with,
+        lacks=lacked_from_pb(handshake),
     )
 
 
-def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
+def handshake_result_to_pb(handshake_result: HandshakeResult) -> pb.ReplicateResponse:
     """As it is."""
     return pb.ReplicateResponse(
-        verdict=pb.Verdict(
-            action=_ACTION_TO_PB[verdict.action],
-            from_offset=verdict.start,
-            reason=verdict.reason,
-            epoch=verdict.epoch,
-            lineage=lineage_to_pb(verdict.lineage),
-            heartbeat_ms=verdict.heartbeat_ms,
-            end_offset=verdict.end,
-            replica_uuid=verdict.replica_uuid,
-            birth=verdict.birth,
-            counts=verdict.counts,
+        handshake_result=pb.HandshakeResult(
+            action=_ACTION_TO_PB[handshake_result.action],
+            from_offset=handshake_result.start,
+            reason=handshake_result.reason,
+            epoch=handshake_result.epoch,
+            lineage=lineage_to_pb(handshake_result.lineage),
+            heartbeat_ms=handshake_result.heartbeat_ms,
+            end_offset=handshake_result.end,
+            replica_uuid=handshake_result.replica_uuid,
+            birth=handshake_result.birth,
+            counts=handshake_result.counts,
         )
     )
 
@@ -279,7 +279,7 @@ def hole_to_pb(hole: Hole) -> pb.ReplicateResponse:
     )
 
 
-def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole | Heartbeat | LeafProbe:
+def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe:
     """What a master said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "chunk":
@@ -302,8 +302,8 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
                 version_from_pb(beat.topics_version) if beat.HasField("topics_version") else None,
                 holds_from_pb("heartbeat.holds", beat.holds) if beat.HasField("holds") else None,
             )
-        case "verdict":
-            return _verdict_from_pb(frame.verdict)
+        case "handshake_result":
+            return _handshake_result_from_pb(frame.handshake_result)
         case "probe":
             return LeafProbe(PhysicalOffset(frame.probe.start_offset), PhysicalOffset(frame.probe.end_offset))
         case "hole":
@@ -340,21 +340,21 @@ def _hole_from_pb(hole: pb.Hole) -> Hole:
     )
 
 
-def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
-    action = _ACTION_FROM_PB.get(verdict.action)
+def _handshake_result_from_pb(handshake_result: pb.HandshakeResult) -> HandshakeResult:
+    action = _ACTION_FROM_PB.get(handshake_result.action)
     if action is None:
-        raise InvalidField("verdict.action", f"{verdict.action} is not known here; upgrade this node")
-    return Verdict(
+        raise InvalidField("handshake_result.action", f"{handshake_result.action} is not known here; upgrade this node")
+    return HandshakeResult(
         action,
-        PhysicalOffset(verdict.from_offset),
-        verdict.reason,
-        epoch_from_pb("verdict.epoch", verdict.epoch),
-        lineage_from_pb(list(verdict.lineage)),
-        verdict.heartbeat_ms,
-        PhysicalOffset(verdict.end_offset) if verdict.HasField("end_offset") else None,
-        verdict.replica_uuid,
-        text_from_pb("verdict.birth", verdict.birth),
-        verdict.counts,
+        PhysicalOffset(handshake_result.from_offset),
+        handshake_result.reason,
+        epoch_from_pb("handshake_result.epoch", handshake_result.epoch),
+        lineage_from_pb(list(handshake_result.lineage)),
+        handshake_result.heartbeat_ms,
+        PhysicalOffset(handshake_result.end_offset) if handshake_result.HasField("end_offset") else None,
+        handshake_result.replica_uuid,
+        text_from_pb("handshake_result.birth", handshake_result.birth),
+        handshake_result.counts,
     )
 
 

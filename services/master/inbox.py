@@ -3,9 +3,9 @@
 import asyncio
 from collections import deque
 
-from dittomq.replication.events import Hello, LeafDigests, SlaveAck
+from dittomq.replication.events import Handshake, LeafDigests, SlaveAck
 
-SlaveSaid = Hello | SlaveAck | LeafDigests
+SlaveSaid = Handshake | SlaveAck | LeafDigests
 
 MAX_ACKS = 256
 

@@ -20,12 +20,12 @@ from dittomq.replication import master_events
 from dittomq.replication.events import (
     Chunk,
     Goodbye,
+    Handshake,
+    HandshakeResult,
     Heartbeat,
-    Hello,
     LeafDigests,
     SlaveHolds,
-    Verdict,
-    VerdictAction,
+    SyncAction,
 )
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import SlavePace, chunk_bytes
@@ -74,7 +74,7 @@ class _Held:
 
 
 class SlaveStream:
-    """Drives one session from its hello until either side ends it."""
+    """Drives one session from its handshake until either side ends it."""
 
     def __init__(
         self, parts: StreamParts, session: MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]
@@ -84,7 +84,7 @@ class SlaveStream:
         self._record = record
         self._telling = Telling(parts.node, parts.clock, session.silence_s, send)
         self._inbox = Inbox()
-        self._hello: Hello | None = None  # the last one that was taken
+        self._handshake: Handshake | None = None  # the last one that was taken
         self._ended = False
         self.said_goodbye = False  # the slave stops in order
         self._moved = True
@@ -98,12 +98,12 @@ class SlaveStream:
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
 
-    async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
+    async def run(self, handshake: Handshake, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
         """Serve until the slave leaves.
 
         Raises StreamDropped or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StoreFailed.
         """
-        await self._inbox.put(hello)
+        await self._inbox.put(handshake)
         self._bell.set()
         unlisten = self._parts.term.listen(self._log_moved)
         ended: DittoError | None = None
@@ -111,7 +111,7 @@ class SlaveStream:
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(self._listen(said))
                 ticking = tasks.create_task(self._tick())
-                comparing = tasks.create_task(self._compare_hellos())
+                comparing = tasks.create_task(self._compare_handshakes())
                 digesting = tasks.create_task(self._digest_steps())
                 try:
                     await self._work()
@@ -150,7 +150,7 @@ class SlaveStream:
             self._ticked = True
             self._bell.set()
 
-    async def _compare_hellos(self) -> None:
+    async def _compare_handshakes(self) -> None:
         """It may take long: the session has the slave wait meanwhile."""
         while True:
             self._tell_found(await self._compare(await self._to_compare.get()))
@@ -189,7 +189,7 @@ class SlaveStream:
                 raise NotReady(self._parts.node, f"its term is over: {self._parts.term.why_over}")
             while self._inbox and not self._ended:
                 event = self._inbox.take()
-                self._hello = event if isinstance(event, Hello) else self._hello
+                self._handshake = event if isinstance(event, Handshake) else self._handshake
                 await self._handle(event)
             if self._moved:
                 self._moved = False
@@ -225,8 +225,8 @@ class SlaveStream:
                 return master_events.ChunkSent(command.hole.end)
             case master_events.CountAck():
                 self._count(command)
-            case master_events.SendVerdict():
-                await self._send_verdict(command.verdict)
+            case master_events.SendHandshakeResult():
+                await self._send_handshake_result(command.handshake_result)
             case master_events.SendHeartbeat(heartbeat):
                 await self._beat(heartbeat)
             case master_events.SendProbe(probe):
@@ -263,14 +263,16 @@ class SlaveStream:
             term.lacks_now(record.node, ack.lacks_now, ack.received)
         term.slave_at(record.node, record.replica, ack.received, ack.flushed, adopted=ack.adopted)
 
-    async def _send_verdict(self, verdict: Verdict) -> None:
+    async def _send_handshake_result(self, handshake_result: HandshakeResult) -> None:
         """From here on the replica has a stream; what it acknowledged behind its beginning counts no longer."""
-        record, hello = self._record, self._hello
-        if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE} and hello is not None and self._parts.speaks():
-            lacks = hello.lacks if verdict.action is VerdictAction.STREAM else None
-            self._parts.term.stream_begins(record.node, record.replica, verdict.start, lacks, address=hello.replication_address)
-        record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
-        await self._telling.say(verdict)
+        record, handshake = self._record, self._handshake
+        if handshake_result.action in {SyncAction.STREAM, SyncAction.TRUNCATE} and handshake is not None and self._parts.speaks():
+            lacks = handshake.lacks if handshake_result.action is SyncAction.STREAM else None
+            self._parts.term.stream_begins(
+                record.node, record.replica, handshake_result.start, lacks, address=handshake.replication_address
+            )
+        record.become("waiting" if handshake_result.action is SyncAction.WAIT else "catching up", self._parts.clock)
+        await self._telling.say(handshake_result)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
         """Send it when it is due: until then what happens is handled, and what is confirmed goes ahead of it."""

@@ -1,4 +1,4 @@
-"""④ Slaves at the door: each says hello, and has one stream while this master leads."""
+"""④ Slaves at the door: each sends its handshake, and has one stream while this master leads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -14,7 +14,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionEnded, WrongCluster, first_of
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch
-from dittomq.replication.events import Goodbye, Hello, SlaveHolds
+from dittomq.replication.events import Goodbye, Handshake, SlaveHolds
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.seats import Seat, Seats
@@ -28,7 +28,7 @@ from services.master.term import Term
 
 log = structlog.get_logger()
 
-_HELLO_DEADLINE_S: Final = 10.0
+_HANDSHAKE_DEADLINE_S: Final = 10.0
 _OPENING_S: Final = 1.0  # a slave that dials a moment too early need not dial again
 
 
@@ -82,33 +82,33 @@ class Replication:
         return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
 
     async def serve(self, said: AsyncIterator[SlaveSaid | Goodbye], send: Callable[[MasterSays], Awaitable[None]]) -> None:
-        """One slave, from its hello until it leaves; raises what ends the stream."""
-        hello = await self._hear_hello(said)
+        """One slave, from its handshake until it leaves; raises what ends the stream."""
+        handshake = await self._receive_handshake(said)
         leading = await self._wait_to_lead()
-        stream = self._take_seat(hello, leading)
+        stream = self._take_seat(handshake, leading)
         dropped: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(self._serve(hello, said, send, stream, leading))
+                serving = tasks.create_task(self._serve(handshake, said, send, stream, leading))
                 await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
             dropped = first_of(problems)
             stream.problem = str(dropped)
-            log.info("slave_dropped", slave=hello.node, reason=stream.problem)
+            log.info("slave_dropped", slave=handshake.node, reason=stream.problem)
         finally:
             self._leave_seat(stream, leading.term)
         if dropped is not None:
             raise dropped
 
-    async def _hear_hello(self, said: AsyncIterator[SlaveSaid | Goodbye]) -> Hello:
+    async def _receive_handshake(self, said: AsyncIterator[SlaveSaid | Goodbye]) -> Handshake:
         try:
-            async with asyncio.timeout(_HELLO_DEADLINE_S):
+            async with asyncio.timeout(_HANDSHAKE_DEADLINE_S):
                 first = await anext(said, None)
         except TimeoutError:
-            raise SessionEnded(f"a stream on which no hello came for {_HELLO_DEADLINE_S:g} s") from None
-        if not isinstance(first, Hello):
-            raise InvalidField("hello", "the first frame of a stream says hello")
+            raise SessionEnded(f"a stream on which no hello came for {_HANDSHAKE_DEADLINE_S:g} s") from None
+        if not isinstance(first, Handshake):
+            raise InvalidField("handshake", "the first frame of a stream says hello")
         if first.cluster != self._config.node.cluster:
             raise WrongCluster("cluster", first.cluster, self._config.node.cluster)
         if first.broker != self._config.node.broker:
@@ -129,36 +129,36 @@ class Replication:
             raise NotReady(self._config.name, "its disk does not answer")
         return leading
 
-    def _take_seat(self, hello: Hello, leading: Leading) -> "_Stream":
-        if why := self._seats.why_not(hello.node, hello.replica_uuid) or self._why_copied(hello, leading):
+    def _take_seat(self, handshake: Handshake, leading: Leading) -> "_Stream":
+        if why := self._seats.why_not(handshake.node, handshake.replica_uuid) or self._why_copied(handshake, leading):
             raise NeedsOperator(self._config.name, why)
-        seat, losers = self._seats.take(hello.node, hello.replica_uuid)
+        seat, losers = self._seats.take(handshake.node, handshake.replica_uuid)
         for loser in losers:
             self._streams[loser].problem = "a newer stream took its place"
             self._streams[loser].ends.set()
         for record in self.records.values():
-            if (record.node == hello.node) != (record.replica == hello.replica):
+            if (record.node == handshake.node) != (record.replica == handshake.replica):
                 record.disk_gone()  # one disk is one copy, of the node that spoke for it last
-        if hello.node not in self.records:
+        if handshake.node not in self.records:
             self._make_room(leading.term.confirm.members, leading.term)
-        if (known := self.records.get(hello.node)) is None or known.replica != hello.replica:
-            self.records[hello.node] = SlaveRecord(hello.node, hello.replica)
+        if (known := self.records.get(handshake.node)) is None or known.replica != handshake.replica:
+            self.records[handshake.node] = SlaveRecord(handshake.node, handshake.replica)
             if not leading.counts:
-                log.warning("slave_does_not_count", node=self._config.name, slave=hello.node, reason="replicas_expected is 0")
-        record = self.records[hello.node]
-        record.connected, record.replication_address = True, hello.replication_address
+                log.warning("slave_does_not_count", node=self._config.name, slave=handshake.node, reason="replicas_expected is 0")
+        record = self.records[handshake.node]
+        record.connected, record.replication_address = True, handshake.replication_address
         record.become("waiting", self._clock)
         stream = self._streams[seat] = _Stream(seat, record)
         return stream
 
-    def _why_copied(self, hello: Hello, leading: Leading) -> str:
+    def _why_copied(self, handshake: Handshake, leading: Leading) -> str:
         """Why the replica is not the one that its id names; "" where it may be."""
-        remedy = f"give that of {hello.node} another identity: dittomq log new-identity STORE"
-        member = leading.term.confirm.record.member(hello.replica)
-        if member is not None and member.node != hello.node:
+        remedy = f"give that of {handshake.node} another identity: dittomq log new-identity STORE"
+        member = leading.term.confirm.record.member(handshake.replica)
+        if member is not None and member.node != handshake.node:
             return f"its replica id is that of {member.node}, a member of the in-sync set, so one of both disks is a copy; {remedy}"
         for record in self.records.values():
-            if record.connected and record.node != hello.node and record.replica == hello.replica:
+            if record.connected and record.node != handshake.node and record.replica == handshake.replica:
                 return f"its replica id is that of {record.node}, which is connected, so one of both disks is a copy; {remedy}"
         return ""
 
@@ -179,14 +179,14 @@ class Replication:
 
     async def _serve(
         self,
-        hello: Hello,
+        handshake: Handshake,
         said: AsyncIterator[SlaveSaid | Goodbye],
         send: Callable[[MasterSays], Awaitable[None]],
         stream: "_Stream",
         leading: Leading,
     ) -> None:
         record, seat = stream.record, stream.seat
-        record.proven_equal = min(record.proven_equal, hello.end, hello.verified_equal)
+        record.proven_equal = min(record.proven_equal, handshake.end, handshake.verified_equal)
         parts = StreamParts(
             term=leading.term,
             store=self._store,
@@ -199,18 +199,18 @@ class Replication:
             remove=leading.remove,
             promised_above=leading.promised_above,
             disk_answers=leading.disk_answers,
-            pace=self.outflow.to(hello.node),
+            pace=self.outflow.to(handshake.node),
         )
-        session = MasterSession(self._log(hello, leading), self._limits(), self._clock.monotonic())
+        session = MasterSession(self._log(handshake, leading), self._limits(), self._clock.monotonic())
         driver = SlaveStream(parts, session, record, send)
-        await driver.run(hello, said)
+        await driver.run(handshake, said)
         stream.said_goodbye = driver.said_goodbye
         stream.ends.set()
 
     def _holds_now(self) -> SlaveHolds | None:
         return self.holds()
 
-    def _log(self, hello: Hello, leading: Leading) -> MasterLog:
+    def _log(self, handshake: Handshake, leading: Leading) -> MasterLog:
         term = leading.term
         return MasterLog(
             cluster=self._config.node.cluster,
@@ -223,9 +223,9 @@ class Replication:
             node=self._config.name,
             replica_uuid=self._store.replica_uuid,
             birth=term.opened.birth,
-            is_member=leading.is_member(hello.node, hello.replica),
+            is_member=leading.is_member(handshake.node, handshake.replica),
             counts=leading.counts,
-            acknowledged=term.confirm.acknowledged(hello.node, hello.replica),
+            acknowledged=term.confirm.acknowledged(handshake.node, handshake.replica),
         )
 
     def _limits(self) -> SessionLimits:

@@ -26,7 +26,7 @@ class SlaveRecord:
 
     node: str
     replica: ReplicaId
-    state: str = "unknown"  # until its first hello
+    state: str = "unknown"  # until its first handshake
     since_ms: int | None = None
     connected: bool = False
     replication_address: str = ""

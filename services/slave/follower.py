@@ -17,7 +17,7 @@ from dittomq.errors import ConnectionRefused, DittoError, NotReady, StoreFailed
 from dittomq.lineage import newest_incarnation
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import Readable
-from dittomq.replication.events import Hello
+from dittomq.replication.events import Handshake
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
 from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
@@ -194,7 +194,7 @@ class Follower:
 
     @property
     def newest(self) -> Replica:
-        """What this node stands with among its peers: the store that its hello describes, whose acks count."""
+        """What this node stands with among its peers: the store that its handshake describes, whose acks count."""
         return self.resync.replica or self._own
 
     def check_taken_up(self) -> None:
@@ -208,7 +208,7 @@ class Follower:
             raise NotReady(self._parts.config.name, "it is about to come back with the log that it has copied anew")
 
     def stores(self) -> tuple[Store, ...]:
-        """What this node holds; the store that its hello describes comes first."""
+        """What this node holds; the store that its handshake describes comes first."""
         copy = self.resync.replica
         return (self._own.store,) if copy is None else (copy.store, self._own.store)
 
@@ -260,7 +260,7 @@ class Follower:
             await self._pause(self._pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
 
     async def _follow(self, address: str) -> None:
-        """One stream, from hello to its end."""
+        """One stream, from handshake to its end."""
         parts = self._parts
         line = self._line = ReplicationLine(parts.channels, address)
         source = RemoteRanges(parts.channels, address, parts.config)
@@ -313,7 +313,7 @@ class Follower:
     async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> NoReturn:
         clock, own = self._parts.clock, self._own.store
 
-        async def describe() -> Hello:
+        async def describe() -> Handshake:
             if replica.holds_nothing:
                 await replica.ask_where_to_begin(source)
             return await replica.describe(
@@ -324,12 +324,17 @@ class Follower:
             if replica is self._own:  # elections ask the own store: what a copy acknowledges must not count
                 await replica.parts.files.call(lambda: replica.store.adopt_epoch(epoch))
 
-        hello = await describe()
-        incarnation = newest_incarnation(hello.lineage)
+        handshake = await describe()
+        incarnation = newest_incarnation(handshake.lineage)
         stored = Stored(
-            hello.end, hello.flushed, replica.applied, hello.min_offset, incarnation=incarnation, adopted=replica.store.adopted_epoch
+            handshake.end,
+            handshake.flushed,
+            replica.applied,
+            handshake.min_offset,
+            incarnation=incarnation,
+            adopted=replica.store.adopted_epoch,
         )
-        held = SlaveLog(hello.lineage, hello.min_offset, stored, max(hello.promised, self._promised), hello.birth)
+        held = SlaveLog(handshake.lineage, handshake.min_offset, stored, max(handshake.promised, self._promised), handshake.birth)
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
@@ -341,7 +346,7 @@ class Follower:
         )
         self._following = MasterStream(parts, session, line)
         try:
-            await self._following.run(hello)
+            await self._following.run(handshake)
         finally:
             self._following = None
             self.master.session_ended()

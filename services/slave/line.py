@@ -16,7 +16,7 @@ _Call = grpc.aio.StreamStreamCall[pb.ReplicateRequest, pb.ReplicateResponse]
 
 
 class ReplicationLine:
-    """Opened by the first word on it, for a master does not wait long for a hello, which may take long to make; hang up when done."""
+    """Opened by the first word on it, for a master does not wait long for a handshake, which may take long to make; hang up when done."""
 
     def __init__(self, channels: Channels, address: str) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""⑤ One store that follows the master: what it holds, what is known of its bytes, and how a hello describes it."""
+"""⑤ One store that follows the master: what it holds, what is known of its bytes, and how a handshake describes it."""
 
 from dataclasses import dataclass, replace
 
@@ -14,8 +14,8 @@ from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
-from dittomq.replication.proving import Extent, Range, hello_ranges
+from dittomq.replication.events import PROTOCOL_VERSION, Handshake, RangeDigest
+from dittomq.replication.proving import Extent, Range, handshake_ranges
 from dittomq.replication.slave_events import NoteCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
@@ -78,7 +78,7 @@ class Replica:
         self.confirmed = max(self.confirmed, confirmed)
 
     def compared(self, found: NoteCompared) -> None:
-        """A range of this copy and of a master's was compared. What differs is in the next hello, whose answer finds where.
+        """A range of this copy and of a master's was compared. What differs is in the next handshake, whose answer finds where.
 
         What is equal counts when nothing before it is unproven; what was proven of another master's log proves nothing of this one's.
         """
@@ -92,12 +92,12 @@ class Replica:
                 self._differs = None
 
     def take_doubted(self) -> PhysicalOffset | None:
-        """Where the first damage begins that was found since the last hello, or since this was asked last."""
+        """Where the first damage begins that was found since the last handshake, or since this was asked last."""
         doubted, self._doubted = self._doubted, None
         return doubted
 
     async def load(self) -> None:
-        """Take up what was written down; where a cut has taken some of it since, that is written down before the next hello."""
+        """Take up what was written down; where a cut has taken some of it since, that is written down before the next handshake."""
         parts = self.parts
         kept = self._verified_kept = await parts.files.call(lambda: load_verified(parts.storage))
         self._verified = replace(kept, end=min(kept.end, parts.store.end))
@@ -125,7 +125,7 @@ class Replica:
             is_kept = await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified if is_kept else None
 
-    async def describe(self, own_address: str, *, birth: str, promised: Epoch) -> Hello:
+    async def describe(self, own_address: str, *, birth: str, promised: Epoch) -> Handshake:
         """Who this slave is, where it serves ranges, what it belongs to and has promised, and what this store holds now."""
         config, store = self.parts.config, self.store
         await self.copy.flush()
@@ -134,7 +134,7 @@ class Replica:
         digests = await self._digests()
         await self._keep_verified()
         verified, self._doubted = self._verified, None
-        return Hello(
+        return Handshake(
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=config.node.broker_id,
@@ -161,7 +161,7 @@ class Replica:
         """Of the newest ranges and of the one that is known to differ; none of those that are not whole here."""
         parts, store = self.parts, self.store
         extent = Extent(store.min_offset, store.end, self.known_confirmed, self.verified, store.segment_bytes)
-        ranges = hello_ranges(extent, parts.config.replication.proof_bytes_per_s)
+        ranges = handshake_ranges(extent, parts.config.replication.proof_bytes_per_s)
         ranges += [self._differs] if self._differs is not None else []
         found = [await digest_of(store, parts.reads, start, end) for start, end in ranges]
         return tuple(digest for digest in found if digest is not None)
@@ -182,7 +182,9 @@ class Replica:
         return self.store.end == self.store.min_offset
 
     async def ask_where_to_begin(self, master: LogSource) -> None:
-        """To be done before the hello of a log that holds nothing: behind the bytes that follow a verdict the answer may come too late."""
+        """To be done before the handshake of a log that holds nothing: behind the bytes that follow a handshake result the answer may come
+        too late.
+        """
         try:
             self._beginning = await master.beginning()
         except DittoError as problem:

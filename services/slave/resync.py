@@ -5,7 +5,7 @@
              └──┴ streams that break, kills: it goes on from its end
 
 The own store serves reads all the while and keeps what the master no longer has. A copy that holds nothing is not kept between
-streams, and its hello is said only to a master that has just told to make it: a master that looks for data hears of the own store.
+streams, and its handshake is said only to a master that has just told to make it: a master that looks for data hears of the own store.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class ResyncParts:
 
 
 class Resync:
-    """The copy, from the verdict to the swap. Also the ears of its streams."""
+    """The copy, from the handshake result to the swap. Also the ears of its streams."""
 
     def __init__(
         self,

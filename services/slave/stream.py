@@ -19,8 +19,9 @@ from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.events import (
     Chunk,
+    Handshake,
+    HandshakeResult,
     Heartbeat,
-    Hello,
     Hole,
     Lacks,
     LeafDigests,
@@ -28,8 +29,7 @@ from dittomq.replication.events import (
     RangeDigest,
     SlaveAck,
     SlaveHolds,
-    Verdict,
-    VerdictAction,
+    SyncAction,
 )
 from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
@@ -38,8 +38,8 @@ from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 from services.slave.lacked import lacked
 
-MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe
-SlaveSays = Hello | SlaveAck | LeafDigests
+MasterSaid = HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe
+SlaveSays = Handshake | SlaveAck | LeafDigests
 
 _TICK_S = 0.5
 _QUICK_SYNC_S = 0.002
@@ -102,7 +102,7 @@ class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
     `obey` durably promises an epoch and keeps a birth, `adopt` durably adopts an epoch. `learn_holds` writes down for whom the master keeps
-    its log. `doubted` tells, once, where the first damage begins that was found since the last hello.
+    its log. `doubted` tells, once, where the first damage begins that was found since the last handshake.
     """
 
     store: Store
@@ -110,7 +110,7 @@ class StreamParts:
     reads: Lane
     clock: Clock
     ears: Ears
-    describe: Callable[[], Awaitable[Hello]]
+    describe: Callable[[], Awaitable[Handshake]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
     obey: Callable[[Epoch, str], Awaitable[None]]
@@ -129,14 +129,14 @@ class MasterStream:
         self._stored = asyncio.Event()
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
-        self._hello: Hello | None = None  # the last one
+        self._handshake: Handshake | None = None  # the last one
         self._promised: Epoch | None = None  # given beside the stream, and the session does not know it yet
         self._newest_promised = NO_EPOCH
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._lacks: Lacks | None = ()  # as told last
-        self._said: SlaveAck | None = None  # the newest ack since the last hello
+        self._said: SlaveAck | None = None  # the newest ack since the last handshake
         self._may_lack_else = False
         self._ended = False
         self.master_waits_for = ""  # as it says to whoever is to wait for that too
@@ -151,19 +151,19 @@ class MasterStream:
         self._promised = self._newest_promised = epoch
         self._stored.set()
 
-    async def run(self, hello: Hello) -> NoReturn:
+    async def run(self, handshake: Handshake) -> NoReturn:
         """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed.
 
-        It listens before its hello is out: of a stream that was given up while it was being connected, gRPC tells only who reads. And it
-        counts the master's silence before that: a hello may never leave.
+        It listens before its handshake is out: of a stream that was given up while it was being connected, gRPC tells only who reads. And
+        it counts the master's silence before that: a handshake may never leave.
         """
         ended: DittoError | None = None
-        self._hello, self._lacks = hello, hello.lacks
+        self._handshake, self._lacks = handshake, handshake.lacks
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
                 tasks.create_task(self._tick(), name="tick")
-                await self._say(hello)
+                await self._say(handshake)
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
                 tasks.create_task(self._parts.log.sync_behind(self._moved), name="sync")
                 tasks.create_task(self._acknowledge(), name="acknowledge")
@@ -197,8 +197,8 @@ class MasterStream:
                 raise StreamEnded("the master ended the stream")
             self._parts.ears.heard()
             await self._handle(message)
-            if isinstance(message, Verdict):
-                self.master_waits_for = message.reason if message.action is VerdictAction.WAIT else ""
+            if isinstance(message, HandshakeResult):
+                self.master_waits_for = message.reason if message.action is SyncAction.WAIT else ""
                 if self.follows and not message.counts:
                     log.info("not_counted", epoch=message.epoch, why="replicas_expected of its master is 0, which confirms alone")
                 if self.follows:  # what another master was equal to says nothing of this one
@@ -258,10 +258,10 @@ class MasterStream:
                 await self._parts.learn_holds(command.holds)
             case slave_events.SendAck():
                 await self._say(self._with_lacks(command.ack))
-            case slave_events.SayHello():
-                assert self._hello is not None, "it was described when the log had been cut"
-                self._lacks, self._said = self._hello.lacks, None
-                await self._say(self._hello)
+            case slave_events.SendHandshake():
+                assert self._handshake is not None, "it was described when the log had been cut"
+                self._lacks, self._said = self._handshake.lacks, None
+                await self._say(self._handshake)
             case slave_events.ObeyMaster() | slave_events.AdoptEpoch():
                 return await self._bind(command)
             case slave_events.CutLog():
@@ -308,7 +308,7 @@ class MasterStream:
         await self._parts.cut(to, command.reason)
         if to < asked:
             raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
-        self._hello = await self._parts.describe()
+        self._handshake = await self._parts.describe()
         return slave_events.CutDone(self._stored_now())
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:

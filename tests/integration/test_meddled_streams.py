@@ -191,7 +191,7 @@ def test_an_ack_that_cannot_be_true_ends_the_session_and_does_not_count(meddled:
 class Swallowing(Meddling):
     """From a moment on keeps chunks from the slave, and makes a lie of its next ack: that it holds them, and so many bytes more.
 
-    The ack waits until it may be said; behind it the line is still. `hello`: the last one that was said.
+    The ack waits until it may be said; behind it the line is still. `handshake`: the last one that was said.
     """
 
     def __init__(self, beyond: int) -> None:
@@ -200,7 +200,7 @@ class Swallowing(Meddling):
         self.may_lie = threading.Event()
         self.lied = threading.Event()
         self.goes_on = threading.Event()
-        self.hello: Said | None = None
+        self.handshake: Said | None = None
         self._beyond = beyond
         self._end = 0
 
@@ -214,8 +214,8 @@ class Swallowing(Meddling):
         if self.lied.is_set():
             self.goes_on.wait(PATIENCE_S)
             return [frame]
-        if frame.WhichOneof("event") == "hello":
-            self.hello = frame
+        if frame.WhichOneof("event") == "handshake":
+            self.handshake = frame
         if frame.WhichOneof("event") != "ack" or not self._end:
             return [frame]
         self.waits.set()
@@ -275,7 +275,7 @@ def test_acks_that_are_late_or_lost_confirm_nothing_and_are_told_as_weaker(meddl
 
 
 class Replaying(Meddling):
-    """Says again right behind a hello what the first ack of an earlier stream has said."""
+    """Says again right behind a handshake what the first ack of an earlier stream has said."""
 
     def __init__(self) -> None:
         self.recorded: Said | None = None
@@ -308,12 +308,12 @@ def test_an_ack_that_is_replayed_from_an_old_connection_does_not_count(meddled: 
 
 
 @contextmanager
-def stream_of(group: RealGroup, hello: Said) -> Iterator[None]:
-    """Somebody says that hello to the master, has been told to stream when the block begins, and says no more."""
+def stream_of(group: RealGroup, handshake: Said) -> Iterator[None]:
+    """Somebody says that handshake to the master, has been told to stream when the block begins, and says no more."""
     over = threading.Event()
 
     def said() -> Iterator[Said]:
-        yield hello
+        yield handshake
         over.wait(PATIENCE_S)
 
     with grpc.insecure_channel(f"127.0.0.1:{group.cluster.node(MASTER).ports.replication}") as channel:
@@ -321,7 +321,7 @@ def stream_of(group: RealGroup, hello: Said) -> Iterator[None]:
         calling: Any = channel.stream_stream("/ditto.replication.v1.ReplicationService/Replicate", serialize, parse)
         answers = calling(said(), timeout=2 * PATIENCE_S)
         try:
-            assert any(answer.verdict.action == pb.VERDICT_ACTION_STREAM for answer in answers)
+            assert any(answer.handshake_result.action == pb.SYNC_ACTION_STREAM for answer in answers)
             yield
         finally:
             over.set()
@@ -329,7 +329,7 @@ def stream_of(group: RealGroup, hello: Said) -> Iterator[None]:
 
 
 def test_a_second_stream_of_a_replica_ends_the_first_and_never_counts_as_another_copy(meddled: Meddled) -> None:
-    """Somebody who has recorded a slave's hello says it again beside it; then the first stream acknowledges what it has not got."""
+    """Somebody who has recorded a slave's handshake says it again beside it; then the first stream acknowledges what it has not got."""
     group, history, meddler = meddled.group, meddled.history, meddled.meddler
     meddler.meddling = swallowing = Swallowing(beyond=0)
     with group.mq.producer(timeout_s=3.0, on_weak="return") as producer:
@@ -338,13 +338,13 @@ def test_a_second_stream_of_a_replica_ends_the_first_and_never_counts_as_another
     group.cluster.kill(SLAVE)
     group.cluster.start_node(SLAVE)
     group.cluster.wait_in_sync()
-    hello, streams = swallowing.hello, meddler.streams
-    assert hello is not None
+    handshake, streams = swallowing.handshake, meddler.streams
+    assert handshake is not None
     with group.mq.producer(timeout_s=3.0, on_weak="return") as producer, ThreadPoolExecutor(1) as thread:
         swallowing.swallows.set()
         publishing = thread.submit(history.publish, producer, 1)
         assert swallowing.waits.wait(PATIENCE_S), "the first stream has nothing to say"
-        with stream_of(group, hello):
+        with stream_of(group, handshake):
             swallowing.may_lie.set()
             assert swallowing.lied.wait(PATIENCE_S), "the first stream says nothing"
             [receipt] = publishing.result()

@@ -10,7 +10,7 @@ from services.slave.line import ReplicationLine
 
 
 def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_reads() -> None:
-    """Who writes to it waits for ever: a slave listens before its hello is out."""
+    """Who writes to it waits for ever: a slave listens before its handshake is out."""
 
     async def story(address: str) -> None:
         async with Channels(GrpcTransport()) as channels:

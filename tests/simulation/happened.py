@@ -5,8 +5,8 @@ from enum import Enum
 from typing import Any
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import (
-    VERDICT_ACTION_STREAM,
-    Hello,
+    SYNC_ACTION_STREAM,
+    Handshake,
     ReplicateRequest,
     ReplicateResponse,
 )
@@ -54,7 +54,7 @@ class Witness:
         self.seen: dict[Happened, None] = {}
         self._shape = shape
         self._end_of = end_of
-        self._hello: dict[str, Hello] = {}
+        self._handshake: dict[str, Handshake] = {}
         self._heard_confirmed: dict[str, int] = {}
         self._confirmed_told = 0
         self._told_by = ""
@@ -72,18 +72,18 @@ class Witness:
 
     def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
         """A slave said something to its master."""
-        if said.WhichOneof("event") == "hello":
-            self._hello[slave] = said.hello
+        if said.WhichOneof("event") == "handshake":
+            self._handshake[slave] = said.handshake
 
     def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
         """A master said something to a slave."""
-        if said.WhichOneof("event") == "verdict" and said.verdict.action == VERDICT_ACTION_STREAM:
+        if said.WhichOneof("event") == "handshake_result" and said.handshake_result.action == SYNC_ACTION_STREAM:
             self._following.add(slave)
         match said.WhichOneof("event"):
-            case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._replaced:
+            case "handshake_result" if said.handshake_result.action == SYNC_ACTION_STREAM and slave in self._replaced:
                 self._replaced.remove(slave)
                 self._note(Happened.OLD_MASTER_CAME_BACK)
-            case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._passed_over:
+            case "handshake_result" if said.handshake_result.action == SYNC_ACTION_STREAM and slave in self._passed_over:
                 self._passed_over.remove(slave)
                 self._note(Happened.FENCED_CAME_BACK)
             case "chunk":

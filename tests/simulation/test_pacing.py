@@ -42,7 +42,7 @@ async def equal(mq: AsyncClient) -> None:
 
 
 async def copying(group: Group, mq: AsyncClient, node: str) -> list[tuple[float, NodeView]]:
-    """Give a slave an empty disk; what the master says of it, five times a second from its hello until it is in sync."""
+    """Give a slave an empty disk; what the master says of it, five times a second from its handshake until it is in sync."""
     held = (await view(mq, node)).received
     await group.replace_disk(f"{node[0]}{node[2:]}")
     while (await view(mq, node)).received == held:  # noqa: ASYNC110  # over the wire

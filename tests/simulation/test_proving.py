@@ -159,7 +159,7 @@ async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away
 
 
 @told_by(play, SHAPE)
-async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_hello(group: Group, mq: AsyncClient) -> None:
+async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_handshake(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     await goes_away(group)

@@ -14,7 +14,7 @@ from tests.support.stories import told_by
 
 
 @told_by(play)
-async def test_a_stream_without_a_hello_is_ended_by_name_and_disturbs_nobody(group: Group, mq: AsyncClient) -> None:
+async def test_a_stream_without_a_handshake_is_ended_by_name_and_disturbs_nobody(group: Group, mq: AsyncClient) -> None:
     ended: asyncio.Future[SessionEnded] = asyncio.get_running_loop().create_future()
 
     async def mute(doors: BrokerDoors, _: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""A hello whose digests take long to read, on either side: whoever reads is not taken for one that is gone."""
+"""A handshake whose digests take long to read, on either side: whoever reads is not taken for one that is gone."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ async def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_lo
 
 @pytest.mark.parametrize("comes_back", ["a0", "a1"])
 @told_by(play, SHAPE)
-async def test_a_slave_is_not_in_sync_while_its_hello_is_judged_though_it_was_in_sync_before(
+async def test_a_slave_is_not_in_sync_while_its_handshake_is_judged_though_it_was_in_sync_before(
     group: Group, mq: AsyncClient, /, comes_back: str
 ) -> None:
     await mq.admin.create_topic("orders", queues=1)

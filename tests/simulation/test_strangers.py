@@ -8,7 +8,7 @@ from dittomq.client import AsyncClient
 from dittomq.errors import NeedsOperator
 from dittomq.ha_status import HaStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import PROTOCOL_VERSION, Hello, Verdict, VerdictAction
+from dittomq.replication.events import PROTOCOL_VERSION, Handshake, HandshakeResult, SyncAction
 from dittomq.rpc.channel import Channels
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
@@ -22,26 +22,26 @@ ONE_COPY = Shape(1, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=1
 NOTHING = PhysicalOffset(0)
 
 
-def stranger(like: HaStatus, node_id: int, segment_bytes: int) -> Hello:
+def stranger(like: HaStatus, node_id: int, segment_bytes: int) -> Handshake:
     uuid = f"00000000-0000-4000-8000-{node_id:012}"
     offsets = NOTHING, NOTHING, NOTHING, NOTHING
-    return Hello(like.cluster, like.broker, node_id, uuid, PROTOCOL_VERSION, *offsets, (), (), NOTHING, "", segment_bytes)
+    return Handshake(like.cluster, like.broker, node_id, uuid, PROTOCOL_VERSION, *offsets, (), (), NOTHING, "", segment_bytes)
 
 
-async def taken_in(channels: Channels, hello: Hello) -> ReplicationLine:
+async def taken_in(channels: Channels, handshake: Handshake) -> ReplicationLine:
     """A stream that its master lets follow."""
     line = ReplicationLine(channels, "a0:10912")
-    await line.write(hello)
-    verdict = await line.read()
-    assert isinstance(verdict, Verdict)
-    assert verdict.action is VerdictAction.STREAM
+    await line.write(handshake)
+    handshake_result = await line.read()
+    assert isinstance(handshake_result, HandshakeResult)
+    assert handshake_result.action is SyncAction.STREAM
     return line
 
 
-async def why_not(channels: Channels, hello: Hello) -> NeedsOperator | None:
+async def why_not(channels: Channels, handshake: Handshake) -> NeedsOperator | None:
     """Why its master does not let it follow, None where it does."""
     try:
-        await taken_in(channels, hello)
+        await taken_in(channels, handshake)
     except NeedsOperator as refused:
         return refused
     return None

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_STREAM, ReplicateRequest, ReplicateResponse
+from dittomq._pb.ditto.replication.v1.replication_pb2 import SYNC_ACTION_STREAM, ReplicateRequest, ReplicateResponse
 from dittomq.client import Page
 from dittomq.group_record import GroupRecord
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
@@ -77,11 +77,11 @@ class RunningChecks:
         """Told to stream, a slave writes nothing before it has heard so: its copy lies still, and its master's only grows."""
         if said.WhichOneof("event") == "chunk" and self._history.rotten:
             self._find(Invariant.I7, self._rot_sent(master, slave, said.chunk.offset, said.chunk.data))
-        verdict = said.verdict
-        if said.WhichOneof("event") != "verdict" or verdict.action != VERDICT_ACTION_STREAM:
+        handshake_result = said.handshake_result
+        if said.WhichOneof("event") != "handshake_result" or handshake_result.action != SYNC_ACTION_STREAM:
             return
         ours, theirs = self._copy(master), self._copy(slave)
-        start, end = max(ours.begin, theirs.begin), verdict.from_offset
+        start, end = max(ours.begin, theirs.begin), handshake_result.from_offset
         one, other = self._unflipped(ours.content(start, end), start), self._unflipped(theirs.content(start, end), start)
         if one != other:
             at = next(at for at, (mine, its) in enumerate(zip(one, other, strict=True)) if mine != its)

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from dittomq.offsets import Epoch
-from dittomq.replication.events import Verdict, VerdictAction
-from tests.store.test_what_a_slave_remembers import at, chunk, entry, flushed, following, hello, next_border, stream
+from dittomq.replication.events import HandshakeResult, SyncAction
+from tests.store.test_what_a_slave_remembers import at, chunk, entry, flushed, following, handshake, next_border, stream
 from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine
 from tests.support.stories import under
@@ -20,17 +20,17 @@ async def test_a_slave_that_has_no_record_where_it_is_to_cut_cuts_where_the_one_
     second = next_border(0)
     machine = Machine(random.Random(7))
     async with following(machine) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
         await flushed(master, size)
         if harm != "records of other sizes":
             rotten = second if harm == "a header that rotted" else 0
             machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee" * 8), rotten, machine.chance)
         master.leave()
-        await hello(master)
+        await handshake(master)
         to = second if harm == "a header that rotted" else second + 8
-        master.say(Verdict(VerdictAction.TRUNCATE, at(to), "", Epoch(1), (entry(1, 0),), 5_000))
-        assert (await asyncio.wait_for(hello(master), 10)).end == second
+        master.say(HandshakeResult(SyncAction.TRUNCATE, at(to), "", Epoch(1), (entry(1, 0),), 5_000))
+        assert (await asyncio.wait_for(handshake(master), 10)).end == second
 
 
 @pytest.mark.parametrize("behind", [0, 8])
@@ -40,11 +40,11 @@ async def test_a_slave_that_is_told_to_cut_within_a_record_cuts_all_of_it(behind
     second = next_border(0)
     machine = Machine(random.Random(7))
     async with following(machine) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
         await flushed(master, size)
         master.leave()
-        await hello(master)
+        await handshake(master)
         epochs = (entry(1, 0), entry(2, second + behind))
-        master.say(Verdict(VerdictAction.TRUNCATE, at(second + behind), "", Epoch(2), epochs, 5_000))
-        assert (await asyncio.wait_for(hello(master), 10)).end == second
+        master.say(HandshakeResult(SyncAction.TRUNCATE, at(second + behind), "", Epoch(2), epochs, 5_000))
+        assert (await asyncio.wait_for(handshake(master), 10)).end == second

@@ -23,14 +23,14 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     Chunk,
     Goodbye,
+    Handshake,
+    HandshakeResult,
     Heartbeat,
-    Hello,
     LeafDigests,
     LeafProbe,
     RangeDigest,
     SlaveAck,
-    Verdict,
-    VerdictAction,
+    SyncAction,
 )
 from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
@@ -61,8 +61,8 @@ def entry(epoch: int, start: int) -> LineageEntry:
     return LineageEntry(Epoch(epoch), 0, 70 + epoch, at(start))
 
 
-def stream(lineage: Lineage, start: int, master: str = "m1") -> Verdict:
-    return Verdict(VerdictAction.STREAM, at(start), "", lineage[-1].epoch, lineage, 5_000, replica_uuid=master)
+def stream(lineage: Lineage, start: int, master: str = "m1") -> HandshakeResult:
+    return HandshakeResult(SyncAction.STREAM, at(start), "", lineage[-1].epoch, lineage, 5_000, replica_uuid=master)
 
 
 def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:
@@ -102,15 +102,15 @@ async def following(
             await task
 
 
-async def hello(master: ScriptedMaster) -> Hello:
-    """The next hello; acks before it are passed over."""
-    while not isinstance(said := await master.said.get(), Hello):
+async def handshake(master: ScriptedMaster) -> Handshake:
+    """The next handshake; acks before it are passed over."""
+    while not isinstance(said := await master.said.get(), Handshake):
         pass
     return said
 
 
 async def acked(master: ScriptedMaster) -> SlaveAck:
-    """The next ack; hellos before it are passed over."""
+    """The next ack; handshakes before it are passed over."""
     while not isinstance(said := await master.said.get(), SlaveAck):
         pass
     return said
@@ -137,13 +137,13 @@ def next_border(position: int) -> int:
 async def test_a_slave_promises_its_masters_epoch_and_keeps_its_birth_before_it_holds_a_byte_of_it() -> None:
     machine, said = Machine(random.Random(2)), []
     async with following(machine) as (master, _):
-        said.append(await hello(master))
+        said.append(await handshake(master))
         master.say(replace(stream((entry(1, 0), entry(5, 1_000_000)), 0), birth="b1"))
         master.leave()
-        said.append(await hello(master))
+        said.append(await handshake(master))
     machine.kill()
     async with following(machine) as (master, _):
-        said.append(await hello(master))
+        said.append(await handshake(master))
     assert [(each.promised, each.adopted, each.birth) for each in said] == [(0, 0, ""), (5, 0, "b1"), (5, 0, "b1")]
 
 
@@ -153,25 +153,25 @@ async def test_a_slave_adopts_the_epoch_when_it_has_flushed_all_before_it_also_f
     two, machine, adopted = next_border(one), Machine(random.Random(2)), []
     epochs = (entry(1, 0), entry(2, two))
     async with following(machine) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream(epochs, 0), chunk(1, 0, one, confirmed=0))
         await flushed(master, one)
         master.leave()
-        adopted.append((await hello(master)).adopted)
+        adopted.append((await handshake(master)).adopted)
         master.say(stream(epochs, one), chunk(1, one, two, confirmed=0))
         while (await acked(master)).adopted < 2:
             pass
     machine.kill()
     async with following(machine) as (master, _):
-        adopted.append((await hello(master)).adopted)
+        adopted.append((await handshake(master)).adopted)
     assert adopted == [0, 2]
 
 
 @under(run)
-async def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_says_so_in_its_hello() -> None:
+async def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_says_so_in_its_handshake() -> None:
     one = next_border(0)
     async with following(Machine(random.Random(2))) as (master, slave):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
         await flushed(master, one)
         [store] = slave.stores()
@@ -180,9 +180,9 @@ async def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_say
         await slave.end_stream()
         end = store.end
         store.promise(Epoch(7))
-        said = await hello(master)
+        said = await handshake(master)
         master.say(stream((entry(1, 0),), one), chunk(1, one, next_border(one), confirmed=0))
-        await hello(master)
+        await handshake(master)
         assert (said.promised, PhysicalOffset(store.end - end), slave.problem) == (
             7,
             0,
@@ -193,7 +193,7 @@ async def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_say
 @under(run)
 async def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() -> None:
     async with following(Machine(random.Random(2))) as (master, slave):
-        await hello(master)
+        await handshake(master)
         async with slave.without_stream():
             await asyncio.sleep(10)
             inside = master.said.empty()
@@ -204,7 +204,7 @@ async def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() 
 @under(run)
 async def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() -> None:
     async with following(Machine(random.Random(2))) as (master, slave):
-        await hello(master)
+        await handshake(master)
         await slave.leave(says_goodbye=True)
         said = [await master.said.get()]
         master.leave()
@@ -216,18 +216,18 @@ async def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() 
 async def test_a_slave_hears_its_master_until_the_stream_ends_or_is_silent_for_long_enough() -> None:
     heard = []
     async with following(Machine(random.Random(2))) as (master, slave):
-        await hello(master)
+        await handshake(master)
         heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
         master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
         await acked(master)
         heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
         await asyncio.sleep(SILENCE_S)
         heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), Heartbeat(Epoch(1), at(0), at(0), None, None))
         await acked(master)
         master.leave()
-        await hello(master)
+        await handshake(master)
         heard.append((slave.hears_master, slave.silent_s >= SILENCE_S))
     assert heard == [(False, False), (True, False), (False, True), (False, False)]
 
@@ -237,15 +237,15 @@ async def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_n
     one = next_border(0)
     two = next_border(one)
     async with following(Machine(random.Random(3))) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=1_000_000))
         await flushed(master, one)
         master.leave()
-        second = await hello(master)
+        second = await handshake(master)
         master.say(stream((entry(1, 0), entry(2, one)), one), chunk(2, one, two, confirmed=one))
         await flushed(master, two)
         master.leave()
-        third = await hello(master)
+        third = await handshake(master)
     assert (second.end, third.end) == (one, two)
     assert (second.confirmed - one, third.confirmed - one) == (0, 0)
 
@@ -255,12 +255,12 @@ async def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_n
 async def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
     one = next_border(0)
     async with following(Machine(random.Random(6))) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
         await flushed(master, one)
         master.leave()
-        await hello(master)
-        master.say(replace(stream((entry(2, 0),), 1_000_000), action=VerdictAction.RESYNC, end=at(2_000_000)))
+        await handshake(master)
+        master.say(replace(stream((entry(2, 0),), 1_000_000), action=SyncAction.RESYNC, end=at(2_000_000)))
         for _ in range(turns):
             await asyncio.sleep(0)
 
@@ -270,11 +270,11 @@ async def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_it
     one, clock, readable = next_border(0), StoppedClock(), []
     config = replace(CONFIG, reading=ReadingTable(master_gone_ms=10_000))
     async with following(Machine(random.Random(5)), config, clock) as (master, slave):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
         await flushed(master, one)
         master.leave()
-        await hello(master)
+        await handshake(master)
         clock.stopped_s = 3_600.0
         for sleep_s in (0.0, 7.0, 4.0):
             await asyncio.sleep(sleep_s)
@@ -287,7 +287,7 @@ async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_one
     size = SMALL.segment_bytes
     told: list[tuple[int, str]] = []
     async with following(Machine(random.Random(4))) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0), chunk(1, size, 2 * size, 0))
         await flushed(master, 2 * size)
         for segments in ((0, 1), (0,)):
@@ -297,7 +297,7 @@ async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_one
                 master.say(Heartbeat(Epoch(1), at(2 * size), at(0), digest, None))
                 await digested(master)
             master.leave()
-            said = await hello(master)
+            said = await handshake(master)
             told.append((said.verified_equal // size, said.verified_with))
             master.say(stream((entry(1, 0),), 2 * size, "m2"))
     assert told == [(2, "m1"), (1, "m2")]
@@ -308,13 +308,13 @@ async def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_befor
     machine = Machine(random.Random(7))
     save_verified(machine.storage(), Verified(at(100_000), "m1"))  # the log was longer then
     async with following(machine) as (master, _):
-        said = await hello(master)
+        said = await handshake(master)
         written = load_verified(machine.beside())
     assert written.end == said.verified_equal == 0
 
 
 @under(run)
-async def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_after_all() -> None:
+async def test_what_was_found_to_differ_is_in_every_handshake_until_it_is_proven_equal_after_all() -> None:
     def compare(master: ScriptedMaster, start: int, end: int, *, as_here: bool = True) -> None:
         ours = chain_digest(MASTERS, start, end) if as_here else b"another"
         master.say(Heartbeat(Epoch(1), at(2 * size), at(0), RangeDigest(at(start), at(end), ours), None))
@@ -324,7 +324,7 @@ async def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equ
     told: list[tuple[int, list[tuple[int, int]]]] = []
     few = replace(CONFIG, replication=replace(CONFIG.replication, proof_bytes_per_s=4_096))
     async with following(Machine(random.Random(4)), few) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 2 * size), chunk(1, size, 2 * size, 2 * size))
         await flushed(master, 2 * size)
         for as_here in (True, False, True):
@@ -333,7 +333,7 @@ async def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equ
             compare(master, 1_000, 2_000, as_here=as_here)
             await digested(master)
             master.leave()
-            said = await hello(master)
+            said = await handshake(master)
             told.append((said.verified_equal, [(digest.start, digest.end) for digest in said.digests]))
             master.say(stream((entry(1, 0),), 2 * size))
     assert told == [(size, [newest]), (1_000, [newest, (1_000, 2_000)]), (size, [newest])]
@@ -346,7 +346,7 @@ async def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended
     third = next_border(second)
     machine = Machine(random.Random(5))
     async with following(machine) as (master, slave):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
         await flushed(master, size)
         master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
@@ -357,10 +357,10 @@ async def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended
         assert store.verify(second, second + 1).damaged == ((second, third),)
         store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
         master.leave()
-        after = (await hello(master)).verified_equal
+        after = (await handshake(master)).verified_equal
     machine.kill()
     async with following(machine) as (master, _):
-        assert (proven, after, (await hello(master)).verified_equal) == (size, second, second)
+        assert (proven, after, (await handshake(master)).verified_equal) == (size, second, second)
 
 
 @under(run)
@@ -368,7 +368,7 @@ async def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room(
     size = SMALL.segment_bytes
     machine = Machine(random.Random(5))
     async with following(machine) as (master, _):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
         await flushed(master, size)
         machine.disk.capacity_bytes = machine.disk.used_bytes()
@@ -379,7 +379,7 @@ async def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room(
         await asyncio.sleep(1)
     machine.kill()
     async with following(machine) as (master, _):
-        assert (await hello(master)).verified_equal == size
+        assert (await handshake(master)).verified_equal == size
 
 
 @under(run)
@@ -388,25 +388,25 @@ async def test_damage_before_a_probed_range_is_no_reason_to_answer_no_probe() ->
     second = next_border(0)
     machine = Machine(random.Random(6))
     async with following(machine) as (master, slave):
-        await hello(master)
+        await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
         await flushed(master, size)
         machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), 60, machine.chance)
         assert slave.stores()[0].verify(0, 1).damaged == ((0, second),)
         master.leave()
-        await hello(master)
+        await handshake(master)
         master.say(LeafProbe(at(second), at(size)))
         while not isinstance(said := await asyncio.wait_for(master.said.get(), 10), LeafDigests):
-            assert not isinstance(said, Hello)
+            assert not isinstance(said, Handshake)
     assert (said.start, said.end) == (second, size)
     assert list(said.digests) == MASTERS.leaf_digests(second, size, leaf_bytes=said.leaf_bytes)
 
 
 @under(run)
-async def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_hello_is_out() -> None:
+async def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_handshake_is_out() -> None:
     """Whoever asks the same node in vain closes the channel that both share."""
 
     async with following(Machine(random.Random(3))) as (master, slave):
         master.gives_up = True
-        said = await hello(master)
+        said = await handshake(master)
     assert (slave.problem, said.end) == ("a-0:10912 does not answer: its connection was given up meanwhile", 0)

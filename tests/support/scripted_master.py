@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
-from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, Verdict
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe
 from dittomq.rpc.channel import Channels
 from dittomq.wire import replication as wire
 
 
 class ScriptedMaster(Channels):
-    """Takes the place of a slave's channels. `said` is what slaves say, all streams one after the other; `hellos` their first frames."""
+    """Takes the place of a slave's channels. `said` is what slaves say, all streams one after the other; `handshakes` their first
+    frames."""
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[Any] = asyncio.Queue()
@@ -31,7 +32,7 @@ class ScriptedMaster(Channels):
         """Its log begins at 0."""
         yield pb.FetchBeginningResponse()
 
-    def say(self, *messages: Verdict | Chunk | Heartbeat | LeafProbe) -> None:
+    def say(self, *messages: HandshakeResult | Chunk | Heartbeat | LeafProbe) -> None:
         """Say all of it on the stream that is open."""
         for message in messages:
             self._frames.put_nowait(pb.ReplicateResponse.FromString(wire.master_frame(message, 0)))

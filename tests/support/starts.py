@@ -1,14 +1,14 @@
-"""Slaves that say hello to a master."""
+"""Slaves that send a handshake to a master."""
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import PROTOCOL_VERSION, Hello
+from dittomq.replication.events import PROTOCOL_VERSION, Handshake
 
 ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
 
 
-def hello(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int = 0) -> Hello:
-    return Hello(
+def handshake(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int = 0) -> Handshake:
+    return Handshake(
         cluster="c",
         broker="a",
         broker_id=broker_id,

@@ -2,7 +2,7 @@
 
 The master is a/0 with the disk u0.
 
-> Hello node=a/1 replica_uuid=u1
+> Handshake node=a/1 replica_uuid=u1
 > Ack seat=1                                        the stream of that seat says something that would count
 > Ended seat=1
 """
@@ -25,9 +25,9 @@ class Door:
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
         """Who sits, who must leave, and what counts."""
         match event:
-            case "Hello" if why := self._seats.why_not(given["node"], given["replica_uuid"]):
+            case "Handshake" if why := self._seats.why_not(given["node"], given["replica_uuid"]):
                 return [f"Refused why={shown(why)}"]
-            case "Hello":
+            case "Handshake":
                 seat, losers = self._seats.take(given["node"], given["replica_uuid"])
                 self._known[seat.number] = seat
                 return [*(f"EndStream seat={loser.number}" for loser in losers), f"Seated seat={seat.number}"]

@@ -51,7 +51,7 @@ _UNTOLD: dict[str, Any] = {
     "counts": True,
     "lacks": (),
     "verified_with": "u0",
-    "end": None,  # of a verdict; whoever else has one tells it
+    "end": None,  # of a handshake result; whoever else has one tells it
 }
 
 
@@ -121,14 +121,14 @@ def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
     kind = getattr(module, name, None) or getattr(events, name)
     names = [field.name for field in dataclasses.fields(kind)]
     assert not set(given) - set(names), f"{name} has no field {', '.join(set(given) - set(names))}"
-    if name == "Verdict":
+    if name == "HandshakeResult":
         given.setdefault("replica_uuid", "u0")
     values: dict[str, Any] = {each: given.get(each, _UNTOLD.get(each)) for each in names}
     if "data" in values:
         values["data"] = bytes(int(values["data"]))
         values["crc"] = crc32(values["data"]) if values["crc"] is None else values["crc"]
     if "action" in values:
-        values["action"] = events.VerdictAction(values["action"])
+        values["action"] = events.SyncAction(values["action"])
     if "stored" in values:
         values["stored"] = slave_events.Stored(values["stored"], values["stored"], values["stored"], PhysicalOffset(0))
     if "adopted" in values and values["adopted"] is None:

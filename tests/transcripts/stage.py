@@ -3,8 +3,8 @@
     # what the play promises
     master end=900 confirmed=800 lineage=1@0,2@800      who acts, and what it starts with
     ----
-    > Hello end=1000 …                                  an event, by name; facts that are not told are as each cast says
-    < SendVerdict action=truncate …                     each answer
+    > Handshake end=1000 …                                  an event, by name; facts that are not told are as each cast says
+    < SendHandshakeResult action=truncate …                     each answer
     +5 seconds                                          time passes, with a Tick for each full second where the actor ticks
     =30 seconds                                         the process stands still for that long
     slave end=800 lineage=1@0                           another one acts from here on; time goes on

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import PROTOCOL_VERSION, Chunk, Hello, SlaveAck
+from dittomq.replication.events import PROTOCOL_VERSION, Chunk, Handshake, SlaveAck
 from dittomq.replication.master_events import ChunkSent, Command, CountAck, DigestsCompared, DropSlave, LogMoved, SendChunk
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
@@ -30,8 +30,8 @@ class Line:
         self.under_way: list[Chunk] = []
         self.sent = self.taken = self.acked = 0
         self.heard_confirmed = 0
-        hello = Hello("c", "a", 1, "u", PROTOCOL_VERSION, at(0), at(0), at(0), at(0), LINEAGE, (), at(0), "", 1 << 20)
-        self.obey([*self.session.handle(hello, 0.0), *self.session.handle(DigestsCompared(at(0), None), 0.0)])
+        handshake = Handshake("c", "a", 1, "u", PROTOCOL_VERSION, at(0), at(0), at(0), at(0), LINEAGE, (), at(0), "", 1 << 20)
+        self.obey([*self.session.handle(handshake, 0.0), *self.session.handle(DigestsCompared(at(0), None), 0.0)])
 
     def obey(self, commands: list[Command]) -> None:
         for command in commands:

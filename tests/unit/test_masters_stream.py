@@ -12,7 +12,7 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import DittoError
 from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, Lacks, SlaveAck, SlaveHolds, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Handshake, HandshakeResult, Heartbeat, Hole, Lacks, SlaveAck, SlaveHolds, SyncAction
 from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
@@ -20,7 +20,7 @@ from services.slave.copy_log import CopyLog
 from services.slave.stream import MasterSaid, MasterStream, SlaveSays, StreamEnded, StreamParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
-from tests.support.starts import hello
+from tests.support.starts import handshake
 from tests.support.stores import Machine, frame, open_epoch
 from tests.support.stories import under
 
@@ -82,8 +82,8 @@ async def keeps_at_once(holds: SlaveHolds) -> None:
     """Nothing is to be written down."""
 
 
-def stream_of(store: Store, line: Line, first: Hello, keep: Callable[[SlaveHolds], Awaitable[None]] = keeps_at_once) -> MasterStream:
-    async def describe() -> Hello:
+def stream_of(store: Store, line: Line, first: Handshake, keep: Callable[[SlaveHolds], Awaitable[None]] = keeps_at_once) -> MasterStream:
+    async def describe() -> Handshake:
         return first
 
     async def cut(to: PhysicalOffset, reason: str) -> None: ...
@@ -107,14 +107,14 @@ def stream_of(store: Store, line: Line, first: Hello, keep: Callable[[SlaveHolds
 @under(run)
 async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
     master, chunks = masters_chunks(1)
-    line, first, written = Line(), hello(1, 0, lineage=()), asyncio.Event()
+    line, first, written = Line(), handshake(1, 0, lineage=()), asyncio.Event()
 
     async def keep(holds: SlaveHolds) -> None:
         await written.wait()
 
     stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
     following = asyncio.create_task(stream.run(first))
-    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
     line.said.put_nowait(chunks[0])
     line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
     await asyncio.sleep(0.1)
@@ -129,8 +129,8 @@ async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it(
 
 
 @under(run)
-async def test_a_stream_whose_hello_never_leaves_ends_when_its_master_was_silent() -> None:
-    line, first = Line(), hello(1, 0, lineage=())
+async def test_a_stream_whose_handshake_never_leaves_ends_when_its_master_was_silent() -> None:
+    line, first = Line(), handshake(1, 0, lineage=())
     line.flows.clear()
 
     with pytest.raises(StreamEnded, match="the master was silent"):
@@ -143,7 +143,7 @@ async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves(
     """What was being written before may leave: the promise is answered when the stream has ended."""
 
     master, chunks = masters_chunks(3)
-    line, first = Line(), hello(1, 0, lineage=())
+    line, first = Line(), handshake(1, 0, lineage=())
     stream = stream_of(Machine(random.Random(2)).open(), line, first)
 
     async def follow() -> DittoError:
@@ -153,7 +153,7 @@ async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves(
             return ended
 
     following = asyncio.create_task(follow())
-    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
     line.said.put_nowait(chunks[0])
     await asyncio.sleep(0.1)
     line.flows.clear()
@@ -173,9 +173,9 @@ async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves(
 @under(run)
 async def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
     master, (first,) = masters_chunks(1)
-    line, greeting, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
+    line, greeting, machine = Line(), handshake(1, 0, lineage=()), Machine(random.Random(2))
     store = machine.open()
-    line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", first.epoch, master.lineage, 500))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", first.epoch, master.lineage, 500))
     following = asyncio.create_task(stream_of(store, line, greeting).run(greeting))
     await asyncio.sleep(0.1)
 
@@ -190,7 +190,7 @@ async def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
 @under(run)
 async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_once() -> None:
     master, chunks = masters_chunks(3)
-    line, first, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
+    line, first, machine = Line(), handshake(1, 0, lineage=()), Machine(random.Random(2))
     store = machine.open()
     following = asyncio.create_task(stream_of(store, line, first).run(first))
     rotten, left_out = ((chunks[at].offset, chunks[at + 1].offset) for at in (0, 1))
@@ -200,7 +200,7 @@ async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_on
         line.said.put_nowait(Heartbeat(epoch, end, nothing, None, None))
         await asyncio.sleep(1.5)
 
-    line.said.put_nowait(Verdict(VerdictAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
     line.said.put_nowait(chunks[0])
     line.said.put_nowait(Hole(epoch, *left_out, nothing, end))
     line.said.put_nowait(chunks[2])

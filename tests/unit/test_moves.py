@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import VerdictAction
+from dittomq.replication.events import SyncAction
 from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
@@ -15,7 +15,7 @@ from dittomq.replication.master_states import State
 from dittomq.replication.moves import IllegalMove, Moves
 from dittomq.replication.slave_events import CutDone, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
-from tests.support.starts import hello
+from tests.support.starts import handshake
 from tools.statedoc import TABLES
 
 LINEAGE = (LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
@@ -34,8 +34,8 @@ class _Rash(MasterSession):
 def test_a_session_whose_rules_leave_the_table_stops() -> None:
     rash = _Rash(LOG, SessionLimits(), 0.0)
 
-    with pytest.raises(IllegalMove, match="MasterSession: Hello does not lead from GREETING to STREAMING"):
-        rash.handle(hello(1, 1_000, lineage=()), 0.0)
+    with pytest.raises(IllegalMove, match="MasterSession: Handshake does not lead from GREETING to STREAMING"):
+        rash.handle(handshake(1, 1_000, lineage=()), 0.0)
 
 
 def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
@@ -62,8 +62,8 @@ def test_a_member_is_named_by_itself_and_a_class_by_its_name() -> None:
         RED = 1
         GREEN = 2
 
-    moves = Moves(title="light", first=Light.RED, rows={Light.RED: {str: (Light.GREEN,)}}, said=(str, VerdictAction.WAIT))
+    moves = Moves(title="light", first=Light.RED, rows={Light.RED: {str: (Light.GREEN,)}}, said=(str, SyncAction.WAIT))
 
     assert moves.out_of_turn(Light.RED, str) == ""
     assert moves.out_of_turn(Light.GREEN, str) == "str is out of turn while green"
-    assert moves.out_of_turn(Light.RED, VerdictAction.WAIT) == "wait is out of turn while red"
+    assert moves.out_of_turn(Light.RED, SyncAction.WAIT) == "wait is out of turn while red"

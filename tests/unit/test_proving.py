@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangeDigest
-from dittomq.replication.proving import NEWEST_RANGES, Answer, Extent, Proof, hello_ranges
+from dittomq.replication.proving import NEWEST_RANGES, Answer, Extent, Proof, handshake_ranges
 
 SEGMENT = 100
 SEEDS = st.integers(0, 2**32)
@@ -23,13 +23,13 @@ def digest(start: int, end: int, log: bytes) -> RangeDigest:
 
 
 @given(SEEDS)
-def test_a_hello_digests_the_newest_bytes_and_all_that_is_not_known_to_be_confirmed(seed: int) -> None:
+def test_a_handshake_digests_the_newest_bytes_and_all_that_is_not_known_to_be_confirmed(seed: int) -> None:
     chance = random.Random(seed)
     begin = SEGMENT * chance.randrange(3)
     end = begin + chance.randrange(1, 9 * SEGMENT)
     confirmed, proven, step = chance.randint(0, end + 50), chance.randint(0, end), chance.randint(1, 4 * SEGMENT)
 
-    ranges = hello_ranges(extent(begin, end, confirmed, proven), step)
+    ranges = handshake_ranges(extent(begin, end, confirmed, proven), step)
 
     assert [start for start, _ in ranges[:-1]] == [end for _, end in ranges[1:]], "without gaps, newest first"
     assert ranges[0][1] == end
@@ -65,16 +65,16 @@ def test_what_was_damaged_counts_as_equal_again_only_when_it_was_compared_since(
         assert compared.issuperset(range(doubted, proof.proven))
 
 
-def test_a_hello_of_a_log_of_which_nothing_is_known_digests_so_many_segments_and_no_more() -> None:
+def test_a_handshake_of_a_log_of_which_nothing_is_known_digests_so_many_segments_and_no_more() -> None:
     end = 200 * SEGMENT
 
-    ranges = hello_ranges(extent(0, end, confirmed=0, proven=0), step_bytes=1)
+    ranges = handshake_ranges(extent(0, end, confirmed=0, proven=0), step_bytes=1)
 
     assert ranges == [(end - (number + 1) * SEGMENT, end - number * SEGMENT) for number in range(NEWEST_RANGES)]
 
 
 def test_a_log_that_holds_nothing_has_nothing_to_digest() -> None:
-    assert hello_ranges(extent(0, 0, 0, 0), 64) == []
+    assert handshake_ranges(extent(0, 0, 0, 0), 64) == []
 
 
 @given(SEEDS)

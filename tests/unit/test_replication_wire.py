@@ -17,20 +17,20 @@ from dittomq.replication.events import (
     MAX_LACKS,
     Chunk,
     Goodbye,
+    HandshakeResult,
     Heartbeat,
     LeafDigests,
     LeafProbe,
     RangeDigest,
     SlaveAck,
     SlaveHolds,
-    Verdict,
-    VerdictAction,
+    SyncAction,
 )
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
 from dittomq.wire.epochs import MAX_CHARACTERS
-from tests.support.starts import ONE, hello
+from tests.support.starts import ONE, handshake
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -163,36 +163,36 @@ def test_leaves_of_no_range_are_refused(span: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("field", ["cluster", "broker", "replica_uuid", "incarnation", "birth", "replication_address", "verified_with"])
-def test_a_hello_with_a_name_beyond_the_limit_is_refused(field: str) -> None:
-    hello = pb.Hello(**{field: "x" * MAX_CHARACTERS})  # type: ignore[arg-type]
-    wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
+def test_a_handshake_with_a_name_beyond_the_limit_is_refused(field: str) -> None:
+    handshake = pb.Handshake(**{field: "x" * MAX_CHARACTERS})  # type: ignore[arg-type]
+    wire.slave_event_from_pb(pb.ReplicateRequest(handshake=handshake))
 
-    setattr(hello, field, "x" * (MAX_CHARACTERS + 1))
+    setattr(handshake, field, "x" * (MAX_CHARACTERS + 1))
     with pytest.raises(InvalidField, match=field):
-        wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
+        wire.slave_event_from_pb(pb.ReplicateRequest(handshake=handshake))
 
 
 def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
     lacks = tuple((PhysicalOffset(number), PhysicalOffset(number + 1)) for number in range(0, 2 * MAX_LACKS, 2))
-    told = replace(hello(1, 900), lacks=lacks)
-    frame = wire.hello_to_pb(told)
+    told = replace(handshake(1, 900), lacks=lacks)
+    frame = wire.handshake_to_pb(told)
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
 
-    nothing_told = replace(hello(1, 900), lacks=None)
-    assert wire.slave_event_from_pb(wire.hello_to_pb(nothing_told)) == nothing_told
+    nothing_told = replace(handshake(1, 900), lacks=None)
+    assert wire.slave_event_from_pb(wire.handshake_to_pb(nothing_told)) == nothing_told
 
     for lacked in (None, (), lacks):
         ack = SlaveAck(Epoch(1), PhysicalOffset(900), PhysicalOffset(900), PhysicalOffset(0), lacks_now=lacked)
         assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.ack_to_pb(ack).SerializeToString())) == ack
 
-    frame.hello.lacked.ranges.add(start_offset=900, end_offset=901)
+    frame.handshake.lacked.ranges.add(start_offset=900, end_offset=901)
     with pytest.raises(InvalidField, match="lacked"):
         wire.slave_event_from_pb(frame)
 
 
-def test_what_a_replica_belongs_to_and_has_promised_crosses_the_wire_in_its_hello() -> None:
-    told = replace(hello(1, 900), incarnation="i1", birth="b1", adopted=Epoch(3), promised=Epoch(LAST_EPOCH))
-    frame = wire.hello_to_pb(told)
+def test_what_a_replica_belongs_to_and_has_promised_crosses_the_wire_in_its_handshake() -> None:
+    told = replace(handshake(1, 900), incarnation="i1", birth="b1", adopted=Epoch(3), promised=Epoch(LAST_EPOCH))
+    frame = wire.handshake_to_pb(told)
 
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
 
@@ -200,10 +200,10 @@ def test_what_a_replica_belongs_to_and_has_promised_crosses_the_wire_in_its_hell
 @pytest.mark.parametrize("counts", [True, False])
 @pytest.mark.parametrize("birth", ["", "b1"])
 @pytest.mark.parametrize("end", [None, at(900)])
-def test_a_verdict_crosses_the_wire_unchanged(end: PhysicalOffset | None, birth: str, counts: bool) -> None:
-    verdict = Verdict(VerdictAction.RESYNC, at(3), "why", Epoch(7), ONE, 500, end, "u0", birth, counts)
+def test_a_handshake_result_crosses_the_wire_unchanged(end: PhysicalOffset | None, birth: str, counts: bool) -> None:
+    handshake_result = HandshakeResult(SyncAction.RESYNC, at(3), "why", Epoch(7), ONE, 500, end, "u0", birth, counts)
 
-    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(verdict, 0))) == verdict
+    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(handshake_result, 0))) == handshake_result
 
 
 def test_a_goodbye_crosses_the_wire() -> None:
@@ -215,6 +215,6 @@ def test_a_goodbye_crosses_the_wire() -> None:
 def test_a_digest_larger_than_one_is_refused() -> None:
     large = pb.SegmentDigest(start_offset=0, end_offset=10, digest=bytes(17))
 
-    for frame in (pb.ReplicateRequest(hello=pb.Hello(digests=[large])), pb.ReplicateRequest(ack=pb.Ack(digest=large))):
+    for frame in (pb.ReplicateRequest(handshake=pb.Handshake(digests=[large])), pb.ReplicateRequest(ack=pb.Ack(digest=large))):
         with pytest.raises(InvalidField):
             wire.slave_event_from_pb(frame)

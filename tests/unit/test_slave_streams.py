@@ -13,7 +13,7 @@ from dittomq.errors import NeedsOperator, NotReady, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.events import Goodbye, Heartbeat, Hello, Lacks, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Heartbeat, Lacks, SlaveAck, SyncAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.routes import DataVersion
@@ -25,20 +25,20 @@ from services.master.term import Opened, Term
 from tests.support.confirming import MASTER, RULES, at, record_of, replica_of
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
-from tests.support.starts import hello
+from tests.support.starts import handshake
 from tests.support.stores import Machine
 from tests.support.stories import under
 from tests.unit.test_term import NoQueues
 
 BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
-HELLO = replace(hello(1, 100, lineage=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))
+HANDSHAKE = replace(handshake(1, 100, lineage=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))
 
 
 class ServedStream:
     """One stream that is to be served: its term, the verdicts, and what it has its master do. The slave reads so many frames."""
 
     def __init__(
-        self, greeting: Hello, said: AsyncIterator[SlaveSaid | Goodbye], reads: float = float("inf"), *, is_member: bool = True
+        self, greeting: Handshake, said: AsyncIterator[SlaveSaid | Goodbye], reads: float = float("inf"), *, is_member: bool = True
     ) -> None:
         clock, lineage = LoopClock(), (BEGIN, NEWEST)
         record = replace(record_of("a/1"), epoch=Epoch(3))
@@ -46,7 +46,7 @@ class ServedStream:
         confirm = ConfirmedOffset(RULES, own=replica_of(MASTER), node=MASTER, record=record, end=at(100), confirmed=at(0), now=now)
         opened = Opened(Epoch(3), at(100), lineage, MASTER, "birth")
         self.term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
-        self.verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+        self.handshake_results: asyncio.Queue[HandshakeResult] = asyncio.Queue()
         self.beats: list[Heartbeat] = []
         self.removed: list[str] = []
         self.promised: list[tuple[Epoch, str]] = []
@@ -78,42 +78,42 @@ class ServedStream:
         self._left -= 1
         if self._left < 0:
             await asyncio.Event().wait()
-        if isinstance(message, Verdict):
-            self.verdicts.put_nowait(message)
+        if isinstance(message, HandshakeResult):
+            self.handshake_results.put_nowait(message)
         if isinstance(message, Heartbeat):
             self.beats.append(message)
 
 
 async def nothing() -> AsyncIterator[SlaveSaid]:
     await asyncio.Event().wait()
-    yield HELLO
+    yield HANDSHAKE
 
 
-async def greeted(greeting: Hello) -> tuple[VerdictAction, bool]:
+async def greeted(greeting: Handshake) -> tuple[SyncAction, bool]:
     """What the slave is told, and whether its acks count."""
     stream = ServedStream(greeting, nothing())
     serving = asyncio.create_task(stream.served)
-    verdict = await stream.verdicts.get()
+    handshake_result = await stream.handshake_results.get()
     await asyncio.sleep(0.1)
     serving.cancel()
-    return verdict.action, replica_of("a/1") in stream.term.confirm.holders
+    return handshake_result.action, replica_of("a/1") in stream.term.confirm.holders
 
 
-def test_a_slave_whose_hello_says_that_it_adopted_the_epoch_counts_before_its_first_ack() -> None:
-    assert run(greeted(HELLO)) == (VerdictAction.STREAM, True)
+def test_a_slave_whose_handshake_says_that_it_adopted_the_epoch_counts_before_its_first_ack() -> None:
+    assert run(greeted(HANDSHAKE)) == (SyncAction.STREAM, True)
 
 
 def test_a_slave_that_has_not_adopted_the_epoch_streams_and_does_not_count() -> None:
-    assert run(greeted(replace(HELLO, adopted=Epoch(1)))) == (VerdictAction.STREAM, False)
+    assert run(greeted(replace(HANDSHAKE, adopted=Epoch(1)))) == (SyncAction.STREAM, False)
 
 
-def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_says_hello_again() -> None:
-    assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER), adopted=Epoch(2)))) == (VerdictAction.TRUNCATE, False)
+def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_sends_its_handshake_again() -> None:
+    assert run(greeted(replace(HANDSHAKE, lineage=(BEGIN, OTHER), adopted=Epoch(2)))) == (SyncAction.TRUNCATE, False)
 
 
 @under(run)
 async def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
-    stream = ServedStream(replace(HELLO, promised=Epoch(4)), nothing())
+    stream = ServedStream(replace(HANDSHAKE, promised=Epoch(4)), nothing())
     with pytest.raises(StreamDropped, match="promised epoch 4"):
         await stream.served
     assert stream.promised == [(Epoch(4), "a/1")]
@@ -121,9 +121,9 @@ async def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
 
 @under(run)
 async def test_a_stream_ends_with_the_term() -> None:
-    stream = ServedStream(HELLO, nothing())
+    stream = ServedStream(HANDSHAKE, nothing())
     serving = asyncio.create_task(stream.served)
-    await stream.verdicts.get()
+    await stream.handshake_results.get()
     stream.term.end("it promised epoch 4 to a/2")
     with pytest.raises(NotReady, match="promised epoch 4 to a/2"):
         await serving
@@ -131,7 +131,7 @@ async def test_a_stream_ends_with_the_term() -> None:
 
 def test_a_master_whose_disk_does_not_answer_is_silent() -> None:
     async def beats(*, answers: bool) -> int:
-        stream = ServedStream(HELLO, nothing())
+        stream = ServedStream(HANDSHAKE, nothing())
         stream.disk_answers = answers
         serving = asyncio.create_task(stream.served)
         await asyncio.sleep(2.5)
@@ -142,37 +142,37 @@ def test_a_master_whose_disk_does_not_answer_is_silent() -> None:
     assert run(beats(answers=False)) == 0
 
 
-def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> None:
-    async def copies(greeting: Hello) -> int:
+def test_a_slave_whose_handshake_names_bytes_that_it_lacks_is_no_copy_of_them() -> None:
+    async def copies(greeting: Handshake) -> int:
         stream = ServedStream(greeting, nothing())
         serving = asyncio.create_task(stream.served)
-        await stream.verdicts.get()
+        await stream.handshake_results.get()
         await asyncio.sleep(0.1)
         serving.cancel()
         return len(stream.term.confirm.copies(at(40), at(60)))
 
-    assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), ((at(0), at(40)),), ((at(50), at(55)),))] == [1, 1, 0]
+    assert [run(copies(replace(HANDSHAKE, lacks=lacks))) for lacks in ((), ((at(0), at(40)),), ((at(50), at(55)),))] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("lacked", [(0, 101), (50, 50), (-1, 10), (60, 50)])
 @under(run)
 async def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: tuple[int, int]) -> None:
-    stream = ServedStream(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
+    stream = ServedStream(replace(HANDSHAKE, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
     with pytest.raises(NeedsOperator, match="does not lie in its log"):
         await stream.served
 
 
 def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:
-    async def copies(greeting: Hello) -> int:
+    async def copies(greeting: Handshake) -> int:
         stream = ServedStream(greeting, nothing())
         stream.term.holed("a/1", at(40), at(60))
         serving = asyncio.create_task(stream.served)
-        await stream.verdicts.get()
+        await stream.handshake_results.get()
         await asyncio.sleep(0.1)
         serving.cancel()
         return len(stream.term.confirm.copies(at(40), at(60)))
 
-    assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), None)] == [1, 0]
+    assert [run(copies(replace(HANDSHAKE, lacks=lacks))) for lacks in ((), None)] == [1, 0]
 
 
 def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_one_names_none() -> None:
@@ -183,9 +183,9 @@ def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_on
                 yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=each)
             await asyncio.Event().wait()
 
-        stream = ServedStream(HELLO, acks())
+        stream = ServedStream(HANDSHAKE, acks())
         serving = asyncio.create_task(stream.served)
-        await stream.verdicts.get()
+        await stream.handshake_results.get()
         await asyncio.sleep(0.2)
         serving.cancel()
         return len(stream.term.confirm.copies(at(40), at(60)))
@@ -201,29 +201,29 @@ def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped()
         await asyncio.Event().wait()
 
     async def served() -> None:
-        await ServedStream(HELLO, impossible()).served
+        await ServedStream(HANDSHAKE, impossible()).served
 
     with pytest.raises(StreamDropped, match="lacks"):
         run(served())
 
 
-def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_hello_settles_it() -> None:
+def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_handshake_settles_it() -> None:
     async def impossible() -> AsyncIterator[SlaveSaid]:
         yield SlaveAck(Epoch(3), at(900), at(900), at(900), None)
         await asyncio.Event().wait()
 
-    async def ended(greeting: Hello, said: AsyncIterator[SlaveSaid]) -> None:
+    async def ended(greeting: Handshake, said: AsyncIterator[SlaveSaid]) -> None:
         await ServedStream(greeting, said).served
 
     with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
-        run(ended(replace(HELLO, cluster="other"), nothing()))
+        run(ended(replace(HANDSHAKE, cluster="other"), nothing()))
     with pytest.raises(StreamDropped, match=r"a/0 ended the stream: .*; the slave says hello again"):
-        run(ended(HELLO, impossible()))
+        run(ended(HANDSHAKE, impossible()))
 
 
 def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_silent_for_long_enough() -> None:
     async def ended() -> None:
-        stream = ServedStream(HELLO, nothing(), reads=1)
+        stream = ServedStream(HANDSHAKE, nothing(), reads=1)
         async with asyncio.timeout(60):
             await stream.served
 
@@ -237,7 +237,7 @@ def test_only_a_slave_that_says_goodbye_stops_in_order() -> None:
             for each in said:
                 yield each
 
-        stream = ServedStream(HELLO, saying())
+        stream = ServedStream(HANDSHAKE, saying())
         await stream.served
         return stream.driver.said_goodbye
 

@@ -20,8 +20,8 @@ ROLE, STATE = naming_pb2.BROKER_ROLE_ASYNC_MASTER, naming_pb2.BROKER_STATE_RECOV
 NO_EPOCHS = [-1, (1 << 62) + 1, (1 << 63) - 1]
 
 
-def hello(**said: Any) -> replication_pb2.ReplicateRequest:
-    return replication_pb2.ReplicateRequest(hello=replication_pb2.Hello(**said))
+def handshake(**said: Any) -> replication_pb2.ReplicateRequest:
+    return replication_pb2.ReplicateRequest(handshake=replication_pb2.Handshake(**said))
 
 
 def position(**said: Any) -> election_pb2.AskResponse:
@@ -37,13 +37,13 @@ def entry(**said: Any) -> replication_pb2.LineageEntry:
 
 
 READERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
-    (lambda epoch: hello(adopted_epoch=epoch), slave_event_from_pb),
-    (lambda epoch: hello(promised_epoch=epoch), slave_event_from_pb),
-    (lambda epoch: hello(lineage=[entry(epoch=epoch, start_offset=0)]), slave_event_from_pb),
+    (lambda epoch: handshake(adopted_epoch=epoch), slave_event_from_pb),
+    (lambda epoch: handshake(promised_epoch=epoch), slave_event_from_pb),
+    (lambda epoch: handshake(lineage=[entry(epoch=epoch, start_offset=0)]), slave_event_from_pb),
     (lambda epoch: replication_pb2.ReplicateRequest(ack=replication_pb2.Ack(adopted_epoch=epoch)), slave_event_from_pb),
     (
         lambda epoch: replication_pb2.ReplicateResponse(
-            verdict=replication_pb2.Verdict(action=replication_pb2.VERDICT_ACTION_STREAM, epoch=epoch)
+            handshake_result=replication_pb2.HandshakeResult(action=replication_pb2.SYNC_ACTION_STREAM, epoch=epoch)
         ),
         master_event_from_pb,
     ),
@@ -75,8 +75,8 @@ def test_no_promise_is_asked_for_an_epoch_that_no_master_opens() -> None:
 
 
 OPENERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
-    (lambda number: hello(broker_id=number), slave_event_from_pb),
-    (lambda number: hello(lineage=[entry(epoch=7, opener_id=opener(number))]), slave_event_from_pb),
+    (lambda number: handshake(broker_id=number), slave_event_from_pb),
+    (lambda number: handshake(lineage=[entry(epoch=7, opener_id=opener(number))]), slave_event_from_pb),
     (lambda number: position(lineage=[entry(epoch=7, opener_id=opener(number))]), election.ask_answer),
 ]
 
@@ -96,7 +96,7 @@ def test_what_can_be_no_node_is_refused(say: Callable[[int], Message], read: Cal
 
 
 def test_a_lineage_with_a_stretch_that_rocketmq_wrote_arrives() -> None:
-    """As a hello, a verdict and the description of a copy carry it."""
+    """As a handshake, a handshake result and the description of a copy carry it."""
     ours = LineageEntry(Epoch(7), 1, 5, PhysicalOffset(0))
     lineage = (ours, LineageEntry(Epoch(7), FOREIGN, 9, PhysicalOffset(100)), LineageEntry(Epoch(8), 0, 6, PhysicalOffset(200)))
 
