@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from dittomq.group_record import GroupRecord, Member, ReplicaId
 from dittomq.message import Ack
 from dittomq.offsets import NO_EPOCH, PhysicalOffset
-from dittomq.replication.lacking import Lacking, Lacks, Ranges
 from dittomq.replication.membership_states import Following
+from dittomq.replication.missing_ranges import Lacking, Lacks, Ranges
 from dittomq.replication.progress import ConfirmRules, Progress
 
 REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)

@@ -21,7 +21,7 @@ from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
 from dittomq.replication.events import Lacks
-from dittomq.replication.lacking import Ranges
+from dittomq.replication.missing_ranges import Ranges
 from services.master.tail import Tail
 
 TICK_S = 0.5

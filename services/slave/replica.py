@@ -19,7 +19,7 @@ from dittomq.replication.proving import Extent, Range, handshake_ranges
 from dittomq.replication.slave_events import NoteCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
-from services.slave.lacked import lacked
+from services.slave.missing_ranges import lacked
 from services.slave.stream import StreamEnded
 
 log = structlog.get_logger()

@@ -36,7 +36,7 @@ from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import State
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
-from services.slave.lacked import lacked
+from services.slave.missing_ranges import lacked
 
 MasterSaid = HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe
 SlaveSays = Handshake | SlaveAck | LeafDigests
