@@ -85,7 +85,7 @@ async def _copy(
         if not piece.is_of(planned):
             raise CorruptRecord(parts.node, piece.offset, "what the source has there by now was written under another master")
         if piece.damaged_end is not None:
-            await parts.lane.call(partial(store.leave_hole, piece.offset, piece.damaged_end))
+            await parts.lane.call(partial(store.skip_range, piece.offset, piece.damaged_end))
             continue
         if crc32(piece.data) != piece.crc:
             raise CorruptRecord(parts.node, piece.offset, "the bytes changed on their way")

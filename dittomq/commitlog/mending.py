@@ -153,9 +153,9 @@ class Mending(RemovedFiles):
             self.verify(start, end)
             return None
 
-    def leave_hole(self, start: int, end: int) -> PhysicalOffset:
+    def skip_range(self, start: int, end: int) -> PhysicalOffset:
         """Durably note that [start, end), which begins where the log ends, cannot be had now, and go on behind it; returns `end`."""
-        with self._gate.filing, self._gate.writing("leave_hole"):
+        with self._gate.filing, self._gate.writing("skip_range"):
             if start != self._receiver.end or self._receiver.partial:
                 raise OffsetOutOfRange("byte", start, self._receiver.end, self._receiver.end)
             if not start < end <= self._log.segment_of(start)[1]:

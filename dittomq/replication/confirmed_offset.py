@@ -17,7 +17,7 @@ from dittomq.group_record import GroupRecord, Member, ReplicaId
 from dittomq.message import Ack
 from dittomq.offsets import NO_EPOCH, PhysicalOffset
 from dittomq.replication.membership_states import Following
-from dittomq.replication.missing_ranges import Lacking, Lacks, Ranges
+from dittomq.replication.missing_ranges import MissingInGroup, MissingRanges, Ranges
 from dittomq.replication.progress import ConfirmRules, Progress
 
 REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
@@ -88,7 +88,7 @@ class ConfirmedOffset:
         self._rules = rules
         self._begin = end
         self._confirmed = confirmed
-        self._lacking = Lacking()
+        self._missing = MissingInGroup()
         self.progress = Progress(rules, own=own, end=end, members=self.record.members, now=now)
         self._advance()
 
@@ -182,16 +182,16 @@ class ConfirmedOffset:
 
     def was_left_out(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         """Whether a member does not hold bytes of [start, end) whole, whatever it acknowledged."""
-        return any(self._lacks(member, start, end) for member in self.record.members)
+        return any(self._has_missing(member, start, end) for member in self.record.members)
 
     def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
         """Replicas, members or not, that hold [start, end) whole, by node, and whether they have flushed it. Without the master."""
-        holding = (each for each in self.progress if each.received >= end and not self._lacking.slave(each.node, start, end))
+        holding = (each for each in self.progress if each.received >= end and not self._missing.slave(each.node, start, end))
         return tuple([(each.node, each.flushed >= end) for each in holding])
 
     def master_has(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         """Whether the master holds [start, end) whole, as far as it knows."""
-        return not self._lacking.master(start, end)
+        return not self._missing.master(start, end)
 
     # What happens
 
@@ -218,43 +218,46 @@ class ConfirmedOffset:
         self.progress.acked(node, received=received, flushed=flushed, adopted=counts, now=now)
         self._advance()
 
-    def stream_begins(self, node: str, replica: ReplicaId, at: PhysicalOffset, lacks: Lacks | None, *, address: str, now: float) -> None:
-        """A replica's stream begins at `at`, and it `lacks` these bytes before. `address` is its replication port, for the record.
+    def stream_begins(
+        self, node: str, replica: ReplicaId, at: PhysicalOffset, missing_ranges: MissingRanges | None, *, address: str, now: float
+    ) -> None:
+        """A replica's stream begins at `at`, and of the bytes before it lacks `missing_ranges`. `address` is its replication port, for the
+        record.
 
-        `lacks` None: it is to truncate its log, and says afterwards what it lacks; until then it lacks what it was known to lack.
+        `missing_ranges` None: it is to truncate its log, and says afterwards what it lacks; until then it lacks what it was known to lack.
         """
         for gone in self.progress.stream_begins(node, replica, at, address=address, now=now):
-            self._lacking.forget(gone)
-        self._lacking.end_at(node, at)
-        if lacks is not None:
-            self.lacks(node, lacks, at)
+            self._missing.forget(gone)
+        self._missing.end_at(node, at)
+        if missing_ranges is not None:
+            self.record_missing(node, missing_ranges, at)
 
     def stream_ended(self, node: str, *, said_goodbye: bool, now: float) -> None:
         """The node has no stream now. Its acks count on: what it acknowledged it holds, or it comes back under another id."""
         self.progress.stream_ended(node, said_goodbye=said_goodbye, now=now)
 
-    def lacks(self, node: str, ranges: Lacks, upto: PhysicalOffset) -> None:
+    def record_missing(self, node: str, ranges: MissingRanges, upto: PhysicalOffset) -> None:
         """All that this replica knows to lack of what it received up to `upto`: it may have got some of it since it said so last."""
-        self._lacking.forget_before(node, upto)
+        self._missing.forget_before(node, upto)
         for start, end in ranges:
-            self._lacking.add(node, start, end)
+            self._missing.add(node, start, end)
         self._advance()
 
-    def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
+    def record_skipped(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """Bytes in [start, end) are damaged here, so that replica is told to leave them out."""
-        self._lacking.add(node, start, end)
+        self._missing.add(node, start, end)
         self._advance()
 
-    def master_lacks(self, ranges: Ranges) -> None:
+    def record_missing_on_master(self, ranges: Ranges) -> None:
         """All of its own log that the master knows not to hold whole, in order. What of it was confirmed before stays so."""
-        self._lacking.own = ranges
+        self._missing.own = ranges
         self._advance()
 
     def forget(self, node: str) -> None:
         """That node is neither connected nor a member: none of its copies is claimed from now on."""
         assert node not in self.members
         self.progress.forget(node)
-        self._lacking.forget(node)
+        self._missing.forget(node)
 
     def deadline_missed(self, end: PhysicalOffset, *, since: float, now: float) -> None:
         """A producer waited in vain for copies of [.., end) from `since` until now, both monotonic seconds."""
@@ -282,7 +285,7 @@ class ConfirmedOffset:
     def _advance(self) -> None:
         end = confirmed_end(self._records, self.progress.ends)
         if end > self._confirmed:
-            for start, stop in self._lacking.after(self._confirmed):
+            for start, stop in self._missing.after(self._confirmed):
                 if start < end and not self._may_pass(start, min(stop, end)):
                     end = max(start, self._confirmed)
             self._confirmed = max(self._confirmed, end)
@@ -290,7 +293,7 @@ class ConfirmedOffset:
     def _may_pass(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         """Whether of the members that do not lack some of [start, end) `needed` hold it, or all of them do."""
         for record in self._records:
-            whole = [member for member in record.members if not self._lacks(member, start, end)]
+            whole = [member for member in record.members if not self._has_missing(member, start, end)]
             holding = sum(self.progress.ends.get(member.replica, _NOTHING) >= end for member in whole)
             if holding < min(record.needed, len(whole)):
                 return False
@@ -298,12 +301,12 @@ class ConfirmedOffset:
 
     def _holding(self, record: GroupRecord, ends: Ends, start: PhysicalOffset, end: PhysicalOffset) -> int:
         """So many members hold [start, end) whole."""
-        return sum(ends.get(member.replica, _NOTHING) >= end and not self._lacks(member, start, end) for member in record.members)
+        return sum(ends.get(member.replica, _NOTHING) >= end and not self._has_missing(member, start, end) for member in record.members)
 
-    def _lacks(self, member: Member, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+    def _has_missing(self, member: Member, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         if member.replica == self.own:
-            return self._lacking.master(start, end)
-        return self._lacking.slave(member.node, start, end)
+            return self._missing.master(start, end)
+        return self._missing.slave(member.node, start, end)
 
 
 def _alone(node: str, own: ReplicaId) -> GroupRecord:

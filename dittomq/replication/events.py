@@ -13,10 +13,10 @@ from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 
 PROTOCOL_VERSION = 1
-MAX_LACKS: Final = 64
+MAX_MISSING_RANGES: Final = 64
 
-Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
-"""Ranges [start, end) in order; MAX_LACKS at most."""
+MissingRanges = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
+"""Ranges [start, end) in order; MAX_MISSING_RANGES at most."""
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
 
@@ -44,7 +44,8 @@ class Handshake:
 
     `birth` is that of the group record that it knows, "" for none. `adopted` is the epoch of the last master whose log it matches and
     holds up to where that epoch begins, `promised` the highest that it has promised; 0 for none. `verified_with` is the replica uuid of
-    the master that `verified_equal` speaks of. `lacks`: ranges of its log that it knows not to hold whole; None where it does not tell.
+    the master that `verified_equal` speaks of. `missing_ranges`: ranges of its log that it knows not to hold whole; None where it does not
+    tell.
     """
 
     cluster: str
@@ -66,7 +67,7 @@ class Handshake:
     adopted: Epoch = NO_EPOCH
     promised: Epoch = NO_EPOCH
     verified_with: str = ""
-    lacks: Lacks | None = ()
+    missing_ranges: MissingRanges | None = ()
 
     @property
     def replica(self) -> ReplicaId:
@@ -117,7 +118,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class MissingRange:
     """The master does not hold [start, end) whole, which lies in one segment and one epoch: the slave goes on behind it."""
 
     epoch: Epoch
@@ -154,7 +155,7 @@ class SlaveAck:
 
     `begin` is its first byte, None when that is not told. From `doubted` on it found damage: what lies behind is to be compared again.
     `adopted` is the epoch that it has adopted, durably: the ack counts for what is confirmed if that is the session's.
-    `lacks_now`: all that it knows not to hold whole below `received`; None: it says what it said last. Its driver adds it.
+    `missing_now`: all that it knows not to hold whole below `received`; None: it says what it said last. Its driver adds it.
     """
 
     epoch: Epoch
@@ -165,7 +166,7 @@ class SlaveAck:
     begin: PhysicalOffset | None = None
     doubted: PhysicalOffset | None = None
     adopted: Epoch = NO_EPOCH
-    lacks_now: Lacks | None = None
+    missing_now: MissingRanges | None = None
 
 
 @dataclass(frozen=True, slots=True)

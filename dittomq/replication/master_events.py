@@ -10,10 +10,10 @@ from dittomq.replication.events import (
     Handshake,
     HandshakeResult,
     Heartbeat,
-    Hole,
-    Lacks,
     LeafDigests,
     LeafProbe,
+    MissingRange,
+    MissingRanges,
     RangeDigest,
     SlaveAck,
 )
@@ -142,10 +142,10 @@ class SendChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class SendHole:
+class SendMissingRange:
     """Send it, then report ChunkSent up to its end."""
 
-    hole: Hole
+    missing_range: MissingRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class CountAck:
     flushed: PhysicalOffset
     applied: PhysicalOffset | None
     adopted: bool
-    lacks_now: Lacks | None = None
+    missing_now: MissingRanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ Command = (
     | SendProbe
     | CompareLeaves
     | SendChunk
-    | SendHole
+    | SendMissingRange
     | PrepareHeartbeat
     | SendHeartbeat
     | CountAck

@@ -17,9 +17,9 @@ from dittomq.replication.events import (
     Handshake,
     HandshakeResult,
     Heartbeat,
-    Hole,
     LeafDigests,
     LeafProbe,
+    MissingRange,
     RangeDigest,
     SlaveAck,
     SyncAction,
@@ -46,7 +46,7 @@ from dittomq.replication.master_events import (
     SendChunk,
     SendHandshakeResult,
     SendHeartbeat,
-    SendHole,
+    SendMissingRange,
     SendProbe,
     Tick,
 )
@@ -141,7 +141,7 @@ class MasterSession:
                 self._confirmed_told = max(self._confirmed_told, self._confirmed_sending)
                 return self._pump()
             case BytesDamaged():
-                return [self._hole(event)]
+                return [self._missing_range(event)]
             case HeartbeatReady():
                 self._proof.digested(event.digest, event.begin)
                 return [self._heartbeat(event.digest)]
@@ -192,7 +192,7 @@ class MasterSession:
             return f"segments of {handshake.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
         if not 0 <= handshake.min_offset <= handshake.flushed <= handshake.end:
             return f"offsets out of order: {handshake.min_offset}, {handshake.flushed}, {handshake.end}"
-        for low, high in handshake.lacks or ():
+        for low, high in handshake.missing_ranges or ():
             if not handshake.min_offset <= low < high <= handshake.end:
                 return f"lacks [{low}, {high}), which does not lie in its log"
         for digest in handshake.digests:
@@ -275,10 +275,10 @@ class MasterSession:
         self._received, self._flushed = ack.received, ack.flushed
         if ack.begin is not None:
             self._proof.pass_dropped(min(ack.begin, ack.flushed))
-        for low, high in ack.lacks_now or ():
+        for low, high in ack.missing_now or ():
             if not 0 <= low < high <= ack.received:
                 return self._drop(f"lacks [{low}, {high}), which does not lie in its log")
-        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.lacks_now)]
+        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.missing_now)]
         if ack.doubted is not None:
             self._proof.doubt(ack.doubted)
             commands.append(NoteEqual(self._proof.proven))
@@ -315,13 +315,13 @@ class MasterSession:
         epoch = epoch_at(self._log.lineage, self._sent)
         return SendChunk(epoch, self._sent, limit, self._confirmed, self._end)
 
-    def _hole(self, damaged: BytesDamaged) -> Command:
+    def _missing_range(self, damaged: BytesDamaged) -> Command:
         """What is behind it follows; what lies in it the slave gets from whoever has it whole."""
         assert self._sending
         assert damaged.start == self._sent < damaged.end
         self._confirmed_told = self._confirmed
         end = min(damaged.end, self._next_border(self._sent))
-        return SendHole(Hole(epoch_at(self._log.lineage, self._sent), self._sent, end, self._confirmed, self._end))
+        return SendMissingRange(MissingRange(epoch_at(self._log.lineage, self._sent), self._sent, end, self._confirmed, self._end))
 
     def _next_border(self, position: PhysicalOffset) -> PhysicalOffset:
         """The next end of a segment or of an epoch: no chunk crosses either."""

@@ -10,12 +10,12 @@ from dittomq.offsets import PhysicalOffset
 
 Ranges = Sequence[tuple[int, int]]
 """Bytes of the log, each [start, end), in order."""
-Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
+MissingRanges = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 """What a slave says that it lacks: bytes of the log, each [start, end), in order."""
 _MOST_LEFT_OUT: Final = 64
 
 
-class Lacking:
+class MissingInGroup:
     """Those of one group. `own` are the master's own, in order; those of slaves are kept by name, heard or not."""
 
     def __init__(self) -> None:
@@ -24,11 +24,11 @@ class Lacking:
 
     def add(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """That slave lacks [start, end) too. Of more than 64 ranges the two oldest become one, with what lies between them."""
-        lacked = self._slaves.setdefault(node, [])
-        lacked.append((start, end))
-        if len(lacked) > _MOST_LEFT_OUT:
-            (low, high), (first, last), *rest = lacked
-            lacked[:] = [(min(low, first), max(high, last)), *rest]
+        missing_ranges = self._slaves.setdefault(node, [])
+        missing_ranges.append((start, end))
+        if len(missing_ranges) > _MOST_LEFT_OUT:
+            (low, high), (first, last), *rest = missing_ranges
+            missing_ranges[:] = [(min(low, first), max(high, last)), *rest]
 
     def end_at(self, node: str, end: PhysicalOffset) -> None:
         """That slave holds nothing behind `end`."""

@@ -1,13 +1,13 @@
 """⑤ What a slave's session hears, and what it has its driver do.
 
-What the master itself says (HandshakeResult, Chunk, Hole, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
+What the master itself says (HandshakeResult, Chunk, MissingRange, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
 """
 
 from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SlaveHolds
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SlaveHolds
 from dittomq.routes import DataVersion
 
 
@@ -83,7 +83,20 @@ class Promised:
     epoch: Epoch
 
 
-Event = HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Doubted | DamageFound | Tick | Promised
+Event = (
+    HandshakeResult
+    | Chunk
+    | MissingRange
+    | Heartbeat
+    | LeafProbe
+    | CutDone
+    | Stored
+    | DigestReady
+    | Doubted
+    | DamageFound
+    | Tick
+    | Promised
+)
 
 
 # Commands: what the driver does.
@@ -138,7 +151,7 @@ class WriteChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveHole:
+class SkipRange:
     """Note [start, end), which begins where the log ends, as missing, durably, go on behind it, and report Stored."""
 
     start: PhysicalOffset
@@ -227,7 +240,7 @@ Command = (
     | AdoptLineage
     | AdoptEpoch
     | WriteChunk
-    | LeaveHole
+    | SkipRange
     | LearnConfirmed
     | LearnTopics
     | LearnHolds

@@ -13,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SyncAction
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction
 from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptEpoch,
@@ -32,13 +32,13 @@ from dittomq.replication.slave_events import (
     LearnConfirmed,
     LearnHolds,
     LearnTopics,
-    LeaveHole,
     NoteCompared,
     ObeyMaster,
     Promised,
     Reconnect,
     SendAck,
     SendHandshake,
+    SkipRange,
     SlaveLog,
     Stored,
     Tick,
@@ -101,19 +101,19 @@ class SlaveSession:
                 return []
             case Promised():
                 return self._reconnect(f"this replica promises epoch {event.epoch}")
-            case HandshakeResult() | Chunk() | Hole() | Heartbeat() | LeafProbe():
+            case HandshakeResult() | Chunk() | MissingRange() | Heartbeat() | LeafProbe():
                 self._heard_at = now
                 return self._heard(event)
             case _:
                 assert_never(event)
 
-    def _heard(self, event: HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe) -> list[Command]:
+    def _heard(self, event: HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe) -> list[Command]:
         match event:
             case HandshakeResult():
                 return self._obey(event)
             case Chunk():
                 return self._write(event)
-            case Hole():
+            case MissingRange():
                 return self._pass_over(event)
             case Heartbeat():
                 return self._beat(event)
@@ -208,14 +208,19 @@ class SlaveSession:
         stop = PhysicalOffset(chunk.offset + len(chunk.data))
         return self._extend(write, (chunk.offset, stop), chunk.epoch, LearnConfirmed(chunk.confirmed, chunk.end))
 
-    def _pass_over(self, hole: Hole) -> list[Command]:
-        if any(hole.start < entry.start < hole.end for entry in self._target):
-            return self._reconnect(f"a hole from {hole.start:,} to {hole.end:,} across an epoch")
-        leave = LeaveHole(hole.start, hole.end)
-        return self._extend(leave, (hole.start, hole.end), hole.epoch, LearnConfirmed(hole.confirmed, hole.log_end))
+    def _pass_over(self, missing_range: MissingRange) -> list[Command]:
+        if any(missing_range.start < entry.start < missing_range.end for entry in self._target):
+            return self._reconnect(f"a hole from {missing_range.start:,} to {missing_range.end:,} across an epoch")
+        leave = SkipRange(missing_range.start, missing_range.end)
+        return self._extend(
+            leave,
+            (missing_range.start, missing_range.end),
+            missing_range.epoch,
+            LearnConfirmed(missing_range.confirmed, missing_range.log_end),
+        )
 
     def _extend(
-        self, write: WriteChunk | LeaveHole, span: tuple[PhysicalOffset, PhysicalOffset], epoch: Epoch, learn: LearnConfirmed
+        self, write: WriteChunk | SkipRange, span: tuple[PhysicalOffset, PhysicalOffset], epoch: Epoch, learn: LearnConfirmed
     ) -> list[Command]:
         """Let the log grow by this span, when it is the next one and of the right epoch."""
         what, (start, end) = "chunk" if isinstance(write, WriteChunk) else "hole", span

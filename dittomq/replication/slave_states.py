@@ -1,6 +1,6 @@
 """⑤ Where a slave's session with its master may stand, and what leads where."""
 
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, SyncAction
+from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, MissingRange, SyncAction
 from dittomq.replication.moves import Label, Moves
 from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, Promised, Stored, Tick
 
@@ -17,7 +17,7 @@ class State(Label):
 MOVES = Moves(
     title="SlaveSession",
     first=State.GREETING,
-    said=(*SyncAction, Chunk, Hole, Heartbeat, LeafProbe),
+    said=(*SyncAction, Chunk, MissingRange, Heartbeat, LeafProbe),
     rows={
         State.GREETING: {
             SyncAction.WAIT: (State.GREETING,),
@@ -40,7 +40,7 @@ MOVES = Moves(
         },
         State.FOLLOWING: {
             Chunk: (State.FOLLOWING, State.ENDED),
-            Hole: (State.FOLLOWING, State.ENDED),
+            MissingRange: (State.FOLLOWING, State.ENDED),
             Heartbeat: (State.FOLLOWING, State.ENDED),
             Stored: (State.FOLLOWING,),
             DigestReady: (State.FOLLOWING,),

@@ -6,7 +6,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.lineage import FOREIGN, Lineage, LineageEntry, grows
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_LACKS, Lacks
+from dittomq.replication.events import MAX_MISSING_RANGES, MissingRanges
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 
 MAX_LINEAGE_ENTRIES = 10_000
@@ -41,16 +41,22 @@ def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
     return lineage
 
 
-def lacked_to_pb(lacks: Lacks | None) -> pb.Lacked | None:
+def missing_ranges_to_pb(missing_ranges: MissingRanges | None) -> pb.MissingRanges | None:
     """In their order; None: it is not told."""
-    return None if lacks is None else pb.Lacked(ranges=[pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks])
-
-
-def lacked_from_pb(told: pb.Handshake | pb.Ack) -> Lacks | None:
-    """Checked: not too many. None: it is not told."""
-    ranges = told.lacked.ranges
-    if len(ranges) > MAX_LACKS:
-        raise InvalidField("lacked.ranges", f"{len(ranges)} ranges, the limit is {MAX_LACKS}")
     return (
-        tuple((PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset)) for each in ranges) if told.HasField("lacked") else None
+        None
+        if missing_ranges is None
+        else pb.MissingRanges(ranges=[pb.ByteRange(start_offset=start, end_offset=end) for start, end in missing_ranges])
+    )
+
+
+def missing_ranges_from_pb(told: pb.Handshake | pb.Ack) -> MissingRanges | None:
+    """Checked: not too many. None: it is not told."""
+    ranges = told.missing_ranges.ranges
+    if len(ranges) > MAX_MISSING_RANGES:
+        raise InvalidField("missing_ranges.ranges", f"{len(ranges)} ranges, the limit is {MAX_MISSING_RANGES}")
+    return (
+        tuple((PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset)) for each in ranges)
+        if told.HasField("missing_ranges")
+        else None
     )

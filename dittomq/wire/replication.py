@@ -12,9 +12,9 @@ from dittomq.replication.events import (
     Handshake,
     HandshakeResult,
     Heartbeat,
-    Hole,
     LeafDigests,
     LeafProbe,
+    MissingRange,
     RangeDigest,
     RangePiece,
     SlaveAck,
@@ -22,7 +22,7 @@ from dittomq.replication.events import (
     SyncAction,
 )
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb, text_from_pb
-from dittomq.wire.lineages import lacked_from_pb, lacked_to_pb, lineage_from_pb, lineage_to_pb
+from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, missing_ranges_from_pb, missing_ranges_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_HANDSHAKE_DIGESTS = 64
@@ -72,7 +72,7 @@ def handshake_to_pb(handshake: Handshake) -> pb.ReplicateRequest:
             replication_address=handshake.replication_address,
             segment_bytes=handshake.segment_bytes,
             verified_with=handshake.verified_with,
-            lacked=lacked_to_pb(handshake.lacks),
+            missing_ranges=missing_ranges_to_pb(handshake.missing_ranges),
             incarnation=handshake.incarnation,
             birth=handshake.birth,
             adopted_epoch=handshake.adopted,
@@ -93,7 +93,7 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
             min_offset=ack.begin,
             doubted_offset=ack.doubted,
             adopted_epoch=ack.adopted,
-            lacked=lacked_to_pb(ack.lacks_now),
+            missing_ranges=missing_ranges_to_pb(ack.missing_now),
         )
     )
 
@@ -122,14 +122,14 @@ def slave_frame(message: Handshake | SlaveAck | LeafDigests | Goodbye) -> pb.Rep
             return pb.ReplicateRequest(goodbye=pb.Goodbye())
 
 
-def master_frame(message: HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> bytes:
+def master_frame(message: HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe, wall_ms: int) -> bytes:
     """What a master says: a ReplicateResponse, encoded."""
     if isinstance(message, Chunk):
         return _chunk_frame(message)
     return _master_pb(message, wall_ms).SerializeToString()
 
 
-def _master_pb(message: HandshakeResult | Hole | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
+def _master_pb(message: HandshakeResult | MissingRange | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
     match message:
         case Heartbeat():
             return heartbeat_to_pb(message, wall_ms)
@@ -137,8 +137,8 @@ def _master_pb(message: HandshakeResult | Hole | Heartbeat | LeafProbe, wall_ms:
             return handshake_result_to_pb(message)
         case LeafProbe():
             return probe_to_pb(message)
-        case Hole():
-            return hole_to_pb(message)
+        case MissingRange():
+            return missing_range_to_pb(message)
 
 
 def slave_event_from_pb(frame: pb.ReplicateRequest) -> Handshake | SlaveAck | LeafDigests | Goodbye:
@@ -155,7 +155,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Handshake | SlaveAck | Le
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
                 PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
                 epoch_from_pb("ack.adopted_epoch", ack.adopted_epoch),
-                lacked_from_pb(ack),
+                missing_ranges_from_pb(ack),
             )
         case "handshake":
             return _handshake_from_pb(frame.handshake)
@@ -202,7 +202,7 @@ def _handshake_from_pb(handshake: pb.Handshake) -> Handshake:
         adopted=epoch_from_pb("handshake.adopted_epoch", handshake.adopted_epoch),
         promised=epoch_from_pb("handshake.promised_epoch", handshake.promised_epoch),
         verified_with=handshake.verified_with,
-        lacks=lacked_from_pb(handshake),
+        missing_ranges=missing_ranges_from_pb(handshake),
     )
 
 
@@ -266,20 +266,20 @@ def probe_to_pb(probe: LeafProbe) -> pb.ReplicateResponse:
     return pb.ReplicateResponse(probe=pb.LeafProbe(start_offset=probe.start, end_offset=probe.end))
 
 
-def hole_to_pb(hole: Hole) -> pb.ReplicateResponse:
+def missing_range_to_pb(missing_range: MissingRange) -> pb.ReplicateResponse:
     """As it is."""
     return pb.ReplicateResponse(
-        hole=pb.Hole(
-            epoch=hole.epoch,
-            start_offset=hole.start,
-            end_offset=hole.end,
-            confirmed_offset=hole.confirmed,
-            log_end_offset=hole.log_end,
+        missing_range=pb.MissingRange(
+            epoch=missing_range.epoch,
+            start_offset=missing_range.start,
+            end_offset=missing_range.end,
+            confirmed_offset=missing_range.confirmed,
+            log_end_offset=missing_range.log_end,
         )
     )
 
 
-def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe:
+def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe:
     """What a master said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "chunk":
@@ -306,8 +306,8 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk
             return _handshake_result_from_pb(frame.handshake_result)
         case "probe":
             return LeafProbe(PhysicalOffset(frame.probe.start_offset), PhysicalOffset(frame.probe.end_offset))
-        case "hole":
-            return _hole_from_pb(frame.hole)
+        case "missing_range":
+            return _missing_range_from_pb(frame.missing_range)
         case _:
             raise InvalidField("event", "a frame must say something")
 
@@ -328,15 +328,15 @@ def holds_from_pb(field: str, told: pb.SlaveHolds) -> SlaveHolds:
     return tuple((hold.node, PhysicalOffset(hold.offset)) for hold in told.holds)
 
 
-def _hole_from_pb(hole: pb.Hole) -> Hole:
-    if not 0 <= hole.start_offset < hole.end_offset:
-        raise InvalidField("hole.end_offset", f"{hole.end_offset:,} is not behind {hole.start_offset:,}")
-    return Hole(
-        Epoch(hole.epoch),
-        PhysicalOffset(hole.start_offset),
-        PhysicalOffset(hole.end_offset),
-        PhysicalOffset(hole.confirmed_offset),
-        PhysicalOffset(hole.log_end_offset),
+def _missing_range_from_pb(missing_range: pb.MissingRange) -> MissingRange:
+    if not 0 <= missing_range.start_offset < missing_range.end_offset:
+        raise InvalidField("missing_range.end_offset", f"{missing_range.end_offset:,} is not behind {missing_range.start_offset:,}")
+    return MissingRange(
+        Epoch(missing_range.epoch),
+        PhysicalOffset(missing_range.start_offset),
+        PhysicalOffset(missing_range.end_offset),
+        PhysicalOffset(missing_range.confirmed_offset),
+        PhysicalOffset(missing_range.log_end_offset),
     )
 
 

@@ -219,10 +219,10 @@ class SlaveStream:
         match command:
             case master_events.SendChunk():
                 return await self._send_chunk(command)
-            case master_events.SendHole():
-                self._parts.term.holed(self._record.node, command.hole.start, command.hole.end)
-                await self._telling.say(command.hole)
-                return master_events.ChunkSent(command.hole.end)
+            case master_events.SendMissingRange():
+                self._parts.term.record_skipped(self._record.node, command.missing_range.start, command.missing_range.end)
+                await self._telling.say(command.missing_range)
+                return master_events.ChunkSent(command.missing_range.end)
             case master_events.CountAck():
                 self._count(command)
             case master_events.SendHandshakeResult():
@@ -259,17 +259,17 @@ class SlaveStream:
         if not self._parts.speaks():
             return
         record.acked(ack.received, ack.flushed, ack.applied, self._parts.clock)
-        if ack.lacks_now is not None:
-            term.lacks_now(record.node, ack.lacks_now, ack.received)
+        if ack.missing_now is not None:
+            term.record_missing(record.node, ack.missing_now, ack.received)
         term.slave_at(record.node, record.replica, ack.received, ack.flushed, adopted=ack.adopted)
 
     async def _send_handshake_result(self, handshake_result: HandshakeResult) -> None:
         """From here on the replica has a stream; what it acknowledged behind its beginning counts no longer."""
         record, handshake = self._record, self._handshake
         if handshake_result.action in {SyncAction.STREAM, SyncAction.TRUNCATE} and handshake is not None and self._parts.speaks():
-            lacks = handshake.lacks if handshake_result.action is SyncAction.STREAM else None
+            missing_ranges = handshake.missing_ranges if handshake_result.action is SyncAction.STREAM else None
             self._parts.term.stream_begins(
-                record.node, record.replica, handshake_result.start, lacks, address=handshake.replication_address
+                record.node, record.replica, handshake_result.start, missing_ranges, address=handshake.replication_address
             )
         record.become("waiting" if handshake_result.action is SyncAction.WAIT else "catching up", self._parts.clock)
         await self._telling.say(handshake_result)

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import StreamDropped
-from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, Hole, LeafProbe
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange
 from dittomq.replication.running import RunningTime
 
-MasterSays = HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe
+MasterSays = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
 
 
 class Telling:

@@ -20,7 +20,7 @@ from dittomq.group_record import ReplicaId
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
-from dittomq.replication.events import Lacks
+from dittomq.replication.events import MissingRanges
 from dittomq.replication.missing_ranges import Ranges
 from services.master.tail import Tail
 
@@ -62,7 +62,7 @@ class Term:
         self._dispatcher = dispatcher
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
-        self._lacks: Ranges = ()
+        self._missing_ranges: Ranges = ()
 
     @property
     def is_over(self) -> bool:
@@ -87,9 +87,9 @@ class Term:
 
     def know_damage(self) -> None:
         """What was found not to be whole here is no copy from the next word of a slave's on: it is called so on other threads."""
-        if (lacks := self.damage()) is not self._lacks and not self.is_over:
-            self._lacks = lacks
-            self.confirm.master_lacks(lacks)
+        if (missing_ranges := self.damage()) is not self._missing_ranges and not self.is_over:
+            self._missing_ranges = missing_ranges
+            self.confirm.record_missing_on_master(missing_ranges)
 
     def slave_at(self, node: str, replica: ReplicaId, received: PhysicalOffset, flushed: PhysicalOffset, *, adopted: bool) -> None:
         """A slave of accepted lineage acknowledged; `adopted`: it has adopted this epoch."""
@@ -100,13 +100,15 @@ class Term:
         self.confirm.slave_at(node, replica, received=received, flushed=flushed, adopted=adopted, now=now)
         self.moved()
 
-    def stream_begins(self, node: str, replica: ReplicaId, start: PhysicalOffset, lacks: Lacks | None, *, address: str) -> None:
-        """What a slave acknowledged behind `start` in an earlier stream is not counted as a copy, nor is what it `lacks`.
+    def stream_begins(
+        self, node: str, replica: ReplicaId, start: PhysicalOffset, missing_ranges: MissingRanges | None, *, address: str
+    ) -> None:
+        """What a slave acknowledged behind `start` in an earlier stream is not counted as a copy, nor are its `missing_ranges`.
 
         None: it is to truncate its log, and says then what it lacks, or it does not tell, and lacks what it was known to lack.
         """
         if not self.is_over:
-            self.confirm.stream_begins(node, replica, start, lacks, address=address, now=self._clock.monotonic())
+            self.confirm.stream_begins(node, replica, start, missing_ranges, address=address, now=self._clock.monotonic())
             self.moved()
 
     def stream_ended(self, node: str, *, said_goodbye: bool) -> None:
@@ -115,15 +117,15 @@ class Term:
             self.confirm.stream_ended(node, said_goodbye=said_goodbye, now=self._clock.monotonic())
             self.moved()
 
-    def lacks_now(self, node: str, lacks: Lacks, upto: PhysicalOffset) -> None:
-        """What a slave that follows `lacks` of what it has received `upto` there; its ack of that is counted after this."""
+    def record_missing(self, node: str, missing_ranges: MissingRanges, upto: PhysicalOffset) -> None:
+        """What a slave that follows lacks of what it has received `upto` there; its ack of that is counted after this."""
         if not self.is_over:
-            self.confirm.lacks(node, lacks, upto)
+            self.confirm.record_missing(node, missing_ranges, upto)
 
-    def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
+    def record_skipped(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """That slave is told to leave these bytes out, which are damaged here."""
         if not self.is_over:
-            self.confirm.holed(node, start, end)
+            self.confirm.record_skipped(node, start, end)
             self.moved()
 
     def forget(self, node: str) -> None:

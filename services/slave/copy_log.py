@@ -9,7 +9,7 @@ from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.lineage import Lineage
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_events import AdoptLineage, LeaveHole, WriteChunk
+from dittomq.replication.slave_events import AdoptLineage, SkipRange, WriteChunk
 
 QUEUE_BYTES = 32 * 1024 * 1024
 
@@ -23,7 +23,7 @@ class CopyLog:
         self._lane = lane
         self._sync_lane = sync_lane
         self._sync_each_group = sync_each_group
-        self._waiting: deque[WriteChunk | LeaveHole | AdoptLineage] = deque()
+        self._waiting: deque[WriteChunk | SkipRange | AdoptLineage] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -37,7 +37,7 @@ class CopyLog:
         """What was received will be flushed without anybody asking for it."""
         return self._sync_each_group and self.flushed < self.received
 
-    async def put(self, write: WriteChunk | LeaveHole | AdoptLineage) -> None:
+    async def put(self, write: WriteChunk | SkipRange | AdoptLineage) -> None:
         """Queue it; the stream waits while 32 MiB are waiting."""
         size = len(write.data) if isinstance(write, WriteChunk) else 0
         while self._waiting_bytes and self._waiting_bytes + size > QUEUE_BYTES:
@@ -124,14 +124,14 @@ class CopyLog:
         if self._store.written_raw > self._store.end:
             self._store.cut(self._store.end)
 
-    def _steps(self, batch: list[WriteChunk | LeaveHole | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
+    def _steps(self, batch: list[WriteChunk | SkipRange | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
         adopts = False
         for write in batch:
             if isinstance(write, AdoptLineage):
                 self._store.adopt_lineage(write.lineage)
                 adopts = True
-            elif isinstance(write, LeaveHole):
-                self._store.leave_hole(write.start, write.end)
+            elif isinstance(write, SkipRange):
+                self._store.skip_range(write.start, write.end)
             else:
                 self._store.write_chunk(write.offset, write.data)
         yield self._store.end

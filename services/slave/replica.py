@@ -19,7 +19,7 @@ from dittomq.replication.proving import Extent, Range, handshake_ranges
 from dittomq.replication.slave_events import NoteCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
-from services.slave.missing_ranges import lacked
+from services.slave.missing_ranges import missing_ranges
 from services.slave.stream import StreamEnded
 
 log = structlog.get_logger()
@@ -148,7 +148,7 @@ class Replica:
             digests=digests,
             verified_equal=verified.end,
             verified_with=verified.master,
-            lacks=lacked(store, store.end),
+            missing_ranges=missing_ranges(store, store.end),
             replication_address=own_address,
             segment_bytes=config.store.segment_bytes,
             incarnation=store.replica.incarnation,

@@ -22,10 +22,10 @@ from dittomq.replication.events import (
     Handshake,
     HandshakeResult,
     Heartbeat,
-    Hole,
-    Lacks,
     LeafDigests,
     LeafProbe,
+    MissingRange,
+    MissingRanges,
     RangeDigest,
     SlaveAck,
     SlaveHolds,
@@ -36,9 +36,9 @@ from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import State
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
-from services.slave.missing_ranges import lacked
+from services.slave.missing_ranges import missing_ranges
 
-MasterSaid = HandshakeResult | Chunk | Hole | Heartbeat | LeafProbe
+MasterSaid = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
 SlaveSays = Handshake | SlaveAck | LeafDigests
 
 _TICK_S = 0.5
@@ -135,7 +135,7 @@ class MasterStream:
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
-        self._lacks: Lacks | None = ()  # as told last
+        self._missing_ranges: MissingRanges | None = ()  # as told last
         self._said: SlaveAck | None = None  # the newest ack since the last handshake
         self._may_lack_else = False
         self._ended = False
@@ -158,7 +158,7 @@ class MasterStream:
         it counts the master's silence before that: a handshake may never leave.
         """
         ended: DittoError | None = None
-        self._handshake, self._lacks = handshake, handshake.lacks
+        self._handshake, self._missing_ranges = handshake, handshake.missing_ranges
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
@@ -248,7 +248,7 @@ class MasterStream:
     async def _obey(self, command: slave_events.Command) -> slave_events.Event | None:
         ears = self._parts.ears
         match command:
-            case slave_events.WriteChunk() | slave_events.LeaveHole() | slave_events.AdoptLineage():
+            case slave_events.WriteChunk() | slave_events.SkipRange() | slave_events.AdoptLineage():
                 await self._parts.log.put(command)
             case slave_events.LearnConfirmed():
                 ears.confirmed(command.confirmed, command.master_end)
@@ -260,7 +260,7 @@ class MasterStream:
                 await self._say(self._with_lacks(command.ack))
             case slave_events.SendHandshake():
                 assert self._handshake is not None, "it was described when the log had been cut"
-                self._lacks, self._said = self._handshake.lacks, None
+                self._missing_ranges, self._said = self._handshake.missing_ranges, None
                 await self._say(self._handshake)
             case slave_events.ObeyMaster() | slave_events.AdoptEpoch():
                 return await self._bind(command)
@@ -291,12 +291,12 @@ class MasterStream:
         return self._stored_now()
 
     def _with_lacks(self, ack: SlaveAck) -> SlaveAck:
-        """What is damaged changes seldom: it is looked at twice a second. A hole is on the register before it is received."""
+        """What is damaged changes seldom: it is looked at twice a second. A missing range is on the register before it is received."""
         if not self._may_lack_else:
             return ack
         self._may_lack_else = False
-        before, self._lacks = self._lacks, lacked(self._parts.store, ack.received)
-        return ack if self._lacks == before else replace(ack, lacks_now=self._lacks)
+        before, self._missing_ranges = self._missing_ranges, missing_ranges(self._parts.store, ack.received)
+        return ack if self._missing_ranges == before else replace(ack, missing_now=self._missing_ranges)
 
     async def _cut(self, command: slave_events.CutLog) -> slave_events.CutDone:
         """Where a record lies over the place it is cut from its start on, which may be of an epoch that both have; then this raises.

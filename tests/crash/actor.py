@@ -145,12 +145,12 @@ class Actor:
         self.promises.log += self.promises.trying_bytes[:done]
         self.promises.trying_bytes = self.promises.trying_bytes[done:]
 
-    def leave_hole(self, data: bytes) -> None:
+    def skip_range(self, data: bytes) -> None:
         """A slave's append of what its master cannot give."""
         promises, start = self.promises, self.store.end
         promises.trying_bytes = data
         promises.rotten.append((start, start + len(data)))
-        self.store.leave_hole(start, start + len(data))
+        self.store.skip_range(start, start + len(data))
         promises.log += data
         promises.trying_bytes = b""
 

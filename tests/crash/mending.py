@@ -51,7 +51,7 @@ def receives_holes(actor: Actor) -> None:
     at = 0
     for start, end in holes:
         _receive_upto(actor, log, at, start)
-        actor.leave_hole(log[start:end])
+        actor.skip_range(log[start:end])
         at = end
         if start == holes[0][0]:
             _receive_upto(actor, log, at, records[8][1])
@@ -66,7 +66,7 @@ def receives_holes(actor: Actor) -> None:
     actor.dispatch()
     _receive_upto(actor, log, records[36][1], records[-3][0])
     actor.mark()
-    actor.leave_hole(log[records[-3][0] : records[-2][1]])
+    actor.skip_range(log[records[-3][0] : records[-2][1]])
     _receive_upto(actor, log, records[-2][1], len(log))
     actor.cut(3)
     _receive_upto(actor, log, records[-3][0], len(log))

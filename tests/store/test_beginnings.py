@@ -324,7 +324,7 @@ def lacking_first_of_new(source: Store, copy: Store) -> bytes:
     source.dispatch(source.sync())
     start, lost = copy.end, log_from(source, copy.end)[: end - copy.end]
     assert copy.segment_of(start) == copy.segment_of(source.end)
-    copy.leave_hole(start, end)
+    copy.skip_range(start, end)
     copy.write_chunk(end, log_from(source, end))
     copy.persist_watermark(copy.sync(), copy.end)
     copy.dispatch(copy.end)

@@ -40,7 +40,7 @@ def slave(machine: Machine, source: Store) -> tuple[Store, int, bytes]:
     store = machine.open()
     store.adopt_lineage(source.lineage)
     store.write_chunk(0, log[:start])
-    store.leave_hole(start, end)
+    store.skip_range(start, end)
     store.write_chunk(end, log[end:SEGMENT])
     for at in range(SEGMENT, len(log), SEGMENT):
         store.write_chunk(at, log[at : at + SEGMENT])
@@ -74,7 +74,7 @@ def test_what_lies_before_it_goes() -> None:
     store = Machine(random.Random(7)).open()
     store.adopt_lineage(source.lineage)
     store.write_chunk(0, log[:SEGMENT])
-    store.leave_hole(SEGMENT, entries(log[: 2 * SEGMENT])[-1][0])
+    store.skip_range(SEGMENT, entries(log[: 2 * SEGMENT])[-1][0])
     store.write_chunk(store.end, log[store.end : 2 * SEGMENT])
     for at in range(2 * SEGMENT, len(log), SEGMENT):
         store.write_chunk(at, log[at : at + SEGMENT])
@@ -206,7 +206,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
     store.adopt_lineage(source.lineage)
     for start, end in holes:
         write(store, log, start)
-        store.leave_hole(start, end)
+        store.skip_range(start, end)
     write(store, log, len(log))
     store.dispatch(store.sync())
     store.persist_watermark(store.end, store.end)

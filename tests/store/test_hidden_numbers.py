@@ -306,7 +306,7 @@ def test_a_hole_that_a_master_told_of_is_unread_until_it_is_filled(machine: Mach
     store = machine.open()
     store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
     store.write_chunk(0, log[: at[4][0]])
-    store.leave_hole(at[4][0], at[5][1])
+    store.skip_range(at[4][0], at[5][1])
     store.write_chunk(at[5][1], log[at[5][1] : at[8][1]])
     store.sync()
     store.dispatch(store.end)

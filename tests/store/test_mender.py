@@ -152,7 +152,7 @@ def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_
     slave = machines[1].open()
     slave.adopt_lineage(source.lineage)
     slave.write_chunk(0, log[:first])
-    slave.leave_hole(first, last)
+    slave.skip_range(first, last)
     slave.write_chunk(last, log[last : source.segment_bytes])
     slave.sync()
     slave.dispatch(slave.end)

@@ -37,7 +37,7 @@ def copy(store: Store, log: bytes, holes: list[tuple[int, int]], start: int = 0)
     while at < len(log):
         over = next((end for low, end in holes if low == at), None)
         if over is not None:
-            store.leave_hole(at, over)
+            store.skip_range(at, over)
             at = over
             continue
         borders = [each for pair in entries(log) for each in pair if each > at]
@@ -235,12 +235,12 @@ def test_a_hole_begins_where_the_log_ends_and_lies_in_one_segment(machine: Machi
     store.write_chunk(0, log[: entries(log)[0][1] + 10])
 
     with pytest.raises(OffsetOutOfRange):
-        store.leave_hole(store.end, store.end + 500)
+        store.skip_range(store.end, store.end + 500)
     store.cut(store.end)
     with pytest.raises(OffsetOutOfRange):
-        store.leave_hole(store.end + 1, store.end + 500)
+        store.skip_range(store.end + 1, store.end + 500)
     with pytest.raises(InvalidField):
-        store.leave_hole(store.end, SEGMENT + 1)
+        store.skip_range(store.end, SEGMENT + 1)
     assert store.damaged == []
 
 

@@ -44,11 +44,11 @@ def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_mess
     (first, _), (second, behind) = entries(log)[0], entries(log)[1]
     slave = Machine(random.Random(2)).open()
     slave.adopt_lineage(source.lineage)
-    slave.leave_hole(first, second)
+    slave.skip_range(first, second)
     slave.write_chunk(second, log[second:behind])
     lost = next(each for each in entries(log)[2:] if messages_of(log, *each).keys() - messages_of(log, first, each[0]).keys())
     slave.write_chunk(behind, log[behind : lost[0]])
-    slave.leave_hole(*lost)
+    slave.skip_range(*lost)
     slave.write_chunk(lost[1], log[lost[1] : slave.segment_bytes])
     slave.sync()
     slave.dispatch(slave.end)
@@ -68,7 +68,7 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
     last = store.segment_bytes
     first = [start for start, _ in entries(log) if start < last][-4]
     store.write_chunk(0, log[:first])
-    store.leave_hole(first, last)
+    store.skip_range(first, last)
     store.sync()
     store.dispatch(store.end)
     store.leap([], source.lineage[-1].opener_id)

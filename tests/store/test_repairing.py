@@ -286,7 +286,7 @@ def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_sai
     slave.adopt_lineage(dispatched(Machine(random.Random(1))).lineage)
     first, last = entries(log)[6][0], entries(log)[7][1]
     slave.write_chunk(0, log[:first])
-    slave.leave_hole(first, last)
+    slave.skip_range(first, last)
     slave.write_chunk(last, log[last : slave.segment_bytes])
     slave.sync()
     slave.dispatch(slave.end)

@@ -49,7 +49,7 @@ _UNTOLD: dict[str, Any] = {
     "adopted": None,  # the epoch that an ack is of, or the newest of the lineage
     "promised": None,  # the newest of the lineage
     "counts": True,
-    "lacks": (),
+    "missing_ranges": (),
     "verified_with": "u0",
     "end": None,  # of a handshake result; whoever else has one tells it
 }

@@ -217,7 +217,7 @@ async def test_a_wait_for_copies_of_what_no_slave_was_sent_ends_and_holds_up_no_
     waits = [asyncio.ensure_future(group.acks.wait(at(start), at(end), Ack.REPLICA_FLUSHED, 3.0)) for start, end in frames]
     await asyncio.sleep(0)
 
-    group.confirming.confirmed.holed("a/1", at(100), at(200))
+    group.confirming.confirmed.record_skipped("a/1", at(100), at(200))
     group.slave(300, 300)
 
     assert [await each for each in waits] == [PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.PUT_OK]

@@ -12,7 +12,17 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import DittoError
 from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Handshake, HandshakeResult, Heartbeat, Hole, Lacks, SlaveAck, SlaveHolds, SyncAction
+from dittomq.replication.events import (
+    Chunk,
+    Handshake,
+    HandshakeResult,
+    Heartbeat,
+    MissingRange,
+    MissingRanges,
+    SlaveAck,
+    SlaveHolds,
+    SyncAction,
+)
 from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
@@ -60,9 +70,9 @@ class Line:
         await self.flows.wait()
         self.written.append(message)
 
-    def lacks(self) -> list[Lacks]:
+    def missing_ranges(self) -> list[MissingRanges]:
         """What acks said to be lacked, each time that one said it."""
-        return [message.lacks_now for message in self.written if isinstance(message, SlaveAck) and message.lacks_now is not None]
+        return [message.missing_now for message in self.written if isinstance(message, SlaveAck) and message.missing_now is not None]
 
     def acked(self) -> PhysicalOffset:
         """The highest end that was acknowledged."""
@@ -202,23 +212,23 @@ async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_on
 
     line.said.put_nowait(HandshakeResult(SyncAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
     line.said.put_nowait(chunks[0])
-    line.said.put_nowait(Hole(epoch, *left_out, nothing, end))
+    line.said.put_nowait(MissingRange(epoch, *left_out, nothing, end))
     line.said.put_nowait(chunks[2])
     for _ in range(3):
         await beat()
-    assert line.lacks() == [(left_out,)]
+    assert line.missing_ranges() == [(left_out,)]
 
     machine.disk.names.files[f"commitlog/{0:020d}"].flip(90, 1)
     store.verify(0, end)
     for _ in range(3):
         await beat()
-    assert line.lacks()[1:] == [((rotten[0], left_out[1]),)]
+    assert line.missing_ranges()[1:] == [((rotten[0], left_out[1]),)]
 
     for chunk in chunks[:2]:
         store.mend(chunk.offset, chunk.data)
     for _ in range(3):
         await beat()
-    assert line.lacks()[2:] == [()]
+    assert line.missing_ranges()[2:] == [()]
     following.cancel()
 
 

@@ -14,7 +14,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import (
     MAX_HOLDS,
-    MAX_LACKS,
+    MAX_MISSING_RANGES,
     Chunk,
     Goodbye,
     HandshakeResult,
@@ -173,20 +173,20 @@ def test_a_handshake_with_a_name_beyond_the_limit_is_refused(field: str) -> None
 
 
 def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
-    lacks = tuple((PhysicalOffset(number), PhysicalOffset(number + 1)) for number in range(0, 2 * MAX_LACKS, 2))
-    told = replace(handshake(1, 900), lacks=lacks)
+    missing_ranges = tuple((PhysicalOffset(number), PhysicalOffset(number + 1)) for number in range(0, 2 * MAX_MISSING_RANGES, 2))
+    told = replace(handshake(1, 900), missing_ranges=missing_ranges)
     frame = wire.handshake_to_pb(told)
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
 
-    nothing_told = replace(handshake(1, 900), lacks=None)
+    nothing_told = replace(handshake(1, 900), missing_ranges=None)
     assert wire.slave_event_from_pb(wire.handshake_to_pb(nothing_told)) == nothing_told
 
-    for lacked in (None, (), lacks):
-        ack = SlaveAck(Epoch(1), PhysicalOffset(900), PhysicalOffset(900), PhysicalOffset(0), lacks_now=lacked)
+    for each in (None, (), missing_ranges):
+        ack = SlaveAck(Epoch(1), PhysicalOffset(900), PhysicalOffset(900), PhysicalOffset(0), missing_now=each)
         assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.ack_to_pb(ack).SerializeToString())) == ack
 
-    frame.handshake.lacked.ranges.add(start_offset=900, end_offset=901)
-    with pytest.raises(InvalidField, match="lacked"):
+    frame.handshake.missing_ranges.ranges.add(start_offset=900, end_offset=901)
+    with pytest.raises(InvalidField, match="missing_ranges"):
         wire.slave_event_from_pb(frame)
 
 

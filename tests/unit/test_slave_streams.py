@@ -13,7 +13,7 @@ from dittomq.errors import NeedsOperator, NotReady, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Heartbeat, Lacks, SlaveAck, SyncAction
+from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Heartbeat, MissingRanges, SlaveAck, SyncAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.routes import DataVersion
@@ -151,13 +151,15 @@ def test_a_slave_whose_handshake_names_bytes_that_it_lacks_is_no_copy_of_them() 
         serving.cancel()
         return len(stream.term.confirm.copies(at(40), at(60)))
 
-    assert [run(copies(replace(HANDSHAKE, lacks=lacks))) for lacks in ((), ((at(0), at(40)),), ((at(50), at(55)),))] == [1, 1, 0]
+    assert [
+        run(copies(replace(HANDSHAKE, missing_ranges=missing_ranges))) for missing_ranges in ((), ((at(0), at(40)),), ((at(50), at(55)),))
+    ] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("lacked", [(0, 101), (50, 50), (-1, 10), (60, 50)])
+@pytest.mark.parametrize("missing_ranges", [(0, 101), (50, 50), (-1, 10), (60, 50)])
 @under(run)
-async def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lacked: tuple[int, int]) -> None:
-    stream = ServedStream(replace(HANDSHAKE, lacks=((at(lacked[0]), at(lacked[1])),)), nothing())
+async def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(missing_ranges: tuple[int, int]) -> None:
+    stream = ServedStream(replace(HANDSHAKE, missing_ranges=((at(missing_ranges[0]), at(missing_ranges[1])),)), nothing())
     with pytest.raises(NeedsOperator, match="does not lie in its log"):
         await stream.served
 
@@ -165,22 +167,22 @@ async def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(lac
 def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:
     async def copies(greeting: Handshake) -> int:
         stream = ServedStream(greeting, nothing())
-        stream.term.holed("a/1", at(40), at(60))
+        stream.term.record_skipped("a/1", at(40), at(60))
         serving = asyncio.create_task(stream.served)
         await stream.handshake_results.get()
         await asyncio.sleep(0.1)
         serving.cancel()
         return len(stream.term.confirm.copies(at(40), at(60)))
 
-    assert [run(copies(replace(HANDSHAKE, lacks=lacks))) for lacks in ((), None)] == [1, 0]
+    assert [run(copies(replace(HANDSHAKE, missing_ranges=missing_ranges))) for missing_ranges in ((), None)] == [1, 0]
 
 
 def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_one_names_none() -> None:
-    async def copies(*lacks: Lacks | None) -> int:
+    async def copies(*missing_ranges: MissingRanges | None) -> int:
         async def acks() -> AsyncIterator[SlaveSaid]:
             await asyncio.sleep(0.1)  # until it may stream
-            for each in lacks:
-                yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=each)
+            for each in missing_ranges:
+                yield SlaveAck(Epoch(3), at(100), at(100), at(100), missing_now=each)
             await asyncio.Event().wait()
 
         stream = ServedStream(HANDSHAKE, acks())
@@ -190,14 +192,14 @@ def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_on
         serving.cancel()
         return len(stream.term.confirm.copies(at(40), at(60)))
 
-    lacked = ((at(50), at(55)),)
-    assert [run(copies(*said)) for said in ((None,), (lacked,), (lacked, None), (lacked, ()))] == [1, 0, 0, 1]
+    missing_ranges = ((at(50), at(55)),)
+    assert [run(copies(*said)) for said in ((None,), (missing_ranges,), (missing_ranges, None), (missing_ranges, ()))] == [1, 0, 0, 1]
 
 
 def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped() -> None:
     async def impossible() -> AsyncIterator[SlaveSaid]:
         await asyncio.sleep(0.1)
-        yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=((at(90), at(101)),))
+        yield SlaveAck(Epoch(3), at(100), at(100), at(100), missing_now=((at(90), at(101)),))
         await asyncio.Event().wait()
 
     async def served() -> None:

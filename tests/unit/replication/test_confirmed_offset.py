@@ -7,7 +7,7 @@ import pytest
 from dittomq.message import Ack
 from dittomq.replication.confirmed_offset import ConfirmedOffset, holders_of, may_change
 from dittomq.replication.membership_states import Following
-from dittomq.replication.missing_ranges import Lacking
+from dittomq.replication.missing_ranges import MissingInGroup
 from tests.support.confirming import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
 
 THREE = record_of("a/1", "a/2")
@@ -225,7 +225,7 @@ def test_what_no_member_was_sent_is_passed_and_no_receipt_claims_it() -> None:
     group.stream("a/1")
     group.master(300)
 
-    group.confirmed.holed("a/1", at(100), at(200))
+    group.confirmed.record_skipped("a/1", at(100), at(200))
     group.slave("a/1", 300)
 
     assert group.confirmed.confirmed == 300
@@ -238,8 +238,8 @@ def test_what_no_member_was_sent_is_passed_and_no_receipt_claims_it() -> None:
 def test_confirmed_waits_for_the_member_that_may_hold_what_others_lack() -> None:
     group = ConfirmingGroup(record=THREE, streaming=("a/1", "a/2"))
     group.master(300)
-    group.confirmed.master_lacks(((100, 200),))
-    group.confirmed.holed("a/2", at(100), at(200))
+    group.confirmed.record_missing_on_master(((100, 200),))
+    group.confirmed.record_skipped("a/2", at(100), at(200))
     group.slave("a/2", 300)
     before = group.confirmed.confirmed
 
@@ -253,9 +253,9 @@ def test_confirmed_waits_for_the_member_that_may_hold_what_others_lack() -> None
 def test_what_all_members_lack_is_passed() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
-    group.confirmed.master_lacks(((100, 200),))
+    group.confirmed.record_missing_on_master(((100, 200),))
 
-    group.confirmed.holed("a/1", at(100), at(200))
+    group.confirmed.record_skipped("a/1", at(100), at(200))
     group.slave("a/1", 300)
 
     assert group.confirmed.confirmed == 300
@@ -267,7 +267,7 @@ def test_damage_of_no_member_hinders_no_receipt() -> None:
     group.master(300)
     group.slave("a/1", 300)
     group.slave("a/2", 0)
-    group.confirmed.holed("a/2", at(100), at(200))
+    group.confirmed.record_skipped("a/2", at(100), at(200))
     group.slave("a/2", 300)
 
     assert group.confirmed.reaches(Ack.REPLICA_FLUSHED, at(100), at(200))
@@ -277,7 +277,7 @@ def test_damage_of_no_member_hinders_no_receipt() -> None:
 def test_a_second_holder_makes_a_copy_of_what_one_member_lacks() -> None:
     group = ConfirmingGroup(record=THREE, streaming=("a/2",))
     group.master(300)
-    group.confirmed.holed("a/2", at(100), at(200))
+    group.confirmed.record_skipped("a/2", at(100), at(200))
     group.slave("a/2", 300)
     before = group.confirmed.reaches(Ack.REPLICA_FLUSHED, at(100), at(200))
 
@@ -290,7 +290,7 @@ def test_a_member_that_is_sent_again_what_was_left_out_is_a_copy_of_it() -> None
     group = ConfirmingGroup(record=THREE, streaming=("a/2",))
     group.master(300)
     group.slave("a/1", 300)
-    group.confirmed.holed("a/2", at(100), at(200))
+    group.confirmed.record_skipped("a/2", at(100), at(200))
     group.slave("a/2", 300)
     before = len(group.confirmed.copies(at(100), at(200)))
 
@@ -303,31 +303,31 @@ def test_a_member_that_is_sent_again_what_was_left_out_is_a_copy_of_it() -> None
 def test_a_replica_says_what_it_lacks_and_what_no_longer() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
-    group.confirmed.lacks("a/1", ((at(100), at(200)),), at(300))
+    group.confirmed.record_missing("a/1", ((at(100), at(200)),), at(300))
     group.slave("a/1", 300)
 
     assert group.confirmed.copies(at(100), at(200)) == ()
     assert len(group.confirmed.copies(at(200), at(300))) == 1
-    group.confirmed.lacks("a/1", (), at(300))
+    group.confirmed.record_missing("a/1", (), at(300))
     assert len(group.confirmed.copies(at(100), at(200))) == 1
 
 
 def test_a_replica_says_nothing_of_a_hole_that_it_has_not_reached() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
-    group.confirmed.holed("a/1", at(200), at(300))
-    group.confirmed.lacks("a/1", ((at(0), at(50)),), at(200))
+    group.confirmed.record_skipped("a/1", at(200), at(300))
+    group.confirmed.record_missing("a/1", ((at(0), at(50)),), at(200))
     group.slave("a/1", 300)
 
     assert [len(group.confirmed.copies(at(low), at(low + 50))) for low in (0, 100, 200)] == [0, 1, 0]
-    group.confirmed.lacks("a/1", (), at(300))
+    group.confirmed.record_missing("a/1", (), at(300))
     assert [len(group.confirmed.copies(at(low), at(low + 50))) for low in (0, 100, 200)] == [1, 1, 1]
 
 
 def test_a_stream_that_truncates_keeps_what_the_replica_was_known_to_lack() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
-    group.confirmed.holed("a/1", at(100), at(200))
+    group.confirmed.record_skipped("a/1", at(100), at(200))
 
     group.confirmed.stream_begins("a/1", replica_of("a/1"), at(150), None, address="x:1", now=0.0)
     group.slave("a/1", 300)
@@ -339,7 +339,7 @@ def test_a_stream_that_truncates_keeps_what_the_replica_was_known_to_lack() -> N
 def test_another_replica_of_a_node_lacks_nothing_of_what_the_earlier_one_did() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
-    group.confirmed.holed("a/1", at(100), at(200))
+    group.confirmed.record_skipped("a/1", at(100), at(200))
 
     group.slave("a/1", 300, incarnation=2)
 
@@ -350,11 +350,11 @@ def test_what_rots_on_the_master_is_no_copy_of_its_own_until_it_is_repaired() ->
     group = ConfirmingGroup()
     group.master(300)
     group.slave("a/1", 300)
-    group.confirmed.master_lacks(((100, 200),))
+    group.confirmed.record_missing_on_master(((100, 200),))
 
     assert [group.confirmed.reaches(Ack.REPLICA_FLUSHED, at(low), at(low + 100)) for low in (0, 100, 200)] == [True, False, True]
     assert [group.confirmed.master_has(at(low), at(low + 100)) for low in (0, 100, 200)] == [True, False, True]
-    group.confirmed.master_lacks(())
+    group.confirmed.record_missing_on_master(())
     assert group.confirmed.reaches(Ack.REPLICA_FLUSHED, at(150), at(160))
 
 
@@ -362,7 +362,7 @@ def test_no_copy_is_claimed_of_what_was_damaged_however_often() -> None:
     group, count = ConfirmingGroup(streaming=("a/1",)), 200
     for low in range(0, count * 100, 100):
         group.master(low + 100)
-        group.confirmed.holed("a/1", at(low), at(low + 50))
+        group.confirmed.record_skipped("a/1", at(low), at(low + 50))
         group.slave("a/1", low + 100)
 
     assert group.confirmed.confirmed == count * 100
@@ -371,12 +371,12 @@ def test_no_copy_is_claimed_of_what_was_damaged_however_often() -> None:
 
 
 def test_lacking_ranges_behind_an_offset_are_the_masters_and_the_slaves() -> None:
-    lacking = Lacking()
-    lacking.own = ((0, 10), (20, 30), (40, 50))
-    lacking.add("a/1", at(5), at(15))
-    lacking.add("a/1", at(60), at(70))
+    missing = MissingInGroup()
+    missing.own = ((0, 10), (20, 30), (40, 50))
+    missing.add("a/1", at(5), at(15))
+    missing.add("a/1", at(60), at(70))
 
-    assert list(lacking.after(at(20))) == [(20, 30), (40, 50), (60, 70)]
+    assert list(missing.after(at(20))) == [(20, 30), (40, 50), (60, 70)]
 
 
 def test_a_change_needs_so_many_holders_as_the_new_members_need() -> None:

@@ -328,8 +328,8 @@ def test_a_member_that_is_to_be_resynced_leaves_first() -> None:
 def test_damage_changes_no_members() -> None:
     group = caught_up("a/1", record=("a/1",))
 
-    group.confirmed.master_lacks(((0, 100),))
-    group.confirmed.lacks("a/1", ((at(0), at(50)),), at(100))
+    group.confirmed.record_missing_on_master(((0, 100),))
+    group.confirmed.record_missing("a/1", ((at(0), at(50)),), at(100))
 
     assert decided(group, 1.0) is None
 
