@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dittomq.lineage import Lineage, newest_epoch
+from dittomq.epoch_history import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.routes import DataVersion
 

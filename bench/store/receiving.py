@@ -26,7 +26,7 @@ from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.seals import Seals
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 

@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
-from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
 from dittomq.message import DraftRun, DraftRuns
 from dittomq.offsets import Epoch, PhysicalOffset
 

@@ -10,8 +10,8 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
+from dittomq.epoch_history import entry_at, stretch_end
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, WrongCluster
-from dittomq.lineage import entry_at, stretch_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 

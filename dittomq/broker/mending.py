@@ -25,8 +25,8 @@ from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
+from dittomq.epoch_history import entry_at, stretch_end
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
-from dittomq.lineage import entry_at, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 

@@ -10,8 +10,8 @@ from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
+from dittomq.epoch_history import entry_at
 from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, OffsetOutOfRange, QueueFull, QueueNotFound, TopicNotFound
-from dittomq.lineage import entry_at
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable

@@ -12,8 +12,8 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
+from dittomq.epoch_history import LineageEntry, common_end, entry_at
 from dittomq.errors import CorruptRecord
-from dittomq.lineage import LineageEntry, common_end, entry_at
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.election_events import Position
 from dittomq.replication.events import RangePiece

@@ -19,8 +19,8 @@ from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, gives, speaks_of
 from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
 from dittomq.commitlog.queues.queue_index import folder_of, lacks_files, next_file, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.state import damaged, identity, lineage_file, watermark
-from dittomq.lineage import cut_lineage
+from dittomq.commitlog.state import damaged, epoch_history_file, identity, watermark
+from dittomq.epoch_history import cut_lineage
 from dittomq.offsets import PhysicalOffset
 
 _NAME = "cut-intent"
@@ -72,10 +72,10 @@ def finish(storage: Storage, intent: CutIntent) -> None:
         if mark is not None:
             lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to))
             watermark.reset(storage, lowered)
-    lineage = lineage_file.load(storage)
+    lineage = epoch_history_file.load(storage)
     kept = cut_lineage(lineage, PhysicalOffset(intent.to + intent.keeps_epoch))
     if lineage != kept:
-        lineage_file.save(storage, kept)
+        epoch_history_file.save(storage, kept)
     with contextlib.suppress(side_file.DamagedSideFile):  # recovery forgets all of it then
         damaged.cut(storage, intent.to)
     producers.cut_snapshot(storage, intent.to)

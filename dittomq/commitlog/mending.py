@@ -28,8 +28,8 @@ from dittomq.commitlog.removed import RemovedFiles
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.copies import LEAF_BYTES
+from dittomq.epoch_history import Lineage, openers_of
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, UnreadableStore
-from dittomq.lineage import Lineage, openers_of
 from dittomq.offsets import PhysicalOffset
 
 _NEAR_BYTES: Final = 4 * 1024 * 1024

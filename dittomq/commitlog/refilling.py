@@ -20,7 +20,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.state import damaged, lineage_file, watermark
+from dittomq.commitlog.state import damaged, epoch_history_file, watermark
 from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.state.replica import OwnReplica
 
@@ -76,7 +76,7 @@ class Refilling:
 
     def _whole_end(self, start: int, stop: int) -> int:
         """Where the whole records end that the segment begins with."""
-        source, seals = LegiblePages(Log(self._maker, self._files, [start])), Seals(lineage_file.load(self._storage))
+        source, seals = LegiblePages(Log(self._maker, self._files, [start])), Seals(epoch_history_file.load(self._storage))
         at = start
         while at < stop:
             try:

@@ -34,15 +34,15 @@ from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.settling import has_whole_behind, is_torn, write_again
-from dittomq.commitlog.state import boot, damaged, first_release, identity, lineage_file, replica, watermark
+from dittomq.commitlog.state import boot, damaged, epoch_history_file, first_release, identity, replica, watermark
 from dittomq.commitlog.state.boot import LastUse, StopKind
 from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
+from dittomq.epoch_history import Lineage, grows
 from dittomq.errors import InvalidField, OffsetOutOfRange, StoreFailed, UnreadableStore
 from dittomq.group_record import ReplicaId
-from dittomq.lineage import Lineage, grows
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.places import PlacedRun
 from dittomq.reads import ALL, Readable
@@ -268,8 +268,8 @@ class Store(Front, Mending):
         if self.flushed < self.end:
             self.sync()
         with self._gate.writing("adopt_lineage"):
-            self.check_free(side_file.ROOM_BYTES + lineage_file.ROW_BYTES * len(lineage))
-            lineage_file.save(self._storage, lineage)
+            self.check_free(side_file.ROOM_BYTES + epoch_history_file.ROW_BYTES * len(lineage))
+            epoch_history_file.save(self._storage, lineage)
             self.lineage = lineage
             self._seals.adopt(lineage)
 
@@ -431,7 +431,7 @@ class Store(Front, Mending):
         self._log = found.log
         self._derived = found.derived
         self._mark = found.mark
-        self.lineage = lineage_file.load(self._storage)
+        self.lineage = epoch_history_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
         register = found.register.clipped(found.log.min_offset, found.log.end)
         (self._damage, self._unread), self._mended = register, Register()

@@ -21,9 +21,9 @@ from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, may
 from dittomq.commitlog.records.format import Scan, body_problem, problem_of, store_ms_of
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
-from dittomq.commitlog.state import lineage_file
+from dittomq.commitlog.state import epoch_history_file
 from dittomq.commitlog.state.watermark import Watermark
-from dittomq.lineage import FOREIGN, Lineage, LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import FOREIGN, Lineage, LineageEntry, cut_lineage, newest_epoch
 from dittomq.offsets import PhysicalOffset
 
 
@@ -33,7 +33,7 @@ class Visits:
     def __init__(self, storage: Storage, log: Log, mark: Watermark) -> None:
         self._storage = storage
         self._log = log
-        self._lineage: Lineage = lineage_file.load(storage)
+        self._lineage: Lineage = epoch_history_file.load(storage)
         self._are_theirs: Callable[[bytes], bool] = surely_anothers if checkpoint.abort_is_ours(storage) else _is_none_of_ours
         self.seals = Seals(self._lineage)
         if mark.closed:
@@ -84,7 +84,7 @@ class Visits:
             return False
         entry = LineageEntry(newest_epoch(lineage), FOREIGN, xxhash.xxh3_64_intdigest(first), PhysicalOffset(position))
         self._lineage = (*cut_lineage(lineage, entry.start), entry)
-        lineage_file.save(self._storage, self._lineage)
+        epoch_history_file.save(self._storage, self._lineage)
         self.seals.adopt(self._lineage)
         return True
 

@@ -5,8 +5,8 @@ from enum import Enum, StrEnum
 from typing import Final
 
 from dittomq.doors.coordination import Versioned, WriteOutcome
+from dittomq.epoch_history import Lineage, own_end
 from dittomq.group_record import GroupRecord, ReplicaId
-from dittomq.lineage import Lineage, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 

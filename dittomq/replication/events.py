@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from dittomq.epoch_history import Lineage, LineageEntry, newest_epoch
 from dittomq.group_record import ReplicaId
-from dittomq.lineage import Lineage, LineageEntry, newest_epoch
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dittomq.lineage import Lineage
+from dittomq.epoch_history import Lineage
 from dittomq.offsets import PhysicalOffset
 
 

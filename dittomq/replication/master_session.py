@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from dittomq.copies import LEAF_BYTES
-from dittomq.lineage import common_end, epoch_at, newest_epoch, stretch_end
+from dittomq.epoch_history import common_end, epoch_at, newest_epoch, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.events import (

@@ -5,7 +5,7 @@ What the master itself says (HandshakeResult, Chunk, MissingRange, Heartbeat, Le
 
 from dataclasses import dataclass
 
-from dittomq.lineage import Lineage
+from dittomq.epoch_history import Lineage
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SlaveHolds
 from dittomq.routes import DataVersion

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch, newest_incarnation
+from dittomq.epoch_history import Lineage, common_end, cut_lineage, newest_epoch, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction
 from dittomq.replication.running import RunningTime

@@ -8,8 +8,8 @@ from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.copies import DIGEST_BYTES, MAX_LEASE_S, MIN_LEASE_S, CopyDescription, Pin, RangeDigests
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import InvalidField
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 

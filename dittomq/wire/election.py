@@ -12,8 +12,8 @@ from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.promise import PromiseRequest
 from dittomq.routes import DataVersion
+from dittomq.wire.epoch_history import lineage_from_pb, lineage_to_pb
 from dittomq.wire.epochs import epoch_from_pb, node_from_pb, offset_from_pb, text_from_pb
-from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 _MAX_TABLES: Final = 16

@@ -7,8 +7,8 @@ from enum import Enum
 from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import InvalidField
-from dittomq.lineage import LineageEntry
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun

@@ -21,8 +21,8 @@ from dittomq.replication.events import (
     SlaveHolds,
     SyncAction,
 )
+from dittomq.wire.epoch_history import lineage_from_pb, lineage_to_pb, missing_ranges_from_pb, missing_ranges_to_pb
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb, text_from_pb
-from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, missing_ranges_from_pb, missing_ranges_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_HANDSHAKE_DIGESTS = 64

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from dittomq.broker.writer import WrittenFrame
 from dittomq.commitlog.store import Frame
+from dittomq.epoch_history import entry_at
 from dittomq.errors import NotReady, Refused
-from dittomq.lineage import entry_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun, parted

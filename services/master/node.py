@@ -12,10 +12,10 @@ from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.broker.watching import StatusWatches
 from dittomq.copies import CopyDescription
 from dittomq.doors.coordination import Versioned
+from dittomq.epoch_history import newest_epoch
 from dittomq.errors import NotMaster, NotReady, Refused, TooFewCopies
 from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.ha_status import HaStatus
-from dittomq.lineage import newest_epoch
 from dittomq.metadata.formats import TOPICS
 from dittomq.offsets import Epoch
 from dittomq.reads import Readable

@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 import structlog
 
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
+from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
 from dittomq.errors import DiskFull
-from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, with_held

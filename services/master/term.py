@@ -15,9 +15,9 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
+from dittomq.epoch_history import Lineage
 from dittomq.errors import EpochOver
 from dittomq.group_record import ReplicaId
-from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
 from dittomq.replication.events import MissingRanges

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
-from dittomq.lineage import Lineage
+from dittomq.epoch_history import Lineage
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import AdoptLineage, SkipRange, WriteChunk
 

@@ -13,8 +13,8 @@ from dittomq.broker.fetching import LogSource
 from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
+from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import ConnectionRefused, DittoError, NotReady, StoreFailed
-from dittomq.lineage import newest_incarnation
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.events import Handshake

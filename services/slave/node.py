@@ -16,9 +16,9 @@ from dittomq.broker.watching import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
+from dittomq.epoch_history import newest_epoch
 from dittomq.group_record import GroupRecord
 from dittomq.ha_status import MASTER_WAITS, HaStatus, NodeView
-from dittomq.lineage import newest_epoch
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, with_held

@@ -13,8 +13,8 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
+from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import DittoError, first_of
-from dittomq.lineage import newest_incarnation
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.events import (

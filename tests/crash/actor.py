@@ -10,8 +10,8 @@ from dittomq.commitlog import swap
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.copies import Beginning
+from dittomq.epoch_history import Lineage, LineageEntry, cut_lineage, newest_epoch
 from dittomq.errors import StoreFailed
-from dittomq.lineage import Lineage, LineageEntry, cut_lineage, newest_epoch
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table, sorted_rows

@@ -15,8 +15,8 @@ from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Frame, Store
+from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
 from dittomq.errors import ProducerExpired
-from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS, encode
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig

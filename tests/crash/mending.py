@@ -1,7 +1,7 @@
 """Stories of the sweep in which bytes rot, or never came, and are mended."""
 
 from dittomq.commitlog.records.format import scan
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
 from tests.crash.beginnings import CHUNK_BYTES, master_log, several_segments

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+from dittomq.epoch_history import Lineage
 from dittomq.group_record import ReplicaId
-from dittomq.lineage import Lineage
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 

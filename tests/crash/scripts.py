@@ -6,8 +6,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import StoreFailed
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
 from tests.crash.beginnings import CHUNK_BYTES, in_use, master_log, nothing, several_segments

@@ -15,7 +15,7 @@ from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
-from dittomq.lineage import FOREIGN
+from dittomq.epoch_history import FOREIGN
 from tests.interop.kinds import KINDS_TOPIC, every_kind
 from tests.interop.peer import Line, Peer
 from tests.interop.release import Release, release

@@ -9,8 +9,8 @@ from dittomq.client import Client
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
+from dittomq.epoch_history import FOREIGN
 from dittomq.errors import StoreLocked
-from dittomq.lineage import FOREIGN
 from dittomq.testing import LocalCluster
 from tests.interop.peer import RETRY, Peer
 from tests.interop.release import Release

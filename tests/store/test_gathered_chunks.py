@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Frame, Store
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log

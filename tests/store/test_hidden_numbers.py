@@ -7,8 +7,8 @@ import pytest
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.store import Store
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import ProducerExpired
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries, loses
 from tests.store.test_mending import rot

@@ -6,8 +6,8 @@ import pytest
 
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Store
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, ProducerExpired
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
 from tests.store.test_damage import HARMS, Harm, entries, harmed, served

@@ -12,8 +12,8 @@ from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
+from dittomq.epoch_history import FOREIGN, LineageEntry
 from dittomq.errors import CorruptRecord
-from dittomq.lineage import FOREIGN, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.store.test_bad_pages import PAGE, BadPages

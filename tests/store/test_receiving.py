@@ -4,8 +4,8 @@ from itertools import pairwise
 import pytest
 
 from dittomq.commitlog.store import Store
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from tests.store.test_mending import follow
 from tests.support.stores import SMALL, Machine, whole_log

@@ -1,8 +1,8 @@
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import CorruptRecord, UnreadableStore
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
 from tests.support.stores import SMALL, Machine, begin_epoch, filled, frame, open_epoch, queues_of, whole_log

@@ -9,8 +9,8 @@ from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.copies import Beginning
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import UnreadableStore
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, whole_log

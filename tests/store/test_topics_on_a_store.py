@@ -13,7 +13,7 @@ from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimit
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R

@@ -11,8 +11,8 @@ from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, sealed_crc
 from dittomq.commitlog.store import Frame, StopKind, Store
+from dittomq.epoch_history import FOREIGN
 from dittomq.errors import CorruptRecord
-from dittomq.lineage import FOREIGN
 from tests.simulation.life import SimCrashed
 from tests.store.test_adopting import bodies
 from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log, sealed_by_rocketmq

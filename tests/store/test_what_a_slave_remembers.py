@@ -18,7 +18,7 @@ from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.store import Store
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.lineage import Lineage, LineageEntry
+from dittomq.epoch_history import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     Chunk,

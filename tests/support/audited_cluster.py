@@ -20,7 +20,7 @@ from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from dittomq.rpc.headers import Answerer

@@ -1,6 +1,6 @@
 """Slaves that send a handshake to a master."""
 
-from dittomq.lineage import Lineage, LineageEntry
+from dittomq.epoch_history import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Handshake
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import StoreFailed
-from dittomq.lineage import LineageEntry
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig

@@ -10,8 +10,8 @@ from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.records.digest import root_digest
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
+from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
 from dittomq.errors import Refused
-from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.message import Draft
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun

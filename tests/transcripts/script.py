@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from dittomq.lineage import FOREIGN, Lineage, LineageEntry
+from dittomq.epoch_history import FOREIGN, Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangeDigest
 from dittomq.routes import DataVersion

@@ -9,7 +9,7 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import newest_epoch, newest_incarnation
+from dittomq.epoch_history import newest_epoch, newest_incarnation
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events, master_events, slave_events
 from dittomq.replication.master_log import MasterLog

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dittomq.copies import CopyDescription
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from spark.audit.model import GroupPlan, GroupSurvey, Surveyed

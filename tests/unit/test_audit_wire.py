@@ -1,7 +1,7 @@
 """Audit messages and values."""
 
 from dittomq.copies import CopyDescription, RangeDigests
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from dittomq.wire import audit as wire

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Chunk, Handshake, SlaveAck
 from dittomq.replication.master_events import ChunkSent, Command, CountAck, DigestsCompared, DropSlave, LogMoved, SendChunk

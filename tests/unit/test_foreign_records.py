@@ -8,8 +8,8 @@ from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.foreign import NotRead, scan, whole_end
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.seals import FOREVER, Seals, Stretch
+from dittomq.epoch_history import FOREIGN, LineageEntry, common_end, grows, own_end
 from dittomq.group_record import ReplicaId
-from dittomq.lineage import FOREIGN, LineageEntry, common_end, grows, own_end
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.properties import tags_code

@@ -9,8 +9,8 @@ import pytest
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
+from dittomq.epoch_history import newest_epoch
 from dittomq.errors import DittoError
-from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     Chunk,

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
-from dittomq.lineage import LineageEntry
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import SyncAction
 from dittomq.replication.master_events import Command, DigestsCompared

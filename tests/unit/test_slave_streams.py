@@ -9,8 +9,8 @@ import pytest
 
 from dittomq.broker.config import ReplicationTable
 from dittomq.broker.outflow import Outflow
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import NeedsOperator, NotReady, StreamDropped
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Heartbeat, MissingRanges, SlaveAck, SyncAction

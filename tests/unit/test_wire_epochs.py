@@ -9,11 +9,11 @@ from google.protobuf.message import Message
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.naming.v1 import naming_pb2
 from dittomq._pb.ditto.replication.v1 import election_pb2, replication_pb2
+from dittomq.epoch_history import FOREIGN, LineageEntry
 from dittomq.errors import InvalidField
-from dittomq.lineage import FOREIGN, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.wire import election, metadata, naming
-from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
+from dittomq.wire.epoch_history import lineage_from_pb, lineage_to_pb
 from dittomq.wire.replication import master_event_from_pb, slave_event_from_pb
 
 ROLE, STATE = naming_pb2.BROKER_ROLE_ASYNC_MASTER, naming_pb2.BROKER_STATE_RECOVERING

@@ -3,7 +3,7 @@
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.lineage import LineageEntry
+from dittomq.epoch_history import LineageEntry
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun

@@ -19,7 +19,7 @@ from dittomq.commitlog.records.foreign import surely_anothers
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, span_at, spans
-from dittomq.commitlog.state import identity, lineage_file, watermark
+from dittomq.commitlog.state import epoch_history_file, identity, watermark
 from dittomq.errors import UnreadableStore
 
 _WINDOW_BYTES = 4 * MAX_RECORD_BYTES
@@ -71,7 +71,7 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     segments = segments_of(storage, name)
     try:
         ours = identity.load(storage) is not None
-        lineage = lineage_file.load(storage)
+        lineage = epoch_history_file.load(storage)
     except DamagedSideFile as damage:
         raise UnreadableStore(name, str(damage)) from damage
     mark = watermark.Watermark(0, 0, 0)

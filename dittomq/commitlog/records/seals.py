@@ -8,7 +8,7 @@ import sys
 from bisect import bisect_right
 from typing import NamedTuple
 
-from dittomq.lineage import FOREIGN, Lineage
+from dittomq.epoch_history import FOREIGN, Lineage
 
 FOREVER = sys.maxsize
 

@@ -7,9 +7,9 @@ import msgspec
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.state import lineage_file
+from dittomq.commitlog.state import epoch_history_file
 from dittomq.commitlog.state.replica import ReplicaState, new_state
-from dittomq.lineage import newest_epoch
+from dittomq.epoch_history import newest_epoch
 from dittomq.offsets import LAST_EPOCH, NO_EPOCH, Epoch
 
 _MARKS = ("filling", "incomplete")
@@ -22,7 +22,7 @@ class _Grant(msgspec.Struct):
 
 def state_of(storage: Storage, uuid: str, chance: random.Random) -> ReplicaState:
     """What the replica of that uuid goes on with. One that was marked as holding a part of another's log has adopted nothing."""
-    newest = newest_epoch(lineage_file.load(storage))
+    newest = newest_epoch(epoch_history_file.load(storage))
     is_part = any(storage.exists(f"{side_file.FOLDER}/{name}") for name in _MARKS)
     known = max(newest, _heard(storage), _granted(storage))
     return new_state(chance, uuid=uuid, known=known, adopted=NO_EPOCH if is_part else newest)

@@ -4,7 +4,7 @@ from typing import Any
 
 from dittomq.commitlog import cut, reading
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.state import boot, lineage_file
+from dittomq.commitlog.state import boot, epoch_history_file
 from dittomq.commitlog.store import Store
 from dittomq.errors import StoreFailed
 from dittomq.offsets import PhysicalOffset
@@ -54,7 +54,7 @@ def _without_syncs(honest: Any) -> Any:
 
 def lineage_not_saved(patches: Patches, _: Cluster) -> None:
     """A part of one that lies on the disk would be refused at the next start, before a checker can see what comes of it."""
-    patches.put(lineage_file, "save", always(None))
+    patches.put(epoch_history_file, "save", always(None))
 
 
 def cut_not_fsynced(patches: Patches, _: Cluster) -> None:

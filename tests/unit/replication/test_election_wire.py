@@ -8,9 +8,9 @@ import pytest
 
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
+from dittomq.epoch_history import LineageEntry
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
-from dittomq.lineage import LineageEntry
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq.epoch_history import FOREIGN, Lineage, LineageEntry, grows
 from dittomq.errors import InvalidField
-from dittomq.lineage import FOREIGN, Lineage, LineageEntry, grows
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_MISSING_RANGES, MissingRanges
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb

@@ -3,7 +3,7 @@
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.side_file import Number
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.lineage import Lineage, LineageEntry, grows
+from dittomq.epoch_history import Lineage, LineageEntry, grows
 from dittomq.offsets import Epoch, PhysicalOffset
 
 ROW_BYTES = 128
