@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dittomq.epoch_history import Lineage, newest_epoch
+from dittomq.epoch_history import EpochHistory, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.routes import DataVersion
 
@@ -24,7 +24,7 @@ class CopyDescription:
     cluster: str
     replica_uuid: str
     role: str
-    lineage: Lineage
+    epoch_history: EpochHistory
     generation: int
     min_offset: PhysicalOffset
     end: PhysicalOffset
@@ -37,7 +37,7 @@ class CopyDescription:
     @property
     def epoch(self) -> Epoch:
         """Newest epoch of the copy."""
-        return newest_epoch(self.lineage)
+        return newest_epoch(self.epoch_history)
 
 
 @dataclass(frozen=True, slots=True)

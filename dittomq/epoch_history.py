@@ -14,7 +14,7 @@ FOREIGN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class LineageEntry:
+class EpochEntry:
     """The log from `start` to the next entry's start was written by the master that opened `epoch`.
 
     `incarnation` is a random 64-bit number of that opening: two masters that both took one epoch differ here. A stretch of the
@@ -22,44 +22,44 @@ class LineageEntry:
     """
 
     epoch: Epoch
-    opener_id: int
+    master_id: int
     incarnation: int
     start: PhysicalOffset
 
 
-Lineage = tuple[LineageEntry, ...]
+EpochHistory = tuple[EpochEntry, ...]
 """Oldest first; starts grow, and so do epochs, except that a foreign stretch has its predecessor's."""
 
 
-def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
-    """The last entry's epoch, 0 for an empty lineage."""
-    return lineage[-1].epoch if lineage else Epoch(0)
+def newest_epoch(epoch_history: Sequence[EpochEntry]) -> Epoch:
+    """The last entry's epoch, 0 for an empty epoch history."""
+    return epoch_history[-1].epoch if epoch_history else Epoch(0)
 
 
-def newest_incarnation(lineage: Sequence[LineageEntry]) -> int | None:
-    """The last entry's incarnation; None for an empty lineage."""
-    return lineage[-1].incarnation if lineage else None
+def newest_incarnation(epoch_history: Sequence[EpochEntry]) -> int | None:
+    """The last entry's incarnation; None for an empty epoch history."""
+    return epoch_history[-1].incarnation if epoch_history else None
 
 
-def grows(lineage: Lineage) -> bool:
+def grows(epoch_history: EpochHistory) -> bool:
     """Whether starts and epochs are in order, and each is one that files hold."""
-    return newest_epoch(lineage) <= LAST_EPOCH and all(
-        before.start < after.start and (before.epoch < after.epoch or (after.opener_id == FOREIGN and before.epoch == after.epoch))
-        for before, after in pairwise(lineage)
+    return newest_epoch(epoch_history) <= LAST_EPOCH and all(
+        before.start < after.start and (before.epoch < after.epoch or (after.master_id == FOREIGN and before.epoch == after.epoch))
+        for before, after in pairwise(epoch_history)
     )
 
 
-def own_end(lineage: Lineage, end: PhysicalOffset) -> PhysicalOffset:
+def own_end(epoch_history: EpochHistory, end: PhysicalOffset) -> PhysicalOffset:
     """One past the last byte of a log that ends at `end` that a master of ours wrote; `end` when none ever wrote there."""
     stop = end
-    for entry in reversed(lineage):
-        if entry.opener_id != FOREIGN:
+    for entry in reversed(epoch_history):
+        if entry.master_id != FOREIGN:
             return stop
         stop = entry.start
     return end
 
 
-def common_end(*, ours: Lineage, our_end: PhysicalOffset, theirs: Lineage, their_end: PhysicalOffset) -> PhysicalOffset:
+def common_end(*, ours: EpochHistory, our_end: PhysicalOffset, theirs: EpochHistory, their_end: PhysicalOffset) -> PhysicalOffset:
     """Up to where two logs may be equal by who wrote them; beyond it nothing is known to be. Content decides whether they are.
 
     What lies before both first epochs is taken for a copy of one RocketMQ log until the content says otherwise.
@@ -74,28 +74,28 @@ def common_end(*, ours: Lineage, our_end: PhysicalOffset, theirs: Lineage, their
     return PhysicalOffset(max(0, min(our_stop, their_stop, our_end, their_end)))
 
 
-def cut_lineage(lineage: Lineage, end: PhysicalOffset) -> Lineage:
-    """The lineage of a log that was cut to `end`: entries that hold no byte below it are gone."""
-    return tuple(entry for entry in lineage if entry.start < end)
+def truncate_history(epoch_history: EpochHistory, end: PhysicalOffset) -> EpochHistory:
+    """The epoch history of a log that was cut to `end`: entries that hold no byte below it are gone."""
+    return tuple(entry for entry in epoch_history if entry.start < end)
 
 
-def entry_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> LineageEntry | None:
+def entry_at(epoch_history: Sequence[EpochEntry], position: PhysicalOffset) -> EpochEntry | None:
     """The entry that covers the byte at `position`; None when none does."""
-    return next((entry for entry in reversed(lineage) if entry.start <= position), None)
+    return next((entry for entry in reversed(epoch_history) if entry.start <= position), None)
 
 
-def openers_of(lineage: Sequence[LineageEntry], start: int, end: int) -> set[int]:
+def master_ids_of(epoch_history: Sequence[EpochEntry], start: int, end: int) -> set[int]:
     """Configured ids of the masters that wrote [start, end), and FOREIGN where none of ours did."""
-    first = entry_at(lineage, PhysicalOffset(start))
-    return {FOREIGN if first is None else first.opener_id, *(entry.opener_id for entry in lineage if start < entry.start < end)}
+    first = entry_at(epoch_history, PhysicalOffset(start))
+    return {FOREIGN if first is None else first.master_id, *(entry.master_id for entry in epoch_history if start < entry.start < end)}
 
 
-def stretch_end(lineage: Sequence[LineageEntry], position: PhysicalOffset, limit: int) -> PhysicalOffset:
+def epoch_end_offset(epoch_history: Sequence[EpochEntry], position: PhysicalOffset, limit: int) -> PhysicalOffset:
     """Where the bytes of one entry end, from `position` on; at most `limit`."""
-    return PhysicalOffset(min([limit, *(entry.start for entry in lineage if entry.start > position)]))
+    return PhysicalOffset(min([limit, *(entry.start for entry in epoch_history if entry.start > position)]))
 
 
-def epoch_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> Epoch:
+def epoch_at(epoch_history: Sequence[EpochEntry], position: PhysicalOffset) -> Epoch:
     """Epoch of the byte at `position`; 0 when no entry covers it."""
-    entry = entry_at(lineage, position)
+    entry = entry_at(epoch_history, position)
     return Epoch(0) if entry is None else entry.epoch

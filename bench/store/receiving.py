@@ -26,7 +26,7 @@ from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.seals import Seals
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 
@@ -35,7 +35,7 @@ _BODY_BYTES = 1024
 _BATCH = 256
 _QUEUES = 8
 _BORN_MS = 1_700_000_000_000
-_LINEAGE = (LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
+_EPOCH_HISTORY = (EpochEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
 
 
 def measure(folder: Path, quick: bool) -> list[Figure]:
@@ -79,7 +79,7 @@ class _Slave:
         options = StoreOptions()
         files = OpenFiles(self._storage, options.open_files)
         log = Log(SegmentMaker(self._storage, options.segment_bytes), files, [0])
-        seals, index = Seals(_LINEAGE), QueueIndex(self._storage, files, options.queue_file_units, options.segment_bytes)
+        seals, index = Seals(_EPOCH_HISTORY), QueueIndex(self._storage, files, options.queue_file_units, options.segment_bytes)
         keys = KeyIndex(self._storage, files, KeyMark(options.key_sizes), None)
         derived = Derived(index, Producers(), Dispatch(log, seals, index, keys, 0), 0)
         receiver = Receiver(log, seals, derived, "this node", scan=scanner)

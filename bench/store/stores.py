@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
-from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.message import DraftRun, DraftRuns
 from dittomq.offsets import Epoch, PhysicalOffset
 
@@ -59,8 +59,8 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> Store:
 
 def lead(store: Store) -> None:
     """Open the next epoch, as a starting master does."""
-    epoch = Epoch(newest_epoch(store.lineage) + 1)
-    store.adopt_lineage((*cut_lineage(store.lineage, store.end), LineageEntry(epoch, 0, epoch, store.end)))
+    epoch = Epoch(newest_epoch(store.epoch_history) + 1)
+    store.replace_epoch_history((*truncate_history(store.epoch_history, store.end), EpochEntry(epoch, 0, epoch, store.end)))
 
 
 class Leader:

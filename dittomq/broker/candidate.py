@@ -151,7 +151,7 @@ class Candidate:
             address=self.address,
             tables=parts.tables(),
             slots=parts.slots(),
-            lineage=store.lineage,
+            epoch_history=store.epoch_history,
             master="" if parts.watch.record is None else parts.watch.record.master_node,
         )
 

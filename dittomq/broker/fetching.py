@@ -10,7 +10,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
-from dittomq.epoch_history import entry_at, stretch_end
+from dittomq.epoch_history import entry_at, epoch_end_offset
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -82,9 +82,9 @@ class RangeServing:
         damaged = self._damaged if store is stores[-1] else _nobody
         at = start
         while at < end:
-            lineage = store.lineage
-            entry = entry_at(lineage, at)
-            border = stretch_end(lineage, at, end)
+            epoch_history = store.epoch_history
+            entry = entry_at(epoch_history, at)
+            border = epoch_end_offset(epoch_history, at, end)
             epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
             read = whole_records if past_damage else Store.read_records
             try:
@@ -93,7 +93,10 @@ class RangeServing:
                 damaged(problem.position)
                 raise
             behind = await self._behind_damage(store, at, border) if past_damage and not data else None
-            if (entry, border) != (entry_at(store.lineage, at), stretch_end(store.lineage, at, end)):  # cut while the read had to wait
+            if (entry, border) != (
+                entry_at(store.epoch_history, at),
+                epoch_end_offset(store.epoch_history, at, end),
+            ):  # cut while the read had to wait
                 raise OffsetOutOfRange("byte", at, store.min_offset, store.end)
             if not data and behind is None:
                 damaged(at)  # unless `end` is no record's

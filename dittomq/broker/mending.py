@@ -3,7 +3,7 @@
     a read, a stream, a fetch met a record that is not whole ▶ verify it again ▶ on the register ▶ whole on this disk after all?
         ▶ otherwise the peers, one after the other ▶ mend ▶ a checkpoint ▶ off the register
 
-Bytes are taken only when the lineage entry that covers them is the same on both sides and every checksum holds: then they are the
+Bytes are taken only when the epoch entry that covers them is the same on both sides and every checksum holds: then they are the
 bytes that were here.
 """
 
@@ -25,7 +25,7 @@ from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
-from dittomq.epoch_history import entry_at, stretch_end
+from dittomq.epoch_history import entry_at, epoch_end_offset
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -316,14 +316,16 @@ class Mender:
         return mended, data[mended - start :]
 
     def _check(self, piece: RangePiece, expected: PhysicalOffset) -> None:
-        """Raise CorruptRecord unless these are the bytes that were here, as far as their lineage tells."""
+        """Raise CorruptRecord unless these are the bytes that were here, as far as their epoch history tells."""
         if piece.offset != expected or crc32(piece.data) != piece.crc:
             raise CorruptRecord(self._node, expected, "the bytes changed on their way")
         if piece.damaged_end is not None and piece.damaged_end <= piece.offset:
             raise CorruptRecord(self._node, expected, "the other copy names damage without an end")
-        lineage, end = self._store.lineage, PhysicalOffset(piece.offset + len(piece.data))
-        is_same = piece.is_of(entry_at(lineage, piece.offset))
-        same_end = stretch_end(lineage, piece.offset, end) if is_same else piece.offset  # there that epoch may have gone on for longer
+        epoch_history, end = self._store.epoch_history, PhysicalOffset(piece.offset + len(piece.data))
+        is_same = piece.is_of(entry_at(epoch_history, piece.offset))
+        same_end = (
+            epoch_end_offset(epoch_history, piece.offset, end) if is_same else piece.offset
+        )  # there that epoch may have gone on for longer
         if same_end < end:
             raise CorruptRecord(self._node, same_end, "what the other copy has there was written under another master")
 

@@ -165,7 +165,7 @@ class Reading:
         """Whether its message can be read here: what lies in its place may have been written by another master."""
         if min(readable.end, self._dispatcher.applied) < token.end:
             return False
-        entry = entry_at(self._store.lineage, PhysicalOffset(token.end - 1))
+        entry = entry_at(self._store.epoch_history, PhysicalOffset(token.end - 1))
         if entry is None:
             return token.epoch == 0
         return entry.epoch == token.epoch and token.incarnation in {None, entry.incarnation}

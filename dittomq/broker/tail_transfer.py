@@ -12,7 +12,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
-from dittomq.epoch_history import LineageEntry, common_end, entry_at
+from dittomq.epoch_history import EpochEntry, common_end, entry_at
 from dittomq.errors import CorruptRecord
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.election_events import Position
@@ -46,7 +46,7 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
     store = parts.store
     await parts.take_tables(source.address)
     check_promise()
-    start = common_end(ours=store.lineage, our_end=store.end, theirs=source.lineage, their_end=source.log_end)
+    start = common_end(ours=store.epoch_history, our_end=store.end, theirs=source.epoch_history, their_end=source.log_end)
     begins_later = start < source.log_start
     log.info("tail_taken_over", node=parts.node, source=source.node, start=start, end=source.log_end)
     if begins_later and store.end > store.min_offset:
@@ -56,14 +56,14 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
     elif store.end > start:
         await parts.cut(start, f"{source.node} has the log that was elected")
     for low, high in _by_epoch(source, start):
-        lineage = tuple(entry for entry in source.lineage if entry.start <= low)
+        epoch_history = tuple(entry for entry in source.epoch_history if entry.start <= low)
         check_promise()
-        await parts.lane.call(partial(store.adopt_lineage, lineage))
+        await parts.lane.call(partial(store.replace_epoch_history, epoch_history))
         pieces = parts.ranges(source.address).fetch(low, high, past_damage=True)
-        await _copy(parts, pieces, entry_at(source.lineage, low), check_promise)
+        await _copy(parts, pieces, entry_at(source.epoch_history, low), check_promise)
     check_promise()
-    if store.lineage != source.lineage:  # an epoch that holds no bytes yet
-        await parts.lane.call(partial(store.adopt_lineage, source.lineage))
+    if store.epoch_history != source.epoch_history:  # an epoch that holds no bytes yet
+        await parts.lane.call(partial(store.replace_epoch_history, source.epoch_history))
     await parts.lane.call(store.sync)
 
 
@@ -76,7 +76,7 @@ async def _begin(parts: TailTransferParts, source: Position) -> PhysicalOffset:
 
 
 async def _copy(
-    parts: TailTransferParts, pieces: AsyncIterator[RangePiece], planned: LineageEntry | None, check_promise: Callable[[], None]
+    parts: TailTransferParts, pieces: AsyncIterator[RangePiece], planned: EpochEntry | None, check_promise: Callable[[], None]
 ) -> None:
     """Write what comes; what the source does not hold whole is missing here too, durably noted: another replica may have it."""
     store = parts.store
@@ -96,5 +96,5 @@ def _by_epoch(source: Position, start: PhysicalOffset) -> list[tuple[PhysicalOff
     """[start, end) in pieces that each lie in one epoch."""
     if start >= source.log_end:
         return []
-    borders = [start, *(entry.start for entry in source.lineage if start < entry.start < source.log_end), source.log_end]
+    borders = [start, *(entry.start for entry in source.epoch_history if start < entry.start < source.log_end), source.log_end]
     return list(pairwise(borders))

@@ -1,6 +1,6 @@
 """Cutting the log so that what was cut cannot come back, whenever the process dies.
 
-    save the tail in `dittomq/tail-<to>-<generation>` ▶ write the intent ▶ lower watermark ▶ cut lineage, producers, queues
+    save the tail in `dittomq/tail-<to>-<generation>` ▶ write the intent ▶ lower watermark ▶ cut epoch history, producers, queues
         ▶ unlink later segments, zero the rest ▶ sync ▶ new generation ▶ clear the intent
 
 From the intent on, everything is repeated until it is done; before it, nothing has happened. Works on files alone, with no store open.
@@ -20,7 +20,7 @@ from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
 from dittomq.commitlog.queues.queue_index import folder_of, lacks_files, next_file, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state import damaged, epoch_history_file, identity, watermark
-from dittomq.epoch_history import cut_lineage
+from dittomq.epoch_history import truncate_history
 from dittomq.offsets import PhysicalOffset
 
 _NAME = "cut-intent"
@@ -72,9 +72,9 @@ def finish(storage: Storage, intent: CutIntent) -> None:
         if mark is not None:
             lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to))
             watermark.reset(storage, lowered)
-    lineage = epoch_history_file.load(storage)
-    kept = cut_lineage(lineage, PhysicalOffset(intent.to + intent.keeps_epoch))
-    if lineage != kept:
+    epoch_history = epoch_history_file.load(storage)
+    kept = truncate_history(epoch_history, PhysicalOffset(intent.to + intent.keeps_epoch))
+    if epoch_history != kept:
         epoch_history_file.save(storage, kept)
     with contextlib.suppress(side_file.DamagedSideFile):  # recovery forgets all of it then
         damaged.cut(storage, intent.to)

@@ -28,7 +28,7 @@ from dittomq.commitlog.removed import RemovedFiles
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.copies import LEAF_BYTES
-from dittomq.epoch_history import Lineage, openers_of
+from dittomq.epoch_history import EpochHistory, master_ids_of
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, UnreadableStore
 from dittomq.offsets import PhysicalOffset
 
@@ -47,7 +47,7 @@ class Verified(NamedTuple):
 class Mending(RemovedFiles):
     """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
 
-    lineage: Lineage
+    epoch_history: EpochHistory
     _storage: Storage
     _seals: Seals
     _derived: Derived
@@ -89,11 +89,11 @@ class Mending(RemovedFiles):
             doubted, self._doubted = self._doubted, None
         return None if doubted is None else PhysicalOffset(doubted)
 
-    def leap(self, others: Iterable[checkpoint.QueueKey], opener_id: int) -> int:
+    def leap(self, others: Iterable[checkpoint.QueueKey], master_id: int) -> int:
         """Durably let all numbers go on behind those that unread ranges may hide; returns how many offsets a queue leaps over at most.
 
         For a master that is to lead without these ranges, which count as read from then on. `others` are queues that may have messages
-        there and nowhere else: all that the tables name of the node `opener_id`, which knew them before it wrote any. What others wrote
+        there and nowhere else: all that the tables name of the node `master_id`, which knew them before it wrote any. What others wrote
         may hold more, and a queue that is not known gives no offset of theirs until that is whole. Raises DiskFull before anything is
         changed.
         """
@@ -104,7 +104,7 @@ class Mending(RemovedFiles):
                 return 0
             self.check_free(self._measure() + checkpoint.QUEUE_ROW_BYTES * len(others) + damaged.ROW_BYTES * len(self._damage.ranges))
             count = leaping.leap(self._log, self._seals, self._derived, unread, others)
-            strange = [each for each in unread.ranges if openers_of(self.lineage, *each) != {opener_id}]
+            strange = [each for each in unread.ranges if master_ids_of(self.epoch_history, *each) != {master_id}]
             self._derived.index.leap(checkpoint.Leap(strange=strange))
             self._checkpointed = None
         self.checkpoint()

@@ -106,7 +106,7 @@ class _Unsure:
 
 
 def recover(layout: Layout, *, power_lost: bool) -> Recovered:
-    """Read what is there; changes only what is derived, and the lineage when someone else wrote behind our last stop.
+    """Read what is there; changes only what is derived, and the epoch history when someone else wrote behind our last stop.
 
     The log ends where its last whole record does, whatever follows. Raises UnreadableStore.
     """

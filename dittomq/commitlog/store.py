@@ -1,7 +1,7 @@
 """③ One replica's store: the commit log, its queues, and what is known of both, under one lock on its data directory.
 
-Every call blocks. Writers (append, write_chunk, cut, adopt_lineage …) wait for each other; `sync`, `dispatch` and the side files may
-run beside them, each one at a time; reads run beside everything. Positions are published as plain numbers after their bytes
+Every call blocks. Writers (append, write_chunk, cut, replace_epoch_history …) wait for each other; `sync`, `dispatch` and the side files
+may run beside them, each one at a time; reads run beside everything. Positions are published as plain numbers after their bytes
 are there: applied ≤ end, flushed ≤ end, and `end` is always the end of a record.
 
 What reads raises NotReady where this process cannot read now (too many open files): that says nothing of the bytes.
@@ -40,7 +40,7 @@ from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
-from dittomq.epoch_history import Lineage, grows
+from dittomq.epoch_history import EpochHistory, grows
 from dittomq.errors import InvalidField, OffsetOutOfRange, StoreFailed, UnreadableStore
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
@@ -54,7 +54,7 @@ class Store(Front, Mending):
     """An open store; made by `open`."""
 
     generation: int
-    lineage: Lineage
+    epoch_history: EpochHistory
     flushed: PhysicalOffset
     confirmed_at_start: PhysicalOffset
 
@@ -188,7 +188,7 @@ class Store(Front, Mending):
     def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
         """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StoreFailed."""
         with self._gate.writing("append"):
-            assert self.lineage, "a master opens its epoch before it appends"
+            assert self.epoch_history, "a master opens its epoch before it appends"
             assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
             assert not self.unread.ranges, "numbers that damage hides are known, or leapt over, before others are given"
             self._check_room_for(frames)
@@ -259,24 +259,27 @@ class Store(Front, Mending):
             raise OffsetOutOfRange("byte", end if start >= self.min_offset else start, self.min_offset, self.end)
         return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes))
 
-    def adopt_lineage(self, lineage: Lineage) -> None:
-        """Durably take this lineage for ours, once all before its newest epoch is durable: no lossy copy outranks one. Raises DiskFull."""
-        if lineage == self.lineage:
+    def replace_epoch_history(self, epoch_history: EpochHistory) -> None:
+        """Durably take this epoch history for ours, once all before its newest epoch is durable: no lossy copy outranks one. Raises
+        DiskFull.
+        """
+        if epoch_history == self.epoch_history:
             return
-        if not grows(lineage):
+        if not grows(epoch_history):
             raise InvalidField("lineage", f"epochs and starts must grow, and no epoch follows {LAST_EPOCH:,}")
         if self.flushed < self.end:
             self.sync()
-        with self._gate.writing("adopt_lineage"):
-            self.check_free(side_file.ROOM_BYTES + epoch_history_file.ROW_BYTES * len(lineage))
-            epoch_history_file.save(self._storage, lineage)
-            self.lineage = lineage
-            self._seals.adopt(lineage)
+        with self._gate.writing("replace_epoch_history"):
+            self.check_free(side_file.ROOM_BYTES + epoch_history_file.ROW_BYTES * len(epoch_history))
+            epoch_history_file.save(self._storage, epoch_history)
+            self.epoch_history = epoch_history
+            self._seals.adopt(epoch_history)
 
     def cut(self, to: int) -> CutReport:
         """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
 
-        Queues, producers and lineage follow; the generation grows; readers of what is cut get OffsetOutOfRange. DiskFull changes nothing.
+        Queues, producers and epoch history follow; the generation grows; readers of what is cut get OffsetOutOfRange. DiskFull changes
+        nothing.
         """
         gate = self._gate
         self._verify_around(to)
@@ -431,7 +434,7 @@ class Store(Front, Mending):
         self._log = found.log
         self._derived = found.derived
         self._mark = found.mark
-        self.lineage = epoch_history_file.load(self._storage)
+        self.epoch_history = epoch_history_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
         register = found.register.clipped(found.log.min_offset, found.log.end)
         (self._damage, self._unread), self._mended = register, Register()

@@ -1,4 +1,4 @@
-"""Finds out whether someone else wrote behind our last stop. What they wrote becomes a stretch of its own in the lineage.
+"""Finds out whether someone else wrote behind our last stop. What they wrote becomes a stretch of its own in the epoch history.
 
 RocketMQ opens our stores, appends, and leaves. After a clean stop everything behind the end that we stamped is theirs. After a
 kill our own last records have no such border. There the first whole record is theirs that carries no record CRC, or that names
@@ -23,19 +23,19 @@ from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
 from dittomq.commitlog.state import epoch_history_file
 from dittomq.commitlog.state.watermark import Watermark
-from dittomq.epoch_history import FOREIGN, Lineage, LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import FOREIGN, EpochEntry, EpochHistory, newest_epoch, truncate_history
 from dittomq.offsets import PhysicalOffset
 
 
 class Visits:
-    """The lineage of a log while it is recovered; what is found is durable before it is used."""
+    """The epoch history of a log while it is recovered; what is found is durable before it is used."""
 
     def __init__(self, storage: Storage, log: Log, mark: Watermark) -> None:
         self._storage = storage
         self._log = log
-        self._lineage: Lineage = epoch_history_file.load(storage)
+        self._epoch_history: EpochHistory = epoch_history_file.load(storage)
         self._are_theirs: Callable[[bytes], bool] = surely_anothers if checkpoint.abort_is_ours(storage) else _is_none_of_ours
-        self.seals = Seals(self._lineage)
+        self.seals = Seals(self._epoch_history)
         if mark.closed:
             self._note(mark.flushed, lambda _: True)
 
@@ -56,7 +56,7 @@ class Visits:
             behind = first_record(self._log, at)
             if not sealed:  # one of theirs, of before they were killed
                 return None if behind is None else first
-            known = any(entry.start >= at and entry.opener_id == FOREIGN for entry in self._lineage)
+            known = any(entry.start >= at and entry.master_id == FOREIGN for entry in self._epoch_history)
             if known or self._note(at, self._are_theirs):
                 return first
             if behind is not None and not may_be_ours(behind):
@@ -68,7 +68,7 @@ class Visits:
         """What of these sealed records behind our watermark, scanned singly, is ours: all up to the first one of another hand."""
         batches, scan = found
         assert not batches, "each record is looked at"
-        newest = self._lineage[-1].start if self._lineage else 0
+        newest = self._epoch_history[-1].start if self._epoch_history else 0
         for number, entry in enumerate(scan.entries):
             if entry.topic and entry.start >= newest and by_another_hand(self._log.read(entry.start, ORIGIN_BYTES, self._log.stop)):
                 return [], Scan(scan.entries[:number], entry.start, "")
@@ -76,16 +76,20 @@ class Visits:
 
     def _note(self, position: int, are_theirs: Callable[[bytes], bool]) -> bool:
         """Durably begin a foreign stretch at `position`, if one is there: that is asked of its first record."""
-        lineage = self._lineage
-        if not lineage or lineage[-1].start > position or (lineage[-1].start == position and lineage[-1].opener_id == FOREIGN):
+        epoch_history = self._epoch_history
+        if (
+            not epoch_history
+            or epoch_history[-1].start > position
+            or (epoch_history[-1].start == position and epoch_history[-1].master_id == FOREIGN)
+        ):
             return False
         first = first_record(self._log, position)
         if first is None or not are_theirs(first):
             return False
-        entry = LineageEntry(newest_epoch(lineage), FOREIGN, xxhash.xxh3_64_intdigest(first), PhysicalOffset(position))
-        self._lineage = (*cut_lineage(lineage, entry.start), entry)
-        epoch_history_file.save(self._storage, self._lineage)
-        self.seals.adopt(self._lineage)
+        entry = EpochEntry(newest_epoch(epoch_history), FOREIGN, xxhash.xxh3_64_intdigest(first), PhysicalOffset(position))
+        self._epoch_history = (*truncate_history(epoch_history, entry.start), entry)
+        epoch_history_file.save(self._storage, self._epoch_history)
+        self.seals.adopt(self._epoch_history)
         return True
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dittomq.epoch_history import Lineage, LineageEntry, newest_epoch
+from dittomq.epoch_history import EpochEntry, EpochHistory, newest_epoch
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
@@ -57,7 +57,7 @@ class Handshake:
     end: PhysicalOffset
     flushed: PhysicalOffset
     confirmed: PhysicalOffset
-    lineage: Lineage
+    epoch_history: EpochHistory
     digests: tuple[RangeDigest, ...]
     verified_equal: PhysicalOffset
     replication_address: str
@@ -77,7 +77,7 @@ class Handshake:
     @property
     def newest_epoch(self) -> Epoch:
         """The newest epoch that it has promised, or has bytes of."""
-        return max(self.promised, newest_epoch(self.lineage))
+        return max(self.promised, newest_epoch(self.epoch_history))
 
     @property
     def node(self) -> str:
@@ -97,7 +97,7 @@ class HandshakeResult:
     start: PhysicalOffset
     reason: str
     epoch: Epoch
-    lineage: Lineage
+    epoch_history: EpochHistory
     heartbeat_ms: int
     end: PhysicalOffset | None = None
     replica_uuid: str = ""
@@ -208,7 +208,8 @@ class LeafDigests:
 
 @dataclass(frozen=True, slots=True)
 class RangePiece:
-    """Whole records that were fetched, with their CRC-32, of the lineage entry with this `epoch` and `incarnation`; 0 before the first.
+    """Whole records that were fetched, with their CRC-32, of the epoch entry with this `epoch` and `incarnation`; 0 before the
+    first.
 
     `damaged_end`: [offset, damaged_end) is not whole there, which lies in one segment, and there is no data; None: there is.
     """
@@ -220,6 +221,6 @@ class RangePiece:
     incarnation: int
     damaged_end: PhysicalOffset | None = None
 
-    def is_of(self, entry: LineageEntry | None) -> bool:
+    def is_of(self, entry: EpochEntry | None) -> bool:
         """Whether its first byte was written under that master; None: before the first of ours."""
         return (self.epoch, self.incarnation) == ((0, 0) if entry is None else (entry.epoch, entry.incarnation))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dittomq.epoch_history import Lineage
+from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import PhysicalOffset
 
 
@@ -21,7 +21,7 @@ class MasterLog:
     min_offset: PhysicalOffset
     end: PhysicalOffset
     confirmed: PhysicalOffset
-    lineage: Lineage
+    epoch_history: EpochHistory
     node: str
     replica_uuid: str
     birth: str = ""

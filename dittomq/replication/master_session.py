@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from dittomq.copies import LEAF_BYTES
-from dittomq.epoch_history import common_end, epoch_at, newest_epoch, stretch_end
+from dittomq.epoch_history import common_end, epoch_at, epoch_end_offset, newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.events import (
@@ -77,7 +77,7 @@ class MasterSession:
     def __init__(self, log: MasterLog, limits: SessionLimits, now: float) -> None:
         self._log = log
         self._limits = limits
-        self._epoch = newest_epoch(log.lineage)
+        self._epoch = newest_epoch(log.epoch_history)
         self.state = MOVES.first
         self._end = log.end
         self._confirmed = log.confirmed
@@ -158,7 +158,7 @@ class MasterSession:
         if handshake.newest_epoch > self._epoch:
             why = f"{handshake.node} has promised epoch {handshake.newest_epoch}, newer than {self._epoch}"
             return [PromisedAbove(handshake.newest_epoch, handshake.node), *self._drop(why)]
-        common = common_end(ours=self._log.lineage, our_end=self._end, theirs=handshake.lineage, their_end=handshake.end)
+        common = common_end(ours=self._log.epoch_history, our_end=self._end, theirs=handshake.epoch_history, their_end=handshake.end)
         self.state, begin = State.COMPARING, self._log.min_offset
         if handshake.end == handshake.min_offset:  # it holds nothing, so it begins where this log does
             self._handshake = replace(handshake, min_offset=begin, end=begin, flushed=begin)
@@ -177,7 +177,7 @@ class MasterSession:
         return Proof(begin=begin, proven=proven, segment_bytes=self._log.segment_bytes, step_bytes=self._limits.proof_step_bytes)
 
     def _why_cut(self, handshake: Handshake, common: PhysicalOffset) -> str:
-        if not handshake.lineage:
+        if not handshake.epoch_history:
             return "written by nobody known"
         return "beyond the end of this master's log" if common == self._end else "written under another master"
 
@@ -312,7 +312,7 @@ class MasterSession:
         return []
 
     def _chunk(self, limit: PhysicalOffset) -> Command:
-        epoch = epoch_at(self._log.lineage, self._sent)
+        epoch = epoch_at(self._log.epoch_history, self._sent)
         return SendChunk(epoch, self._sent, limit, self._confirmed, self._end)
 
     def _missing_range(self, damaged: BytesDamaged) -> Command:
@@ -321,11 +321,11 @@ class MasterSession:
         assert damaged.start == self._sent < damaged.end
         self._confirmed_told = self._confirmed
         end = min(damaged.end, self._next_border(self._sent))
-        return SendMissingRange(MissingRange(epoch_at(self._log.lineage, self._sent), self._sent, end, self._confirmed, self._end))
+        return SendMissingRange(MissingRange(epoch_at(self._log.epoch_history, self._sent), self._sent, end, self._confirmed, self._end))
 
     def _next_border(self, position: PhysicalOffset) -> PhysicalOffset:
         """The next end of a segment or of an epoch: no chunk crosses either."""
-        return stretch_end(self._log.lineage, position, self._segment_end(position))
+        return epoch_end_offset(self._log.epoch_history, position, self._segment_end(position))
 
     def _segment_end(self, position: PhysicalOffset) -> int:
         size = self._log.segment_bytes
@@ -375,7 +375,7 @@ class MasterSession:
         end = self._end if action is SyncAction.RESYNC else None
         log = self._log
         handshake_result = HandshakeResult(
-            action, start, reason, self._epoch, log.lineage, heartbeat_ms, end, log.replica_uuid, log.birth, log.counts
+            action, start, reason, self._epoch, log.epoch_history, heartbeat_ms, end, log.replica_uuid, log.birth, log.counts
         )
         return SendHandshakeResult(handshake_result)
 

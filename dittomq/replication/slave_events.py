@@ -5,7 +5,7 @@ What the master itself says (HandshakeResult, Chunk, MissingRange, Heartbeat, Le
 
 from dataclasses import dataclass
 
-from dittomq.epoch_history import Lineage
+from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SlaveHolds
 from dittomq.routes import DataVersion
@@ -13,12 +13,12 @@ from dittomq.routes import DataVersion
 
 @dataclass(frozen=True, slots=True)
 class SlaveLog:
-    """What a slave's handshake says of its log: lineage, first byte held, and what is stored.
+    """What a slave's handshake says of its log: epoch history, first byte held, and what is stored.
 
     `promised` is the highest epoch that the replica has promised, or is about to; `birth` that of the group record it knows, "" for none.
     """
 
-    lineage: Lineage
+    epoch_history: EpochHistory
     begin: PhysicalOffset
     stored: "Stored"
     promised: Epoch
@@ -30,7 +30,8 @@ class SlaveLog:
 class Stored:
     """Record ends that are written, synced, and in the consume queues, and the first byte that is held.
 
-    `incarnation` is that of the newest entry of the lineage, as it is on disk; None without one. `adopted` is the epoch adopted, durably.
+    `incarnation` is that of the newest entry of the epoch history, as it is on disk; None without one. `adopted` is the epoch adopted,
+    durably.
     """
 
     received: PhysicalOffset
@@ -129,10 +130,12 @@ class BeginLog:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptLineage:
-    """Make this the log's lineage, durably: when all that was to be written before is durable, and before anything later is written."""
+class ReplaceEpochHistory:
+    """Make this the log's epoch history, durably: when all that was to be written before is durable, and before anything later is
+    written.
+    """
 
-    lineage: Lineage
+    epoch_history: EpochHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ Command = (
     | ObeyMaster
     | CutLog
     | BeginLog
-    | AdoptLineage
+    | ReplaceEpochHistory
     | AdoptEpoch
     | WriteChunk
     | SkipRange

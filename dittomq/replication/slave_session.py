@@ -11,13 +11,12 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.epoch_history import Lineage, common_end, cut_lineage, newest_epoch, newest_incarnation
+from dittomq.epoch_history import EpochHistory, common_end, newest_epoch, newest_incarnation, truncate_history
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction
 from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptEpoch,
-    AdoptLineage,
     AnswerProbe,
     BeginLog,
     Command,
@@ -36,6 +35,7 @@ from dittomq.replication.slave_events import (
     ObeyMaster,
     Promised,
     Reconnect,
+    ReplaceEpochHistory,
     SendAck,
     SendHandshake,
     SkipRange,
@@ -54,11 +54,11 @@ class SlaveSession:
         """`log` is what the first handshake names."""
         self.state = MOVES.first
         self.epoch = Epoch(0)
-        self._lineage = log.lineage
+        self._epoch_history = log.epoch_history
         self._promised = log.promised
         self._birth = log.birth
         self._asked_to_adopt = False
-        self._target: Lineage = ()
+        self._target: EpochHistory = ()
         self._master = ""
         self._begin = log.begin
         self._end = log.stored.received
@@ -131,7 +131,7 @@ class SlaveSession:
                     return self._reconnect(f"told to cut to {handshake_result.start:,} with an end of {self._end:,}")
                 self.state = State.CUTTING
                 self._end = handshake_result.start
-                self._lineage = cut_lineage(self._lineage, handshake_result.start)
+                self._epoch_history = truncate_history(self._epoch_history, handshake_result.start)
                 return [self._obey_master(handshake_result), CutLog(handshake_result.start, handshake_result.reason)]
             case SyncAction.RESYNC:
                 return self._copy_anew(handshake_result)
@@ -140,8 +140,8 @@ class SlaveSession:
 
     def _not_obeyed(self, handshake_result: HandshakeResult) -> str:
         """Why this master is not obeyed; empty when it is."""
-        newest = max(self._promised, newest_epoch(self._lineage))
-        if newest_epoch(handshake_result.lineage) != handshake_result.epoch or handshake_result.epoch < newest:
+        newest = max(self._promised, newest_epoch(self._epoch_history))
+        if newest_epoch(handshake_result.epoch_history) != handshake_result.epoch or handshake_result.epoch < newest:
             return f"epoch {handshake_result.epoch} is older than {newest}, which this replica has promised"
         if self._birth and handshake_result.birth != self._birth:
             theirs = f"by the group record with the birth {handshake_result.birth}" if handshake_result.birth else "without a group record"
@@ -158,7 +158,9 @@ class SlaveSession:
                 f"told to copy [{handshake_result.start}, {handshake_result.end}) anew with [{self._begin}, {self._end})"
             )
         self.state = State.ENDED
-        common = common_end(ours=self._lineage, our_end=self._end, theirs=handshake_result.lineage, their_end=handshake_result.end)
+        common = common_end(
+            ours=self._epoch_history, our_end=self._end, theirs=handshake_result.epoch_history, their_end=handshake_result.end
+        )
         agreed = PhysicalOffset(min(common, handshake_result.start))
         return [
             self._obey_master(handshake_result),
@@ -171,7 +173,7 @@ class SlaveSession:
             return self._reconnect(f"told to stream from {handshake_result.start:,} with an end of {self._end:,}")
         self.state = State.FOLLOWING
         self.epoch = handshake_result.epoch
-        self._target = handshake_result.lineage
+        self._target = handshake_result.epoch_history
         self._master = handshake_result.replica_uuid
         begin: list[Command] = []
         if handshake_result.start != self._end:
@@ -185,12 +187,14 @@ class SlaveSession:
         return commands + self._adopt_epoch()
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
-        """Take over the master's lineage up to the epoch of the next byte as soon as that is known: its master may write none for long."""
+        """Take over the master's epoch history up to the epoch of the next byte as soon as that is known: its master may write none for
+        long.
+        """
         upto = tuple(entry for entry in self._target if entry.start <= position)
-        if upto == self._lineage:
+        if upto == self._epoch_history:
             return []
-        self._lineage = upto
-        return [AdoptLineage(upto)]
+        self._epoch_history = upto
+        return [ReplaceEpochHistory(upto)]
 
     def _adopt_epoch(self) -> list[Command]:
         """Once: when this log is its master's, durably, up to where the epoch begins. Acks count from there on."""
@@ -228,8 +232,8 @@ class SlaveSession:
             return [learn]
         if start != self._end:
             return self._reconnect(f"a {what} at {start:,} where {self._end:,} is next")
-        if epoch != newest_epoch(self._lineage):
-            return self._reconnect(f"a {what} of epoch {epoch} in epoch {newest_epoch(self._lineage)}")
+        if epoch != newest_epoch(self._epoch_history):
+            return self._reconnect(f"a {what} of epoch {epoch} in epoch {newest_epoch(self._epoch_history)}")
         self._end = end
         return [write, *self._adopt(end), learn]
 

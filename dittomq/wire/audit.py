@@ -8,7 +8,7 @@ from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.copies import DIGEST_BYTES, MAX_LEASE_S, MIN_LEASE_S, CopyDescription, Pin, RangeDigests
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
@@ -26,11 +26,11 @@ def describe_response(copy: CopyDescription) -> pb.DescribeResponse:
         replica_uuid=copy.replica_uuid,
         role=copy.role,
         epoch=copy.epoch,
-        lineage=[
-            replication_pb2.LineageEntry(
-                epoch=entry.epoch, opener_id=entry.opener_id, incarnation=entry.incarnation, start_offset=entry.start
+        epoch_history=[
+            replication_pb2.EpochEntry(
+                epoch=entry.epoch, master_id=entry.master_id, incarnation=entry.incarnation, start_offset=entry.start
             )
-            for entry in copy.lineage
+            for entry in copy.epoch_history
         ],
         generation=copy.generation,
         min_offset=copy.min_offset,
@@ -53,9 +53,9 @@ def copy_description(message: pb.DescribeResponse) -> CopyDescription:
         cluster=message.cluster,
         replica_uuid=message.replica_uuid,
         role=message.role,
-        lineage=tuple(
-            LineageEntry(Epoch(entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset))
-            for entry in message.lineage
+        epoch_history=tuple(
+            EpochEntry(Epoch(entry.epoch), entry.master_id, entry.incarnation, PhysicalOffset(entry.start_offset))
+            for entry in message.epoch_history
         ),
         generation=message.generation,
         min_offset=PhysicalOffset(message.min_offset),

@@ -12,7 +12,7 @@ from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.promise import PromiseRequest
 from dittomq.routes import DataVersion
-from dittomq.wire.epoch_history import lineage_from_pb, lineage_to_pb
+from dittomq.wire.epoch_history import epoch_history_from_pb, epoch_history_to_pb
 from dittomq.wire.epochs import epoch_from_pb, node_from_pb, offset_from_pb, text_from_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
@@ -116,7 +116,7 @@ def _position_to_pb(position: Position) -> pb.ReplicaPosition:
         address=position.address,
         tables=[version_to_pb(each) for each in position.tables],
         slots=pb.SlaveSlots(slots=[pb.SlaveSlot(node=node, offset=offset) for node, offset in position.slots]),
-        lineage=lineage_to_pb(position.lineage),
+        epoch_history=epoch_history_to_pb(position.epoch_history),
     )
 
 
@@ -147,7 +147,7 @@ def _position(told: pb.ReplicaPosition) -> Position:
         address=text_from_pb("position.address", told.address),
         tables=_versions(told.tables),
         slots=_slots(told.slots),
-        lineage=lineage_from_pb(list(told.lineage)),
+        epoch_history=epoch_history_from_pb(list(told.epoch_history)),
     )
 
 

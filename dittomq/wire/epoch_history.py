@@ -1,44 +1,44 @@
-"""Lineages, as handshakes, handshake results and positions carry them, and what a copy lacks."""
+"""Epoch histories, as handshakes, handshake results and positions carry them, and what a copy lacks."""
 
 from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
-from dittomq.epoch_history import FOREIGN, Lineage, LineageEntry, grows
+from dittomq.epoch_history import FOREIGN, EpochEntry, EpochHistory, grows
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_MISSING_RANGES, MissingRanges
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 
-MAX_LINEAGE_ENTRIES = 10_000
+MAX_EPOCH_HISTORY_ENTRIES = 10_000
 
 
-def lineage_to_pb(lineage: Lineage) -> list[pb.LineageEntry]:
+def epoch_history_to_pb(epoch_history: EpochHistory) -> list[pb.EpochEntry]:
     """Oldest first."""
     return [
-        pb.LineageEntry(epoch=entry.epoch, opener_id=entry.opener_id, incarnation=entry.incarnation, start_offset=entry.start)
-        for entry in lineage
+        pb.EpochEntry(epoch=entry.epoch, master_id=entry.master_id, incarnation=entry.incarnation, start_offset=entry.start)
+        for entry in epoch_history
     ]
 
 
-def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
-    """Checked: at most 10,000 entries, epochs and starts grow as a lineage's do."""
-    if len(entries) > MAX_LINEAGE_ENTRIES:
-        raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
-    lineage = tuple(
-        LineageEntry(
-            epoch_from_pb("lineage", entry.epoch),
-            FOREIGN if entry.opener_id == FOREIGN else node_id_from_pb("lineage.opener_id", entry.opener_id),
+def epoch_history_from_pb(entries: list[pb.EpochEntry]) -> EpochHistory:
+    """Checked: at most 10,000 entries, epochs and starts grow as an epoch history's do."""
+    if len(entries) > MAX_EPOCH_HISTORY_ENTRIES:
+        raise InvalidField("epoch_history", f"{len(entries):,} entries, the limit is {MAX_EPOCH_HISTORY_ENTRIES:,}")
+    epoch_history = tuple(
+        EpochEntry(
+            epoch_from_pb("epoch_history", entry.epoch),
+            FOREIGN if entry.master_id == FOREIGN else node_id_from_pb("epoch_history.master_id", entry.master_id),
             entry.incarnation,
             PhysicalOffset(entry.start_offset),
         )
         for entry in entries
     )
-    for before, after in pairwise(lineage):
+    for before, after in pairwise(epoch_history):
         if not grows((before, after)):
             raise InvalidField(
-                "lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
+                "epoch_history", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
             )
-    return lineage
+    return epoch_history
 
 
 def missing_ranges_to_pb(missing_ranges: MissingRanges | None) -> pb.MissingRanges | None:

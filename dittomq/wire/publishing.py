@@ -7,7 +7,7 @@ from enum import Enum
 from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, Draft, PutStatus
 from dittomq.offsets import Epoch
@@ -56,13 +56,13 @@ class ResentOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoredFrame:
-    """A frame that is in the log. `entries[i]` of the lineage covers the run `placed[i]`; None: no master of ours wrote that."""
+    """A frame that is in the log. `entries[i]` of the epoch history covers the run `placed[i]`; None: no master of ours wrote that."""
 
     status: PutStatus
     asked: Ack
     levels_reached: tuple[Ack, ...]
     copies: tuple[Copy, ...]
-    entries: Sequence[LineageEntry | None]
+    entries: Sequence[EpochEntry | None]
     broker: str
     placed: Sequence[PlacedRun]
     duplicate: bool
@@ -222,11 +222,11 @@ def _runs(frame: StoredFrame) -> Iterator[pb.ReceiptRun]:
         index += len(sizes)
 
 
-def _epoch(entry: LineageEntry | None) -> Epoch:
+def _epoch(entry: EpochEntry | None) -> Epoch:
     return Epoch(0) if entry is None else entry.epoch
 
 
-def _incarnation(entry: LineageEntry | None) -> int | None:
+def _incarnation(entry: EpochEntry | None) -> int | None:
     return None if entry is None else entry.incarnation
 
 

@@ -21,7 +21,7 @@ from dittomq.replication.events import (
     SlaveHolds,
     SyncAction,
 )
-from dittomq.wire.epoch_history import lineage_from_pb, lineage_to_pb, missing_ranges_from_pb, missing_ranges_to_pb
+from dittomq.wire.epoch_history import epoch_history_from_pb, epoch_history_to_pb, missing_ranges_from_pb, missing_ranges_to_pb
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb, text_from_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
@@ -66,7 +66,7 @@ def handshake_to_pb(handshake: Handshake) -> pb.ReplicateRequest:
             end_offset=handshake.end,
             flushed_offset=handshake.flushed,
             confirmed_offset=handshake.confirmed,
-            lineage=lineage_to_pb(handshake.lineage),
+            epoch_history=epoch_history_to_pb(handshake.epoch_history),
             digests=[digest_to_pb(digest) for digest in handshake.digests],
             verified_equal_offset=handshake.verified_equal,
             replication_address=handshake.replication_address,
@@ -192,7 +192,7 @@ def _handshake_from_pb(handshake: pb.Handshake) -> Handshake:
         end=PhysicalOffset(handshake.end_offset),
         flushed=PhysicalOffset(handshake.flushed_offset),
         confirmed=PhysicalOffset(handshake.confirmed_offset),
-        lineage=lineage_from_pb(list(handshake.lineage)),
+        epoch_history=epoch_history_from_pb(list(handshake.epoch_history)),
         digests=tuple(digest_from_pb(digest) for digest in handshake.digests),
         verified_equal=PhysicalOffset(handshake.verified_equal_offset),
         replication_address=handshake.replication_address,
@@ -214,7 +214,7 @@ def handshake_result_to_pb(handshake_result: HandshakeResult) -> pb.ReplicateRes
             from_offset=handshake_result.start,
             reason=handshake_result.reason,
             epoch=handshake_result.epoch,
-            lineage=lineage_to_pb(handshake_result.lineage),
+            epoch_history=epoch_history_to_pb(handshake_result.epoch_history),
             heartbeat_ms=handshake_result.heartbeat_ms,
             end_offset=handshake_result.end,
             replica_uuid=handshake_result.replica_uuid,
@@ -349,7 +349,7 @@ def _handshake_result_from_pb(handshake_result: pb.HandshakeResult) -> Handshake
         PhysicalOffset(handshake_result.from_offset),
         handshake_result.reason,
         epoch_from_pb("handshake_result.epoch", handshake_result.epoch),
-        lineage_from_pb(list(handshake_result.lineage)),
+        epoch_history_from_pb(list(handshake_result.epoch_history)),
         handshake_result.heartbeat_ms,
         PhysicalOffset(handshake_result.end_offset) if handshake_result.HasField("end_offset") else None,
         handshake_result.replica_uuid,

@@ -84,11 +84,11 @@ class Appends:
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
-        start, end, lineage = reached.start, reached.end, term.opened.lineage
-        entries = [entry_at(lineage, term.opened.start)] * len(placed)
+        start, end, epoch_history = reached.start, reached.end, term.opened.epoch_history
+        entries = [entry_at(epoch_history, term.opened.start)] * len(placed)
         if start < term.opened.start:  # an earlier try may have been stored earlier
-            placed = parted(placed, [entry.start for entry in lineage])
-            entries = [entry_at(lineage, run.physical_offset) for run in placed]
+            placed = parted(placed, [entry.start for entry in epoch_history])
+            entries = [entry_at(epoch_history, run.physical_offset) for run in placed]
         own = [(self._config.name, term.flushed >= end)] if term.confirm.master_has(start, end) else []
         copies = [*own, *term.confirm.copies(start, end)]
         return StoredFrame(

@@ -62,7 +62,7 @@ class MasterNode:
     @property
     def epoch(self) -> Epoch:
         """The epoch that this master opened, or the newest of its log before that."""
-        return self.term.opened.epoch if self.term is not None else newest_epoch(self._parts.store.lineage)
+        return self.term.opened.epoch if self.term is not None else newest_epoch(self._parts.store.epoch_history)
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class MasterNode:
             address=address,
             tables=self.metadata.versions,
             slots=self._parts.replication.holds() or (),
-            lineage=store.lineage,
+            epoch_history=store.epoch_history,
             master=self.name if leads else "",
         )
 
@@ -283,7 +283,7 @@ class MasterNode:
             cluster=self._config.node.cluster,
             replica_uuid=store.replica_uuid,
             role=self._config.role,
-            lineage=store.lineage,
+            epoch_history=store.epoch_history,
             generation=store.generation,
             min_offset=store.min_offset,
             end=store.end,

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import structlog
 
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
-from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import DiskFull
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
@@ -30,7 +30,7 @@ def epoch_to_open(parts: NodeParts) -> Epoch:
     store = parts.store
     if parts.elected is not None:
         return parts.elected.record.epoch
-    return Epoch(1 + max(newest_epoch(store.lineage), store.adopted_epoch, store.promised_epoch))
+    return Epoch(1 + max(newest_epoch(store.epoch_history), store.adopted_epoch, store.promised_epoch))
 
 
 def why_not_to_lead(parts: NodeParts) -> str:
@@ -61,14 +61,14 @@ class Opening:
         store, lane, config = parts.store, parts.lanes.store, parts.loaded.value
         await self._leap()
         epoch = epoch_to_open(parts)
-        entry = LineageEntry(epoch, config.node.broker_id, parts.chance.getrandbits(64), store.end)
-        lineage = (*cut_lineage(store.lineage, store.end), entry)
+        entry = EpochEntry(epoch, config.node.broker_id, parts.chance.getrandbits(64), store.end)
+        epoch_history = (*truncate_history(store.epoch_history, store.end), entry)
 
         async def open_it() -> str:
             async with self.promising:
                 if why := why_not_to_lead(parts):
                     return why
-                await lane.call(lambda: store.adopt_lineage(lineage))
+                await lane.call(lambda: store.replace_epoch_history(epoch_history))
                 await lane.call(lambda: store.adopt_epoch(epoch))
             return ""
 
@@ -86,7 +86,7 @@ class Opening:
             log.warning("data_loss_possible", node=config.name, epoch=epoch, data_loss=data_loss, silent=silent)
         log.info("epoch_opened", node=config.name, epoch=epoch, start=store.end)
         self.waiting_for = ""
-        return self._make_term(Opened(epoch, store.end, lineage, config.name, birth, data_loss))
+        return self._make_term(Opened(epoch, store.end, epoch_history, config.name, birth, data_loss))
 
     async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
         """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""

@@ -219,7 +219,7 @@ class Replication:
             min_offset=self._store.min_offset,
             end=term.written,
             confirmed=term.confirm.confirmed,
-            lineage=term.opened.lineage,
+            epoch_history=term.opened.epoch_history,
             node=self._config.name,
             replica_uuid=self._store.replica_uuid,
             birth=term.opened.birth,

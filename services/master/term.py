@@ -15,7 +15,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
-from dittomq.epoch_history import Lineage
+from dittomq.epoch_history import EpochHistory
 from dittomq.errors import EpochOver
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -38,7 +38,7 @@ class Opened:
 
     epoch: Epoch
     start: PhysicalOffset
-    lineage: Lineage
+    epoch_history: EpochHistory
     node: str
     birth: str = ""
     data_loss: str = ""
@@ -92,7 +92,7 @@ class Term:
             self.confirm.record_missing_on_master(missing_ranges)
 
     def slave_at(self, node: str, replica: ReplicaId, received: PhysicalOffset, flushed: PhysicalOffset, *, adopted: bool) -> None:
-        """A slave of accepted lineage acknowledged; `adopted`: it has adopted this epoch."""
+        """A slave of accepted epoch history acknowledged; `adopted`: it has adopted this epoch."""
         if self.is_over:
             return
         self.know_damage()

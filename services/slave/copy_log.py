@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
-from dittomq.epoch_history import Lineage
+from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_events import AdoptLineage, SkipRange, WriteChunk
+from dittomq.replication.slave_events import ReplaceEpochHistory, SkipRange, WriteChunk
 
 QUEUE_BYTES = 32 * 1024 * 1024
 
@@ -23,7 +23,7 @@ class CopyLog:
         self._lane = lane
         self._sync_lane = sync_lane
         self._sync_each_group = sync_each_group
-        self._waiting: deque[WriteChunk | SkipRange | AdoptLineage] = deque()
+        self._waiting: deque[WriteChunk | SkipRange | ReplaceEpochHistory] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -37,7 +37,7 @@ class CopyLog:
         """What was received will be flushed without anybody asking for it."""
         return self._sync_each_group and self.flushed < self.received
 
-    async def put(self, write: WriteChunk | SkipRange | AdoptLineage) -> None:
+    async def put(self, write: WriteChunk | SkipRange | ReplaceEpochHistory) -> None:
         """Queue it; the stream waits while 32 MiB are waiting."""
         size = len(write.data) if isinstance(write, WriteChunk) else 0
         while self._waiting_bytes and self._waiting_bytes + size > QUEUE_BYTES:
@@ -116,19 +116,19 @@ class CopyLog:
         self.received, self.flushed = self._store.end, self._store.flushed
 
     @property
-    def lineage(self) -> Lineage:
+    def epoch_history(self) -> EpochHistory:
         """As it is on disk."""
-        return self._store.lineage
+        return self._store.epoch_history
 
     def _drop_partial(self) -> None:
         if self._store.written_raw > self._store.end:
             self._store.cut(self._store.end)
 
-    def _steps(self, batch: list[WriteChunk | SkipRange | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
+    def _steps(self, batch: list[WriteChunk | SkipRange | ReplaceEpochHistory]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
         adopts = False
         for write in batch:
-            if isinstance(write, AdoptLineage):
-                self._store.adopt_lineage(write.lineage)
+            if isinstance(write, ReplaceEpochHistory):
+                self._store.replace_epoch_history(write.epoch_history)
                 adopts = True
             elif isinstance(write, SkipRange):
                 self._store.skip_range(write.start, write.end)

@@ -325,7 +325,7 @@ class Follower:
                 await replica.parts.files.call(lambda: replica.store.adopt_epoch(epoch))
 
         handshake = await describe()
-        incarnation = newest_incarnation(handshake.lineage)
+        incarnation = newest_incarnation(handshake.epoch_history)
         stored = Stored(
             handshake.end,
             handshake.flushed,
@@ -334,7 +334,7 @@ class Follower:
             incarnation=incarnation,
             adopted=replica.store.adopted_epoch,
         )
-        held = SlaveLog(handshake.lineage, handshake.min_offset, stored, max(handshake.promised, self._promised), handshake.birth)
+        held = SlaveLog(handshake.epoch_history, handshake.min_offset, stored, max(handshake.promised, self._promised), handshake.birth)
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),

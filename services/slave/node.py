@@ -98,7 +98,7 @@ class SlaveNode:
     @property
     def epoch(self) -> Epoch:
         """Newest epoch of the log."""
-        return newest_epoch(self._parts.store.lineage)
+        return newest_epoch(self._parts.store.epoch_history)
 
     def topic(self, name: str) -> TopicConfig:
         """A topic of the table, or one that only the log knows yet; TopicNotFound, which says when the table is old."""
@@ -235,7 +235,7 @@ class SlaveNode:
             cluster=self._config.node.cluster,
             replica_uuid=store.replica_uuid,
             role=Role.SLAVE,
-            lineage=store.lineage,
+            epoch_history=store.epoch_history,
             generation=store.generation,
             min_offset=store.min_offset,
             end=self._follower.copy.received,

@@ -144,7 +144,7 @@ class Replica:
             end=store.end,
             flushed=store.flushed,
             confirmed=self.known_confirmed,
-            lineage=store.lineage,
+            epoch_history=store.epoch_history,
             digests=digests,
             verified_equal=verified.end,
             verified_with=verified.master,

@@ -234,7 +234,7 @@ class MasterStream:
 
     def _stored_now(self) -> slave_events.Stored:
         log, store = self._parts.log, self._parts.store
-        incarnation = newest_incarnation(store.lineage)
+        incarnation = newest_incarnation(store.epoch_history)
         return slave_events.Stored(
             log.received, log.flushed, self._parts.ears.applied, store.min_offset, incarnation=incarnation, adopted=store.adopted_epoch
         )
@@ -248,7 +248,7 @@ class MasterStream:
     async def _obey(self, command: slave_events.Command) -> slave_events.Event | None:
         ears = self._parts.ears
         match command:
-            case slave_events.WriteChunk() | slave_events.SkipRange() | slave_events.AdoptLineage():
+            case slave_events.WriteChunk() | slave_events.SkipRange() | slave_events.ReplaceEpochHistory():
                 await self._parts.log.put(command)
             case slave_events.LearnConfirmed():
                 ears.confirmed(command.confirmed, command.master_end)

@@ -29,7 +29,7 @@ def plan(survey: GroupSurvey) -> GroupPlan:
         problems.append(f"{survey.broker}: nothing is confirmed yet, so nothing can be compared")
     segment_bytes = held[0].segment_bytes
     slices = tuple(_slices(survey.broker, low, cut, segment_bytes)) if len({copy.segment_bytes for copy in held}) == 1 else ()
-    stretches = Seals(held[0].lineage).stretches
+    stretches = Seals(held[0].epoch_history).stretches
     sealed_from = next((stretch.start for stretch in stretches if stretch.sealed), NEVER)
     foreign = tuple((stretch.start, stretch.end) for stretch in stretches if not stretch.sealed and stretch.start > sealed_from)
     bounds = Bounds(low, cut, sealed_from, foreign)
@@ -69,7 +69,7 @@ def _lateness(copy: CopyDescription, frontier: int) -> str:
 def _changed(then: CopyDescription, now: CopyDescription) -> Iterator[str]:
     if then.replica_uuid != now.replica_uuid:
         yield "another store took its place during the run"
-    if then.lineage != now.lineage:
+    if then.epoch_history != now.epoch_history:
         yield f"its epoch changed from {then.epoch} to {now.epoch} during the run"
     if then.generation != now.generation:
         yield "bytes of it were cut or replaced during the run"

@@ -10,7 +10,7 @@ from dittomq.commitlog import swap
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.copies import Beginning
-from dittomq.epoch_history import Lineage, LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import EpochEntry, EpochHistory, newest_epoch, truncate_history
 from dittomq.errors import StoreFailed
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS
@@ -53,7 +53,7 @@ class Actor:
         promises = self.promises
         if promises.copy is not None and promises.swap_intended:
             promises.take_copy(promises.copy)
-        promises.replica, promises.generation, promises.lineages = store.replica, store.generation, [store.lineage]
+        promises.replica, promises.generation, promises.epoch_histories = store.replica, store.generation, [store.epoch_history]
         promises.known = [known_to(store)]
         held = promises.log[: store.min_offset] + _held(store)
         for start, end in promises.rotten:
@@ -107,17 +107,17 @@ class Actor:
     def epoch(self) -> None:
         """Open the next epoch at the end of the log."""
         store, promises = self.store, self.promises
-        epoch = Epoch(newest_epoch(store.lineage) + 1)
-        entry = LineageEntry(epoch, 0, 7_000 + epoch, store.end)
-        promises.lineages.append((*(each for each in store.lineage if each.start < entry.start), entry))
+        epoch = Epoch(newest_epoch(store.epoch_history) + 1)
+        entry = EpochEntry(epoch, 0, 7_000 + epoch, store.end)
+        promises.epoch_histories.append((*(each for each in store.epoch_history if each.start < entry.start), entry))
         begin_epoch(store, entry)
         promises.flushed = len(promises.log)
-        promises.lineages = promises.lineages[-1:]
+        promises.epoch_histories = promises.epoch_histories[-1:]
 
-    def adopt(self, lineage: Lineage) -> None:
-        self.promises.lineages.append(lineage)
-        self.store.adopt_lineage(lineage)
-        self.promises.lineages, self.promises.flushed = [lineage], self.store.flushed
+    def adopt(self, epoch_history: EpochHistory) -> None:
+        self.promises.epoch_histories.append(epoch_history)
+        self.store.replace_epoch_history(epoch_history)
+        self.promises.epoch_histories, self.promises.flushed = [epoch_history], self.store.flushed
 
     def append(self, count: int, *, topic: str = "orders", queues: int = 3, producer: bool = False, tag: str = "") -> None:
         """Messages in one group: one frame for each queue, or one of an idempotent producer for queue 0. Every third has keys."""
@@ -201,12 +201,12 @@ class Actor:
         starts = sorted(start for entries in queues_of(promises.log, SMALL.segment_bytes).values() for _, start in entries)
         to = starts[-records] if records < len(starts) else 0
         promises.cutting = cut = Cut(to, promises.log[:to] + _held(store)[to - store.min_offset :])
-        promises.lineages.append(cut_lineage(store.lineage, PhysicalOffset(to)))
+        promises.epoch_histories.append(truncate_history(store.epoch_history, PhysicalOffset(to)))
         report = store.cut(to)
         assert report.saved_bytes == len(cut.log) - to
         promises.forget_tail(to)
         promises.cuts.append(cut)
-        promises.lineages = promises.lineages[-1:]
+        promises.epoch_histories = promises.epoch_histories[-1:]
         promises.minimums.clear()
 
     def drop(self, segments: int) -> None:
@@ -225,13 +225,13 @@ class Actor:
             if name == topic:
                 self.promises.minimums[name, queue] = entries[-1][0] + 1
 
-    def copy_anew(self, log: bytes, lineage: Lineage, start: int) -> None:
+    def copy_anew(self, log: bytes, epoch_history: EpochHistory, start: int) -> None:
         """Fill a copy beside the store with the log from `start` on, and close it."""
         swap.make(self.door, self.chance)
         copy = self._open_copy()
         lows = {key: sum(at < start for _, at in entries) for key, entries in queues_of(log, SMALL.segment_bytes).items()}
         copy.begin_at(Beginning(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
-        copy.adopt_lineage(lineage)
+        copy.replace_epoch_history(epoch_history)
         for at in range(start, len(log), _COPY_BYTES):
             copy.write_chunk(at, log[at : at + _COPY_BYTES])
         copy.sync()
@@ -239,7 +239,7 @@ class Actor:
         copy = self._open_copy()
         copy.dispatch(copy.end)
         copy.close(clean=True)
-        self.promises.copy = Copy(start, log, lineage, copy.replica)
+        self.promises.copy = Copy(start, log, epoch_history, copy.replica)
 
     def swap(self) -> None:
         """Let the copy take the store's place at the next start."""

@@ -15,7 +15,7 @@ from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Frame, Store
-from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import ProducerExpired
 from dittomq.metadata.formats import TOPICS, encode
 from dittomq.metadata.tables import Table
@@ -127,7 +127,7 @@ class Judge:
         copy = self._promises.copy
         if copy is not None:
             found = Store.open(swap.copy_of(self._machine.storage()), OPTIONS, chance=self._chance, wall_ms=1_000)
-            assert (found.min_offset, found.end, found.lineage) == (copy.start, len(copy.log), copy.lineage)
+            assert (found.min_offset, found.end, found.epoch_history) == (copy.start, len(copy.log), copy.epoch_history)
             prefix = "dittomq/resync/"
             files = {path.removeprefix(prefix): data for path, data in self._machine.files().items() if path.startswith(prefix)}
             assert parse_log(files).content == copy.log[copy.start :]
@@ -140,9 +140,11 @@ class Judge:
         assert store.flushed == store.written_raw == end
         assert min(promises.confirmed, end) <= store.confirmed_at_start <= end, "the confirmed end went back, or beyond the log"
         assert not store.damaged, f"{store.damaged} lies below the watermark and is not whole"
-        lineages = [each for lineage in promises.lineages for each in (lineage, cut_lineage(lineage, end))]
-        assert store.lineage in lineages, f"lineage {store.lineage} is none of {lineages}"
-        assert all(entry.start <= end for entry in store.lineage), f"an epoch outlived bytes before it: {store.lineage}"
+        epoch_histories = [
+            each for epoch_history in promises.epoch_histories for each in (epoch_history, truncate_history(epoch_history, end))
+        ]
+        assert store.epoch_history in epoch_histories, f"lineage {store.epoch_history} is none of {epoch_histories}"
+        assert all(entry.start <= end for entry in store.epoch_history), f"an epoch outlived bytes before it: {store.epoch_history}"
 
     def _check_replica(self, store: Store) -> None:
         """It has forgotten nothing, and is a stranger exactly where it cannot show that it holds all that it acknowledged."""
@@ -312,7 +314,7 @@ class Judge:
         """The store takes new messages, which then survive the worst as well, with what follows from them if it was closed cleanly."""
         self._machine.kill()
         store = self._open()
-        begin_epoch(store, LineageEntry(Epoch(newest_epoch(store.lineage) + 1), 0, 9, PhysicalOffset(store.end)))
+        begin_epoch(store, EpochEntry(Epoch(newest_epoch(store.epoch_history) + 1), 0, 9, PhysicalOffset(store.end)))
         store.append([Frame([draft("orders", 0, b"afterwards"), draft("orders", 9, b"afterwards")])], 1_000)
         store.sync()
         begins = {key: store.queue_range(*key)[0] for key in store.queues()}
@@ -335,7 +337,7 @@ class Judge:
 
 def _facts(store: Store) -> tuple[object, ...]:
     ends = store.end, store.flushed, store.confirmed_at_start
-    return store.replica_uuid, known_to(store), ends, store.lineage, store.generation
+    return store.replica_uuid, known_to(store), ends, store.epoch_history, store.generation
 
 
 def _differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[tuple[str, bytes]]:

@@ -1,7 +1,7 @@
 """Stories of the sweep in which bytes rot, or never came, and are mended."""
 
 from dittomq.commitlog.records.format import scan
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
 from tests.crash.beginnings import CHUNK_BYTES, master_log, several_segments
@@ -47,7 +47,7 @@ def receives_holes(actor: Actor) -> None:
     records = _records(log)
     holes = [records[4], (records[17][0], SMALL.segment_bytes), (records[30][0], records[31][1])]
     actor.open()
-    actor.adopt((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+    actor.adopt((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
     at = 0
     for start, end in holes:
         _receive_upto(actor, log, at, start)

@@ -319,7 +319,7 @@ def swap_keeps_its_generation(patch: Patch) -> None:
     patch.setattr("dittomq.commitlog.swap.identity.save", lambda storage, who: real(storage, replace(who, generation=1)))
 
 
-def swap_leaves_the_lineage(patch: Patch) -> None:
+def swap_leaves_the_epoch_history(patch: Patch) -> None:
     patch.setattr(swap, "_FILES", tuple(path for path in swap._FILES if path != "dittomq/lineage"))  # noqa: SLF001
 
 
@@ -391,7 +391,7 @@ MUTANTS = {
     "names not made durable at the start": Mutant(names_not_made_durable_at_the_start, ("receive", "recover-cut")),
     "swap without intent": Mutant(swap_without_intent, ("swap",)),
     "swap keeps its generation": Mutant(swap_keeps_its_generation, ("swap",)),
-    "swap leaves the lineage": Mutant(swap_leaves_the_lineage, ("swap",)),
+    "swap leaves the lineage": Mutant(swap_leaves_the_epoch_history, ("swap",)),
     "queues of a copy forgotten": Mutant(queues_of_a_copy_forgotten, ("swap",)),
     "register not written down": Mutant(register_not_written_down, ("holes",)),
     "mended bytes not synced": Mutant(mended_bytes_not_synced, ("mend",)),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from dittomq.epoch_history import Lineage
+from dittomq.epoch_history import EpochHistory
 from dittomq.group_record import ReplicaId
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
@@ -22,7 +22,7 @@ class Copy:
 
     start: int
     log: bytes
-    lineage: Lineage
+    epoch_history: EpochHistory
     replica: ReplicaId
 
 
@@ -56,7 +56,7 @@ class Promises:
     confirmed: int = 0
     rotten: list[tuple[int, int]] = field(default_factory=list)
     """Ranges that the disk, or the master, had no whole bytes of; what `log` has there can be had elsewhere."""
-    lineages: list[Lineage] = field(default_factory=lambda: [()])
+    epoch_histories: list[EpochHistory] = field(default_factory=lambda: [()])
     """The one in force; behind it, the one that is being written."""
     generation: int = 0
     cutting: Cut | None = None
@@ -95,7 +95,7 @@ class Promises:
     def take_copy(self, copy: Copy) -> None:
         """The copy has taken the store's place."""
         self.log, self.flushed, self.begins = copy.log, len(copy.log), [copy.start]
-        self.confirmed, self.lineages = 0, [copy.lineage]
+        self.confirmed, self.epoch_histories = 0, [copy.epoch_history]
         self.generation += 1
         self.minimums.clear()
         self.replica, self.known = copy.replica, [replace(each, adopted=0) for each in self.known]

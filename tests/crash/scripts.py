@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
@@ -79,9 +79,9 @@ def prepares_and_rolls(actor: Actor) -> None:
 
 
 def receives(actor: Actor) -> None:
-    log, at, lineage = master_log(), 0, (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),)
+    log, at, epoch_history = master_log(), 0, (EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),)
     actor.open()
-    actor.adopt(lineage)
+    actor.adopt(epoch_history)
     while at < len(log):
         stop = min(at + CHUNK_BYTES, at - at % SMALL.segment_bytes + SMALL.segment_bytes, len(log))
         actor.receive(log[at:stop])
@@ -92,7 +92,7 @@ def receives(actor: Actor) -> None:
             actor.sync()
             actor.dispatch()
             actor.mark()
-    actor.adopt((*lineage, replace(lineage[0], epoch=Epoch(2), start=actor.store.end)))
+    actor.adopt((*epoch_history, replace(epoch_history[0], epoch=Epoch(2), start=actor.store.end)))
     actor.checkpoint()
 
 
@@ -162,7 +162,7 @@ def in_the_middle_of_a_drop(actor: Actor) -> None:
     assert len(actor.promises.begins) == 2, "the drop had an end"
 
 
-_COPIED = (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)), LineageEntry(Epoch(4), 0, 7_004, PhysicalOffset(20_000)))
+_COPIED = (EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)), EpochEntry(Epoch(4), 0, 7_004, PhysicalOffset(20_000)))
 
 
 def beside_a_copy(actor: Actor) -> None:

@@ -134,14 +134,14 @@ def test_a_store_with_all_of_them_goes_there_and_comes_back(filled: Filled, tmp_
     log = log_bytes(folder)
     again = open_store(folder)
     found = read_all(again)
-    lineage, stop = again.lineage, again.end
+    epoch_history, stop = again.epoch_history, again.end
     again.close(clean=True)
 
     assert first_difference(there, [each for each in before if each.topic == KINDS_TOPIC]) == ""
     assert first_difference([each for each in found if each.topic == KINDS_TOPIC], read) == ""
     assert len(read) == len(there) + sum(1 for line in appended if in_the_queue(line))
     assert (stop, log_bytes(folder)) == (end, log)
-    assert [(entry.opener_id == FOREIGN, entry.start) for entry in lineage] == [(False, filled.end), (True, ours_end)]
+    assert [(entry.master_id == FOREIGN, entry.start) for entry in epoch_history] == [(False, filled.end), (True, ours_end)]
 
 
 def in_the_queue(line: Line) -> bool:

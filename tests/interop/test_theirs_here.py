@@ -78,13 +78,13 @@ def test_a_group_goes_on_with_it_and_the_slave_gets_its_whole_history(theirs: Vi
         held = sorted({each.queue for each in theirs.messages if each.topic == TOPIC})
         read = [message for queue in held for message in mq.reader(TOPIC, queue, node=SLAVE).messages(until_end=True)]
     slave = open_store(cluster.data_dir(SLAVE))
-    lineage = slave.lineage
+    epoch_history = slave.epoch_history
     slave.close(clean=True)
 
     found = in_log_order([Seen.stored(message) for message in read])
     assert first_difference(found[:-1], [each for each in theirs.messages if each.topic == TOPIC]) == ""
     assert (found[-1].body, found[-1].position) == (b"ours", receipt.physical_offset)
-    assert lineage[0].start == theirs.end
+    assert epoch_history[0].start == theirs.end
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,10 @@ def test_verify_finds_nothing_wrong(visited: Visited) -> None:
 
 def test_what_rocketmq_appended_has_a_stretch_of_its_own(visited: Visited, tmp_path: Path) -> None:
     store = open_store(copy(visited.folder, tmp_path / "store"))
-    lineage = store.lineage
+    epoch_history = store.epoch_history
     store.close(clean=True)
 
-    assert [(entry.opener_id == FOREIGN, entry.start) for entry in lineage][-1] == (True, visited.before)
+    assert [(entry.master_id == FOREIGN, entry.start) for entry in epoch_history][-1] == (True, visited.before)
 
 
 @pytest.mark.parametrize("visited", [("clean", "5.3.3"), ("clean", "5.3.3-with-record-checksums")], indirect=True, ids="-".join)
@@ -110,9 +110,9 @@ def test_bytes_of_another_hand_have_an_epoch_of_their_own_and_reach_the_slave(vi
 
 
 def starts_of(folder: Path) -> set[int]:
-    """Where the stretches of the store's lineage begin."""
+    """Where the stretches of the store's epoch history begin."""
     store = open_store(folder)
-    starts = {int(entry.start) for entry in store.lineage}
+    starts = {int(entry.start) for entry in store.epoch_history}
     store.close(clean=True)
     return starts
 

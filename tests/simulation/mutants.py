@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant("skip-fsync-master", "the master's fsync does nothing", of_disks.skip_fsync_of_master, 1),
     Mutant("skip-fsync-slave", "the slaves' fsync does nothing", of_disks.skip_fsync_of_slaves, 5),
     Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 1, _FAILED_SYNCS),
-    Mutant("lineage-unsaved", "an epoch's lineage is not written down", of_disks.lineage_not_saved, 1),
+    Mutant("lineage-unsaved", "the entry of an epoch is not written down", of_disks.epoch_history_not_saved, 1),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 4, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),

@@ -20,7 +20,7 @@ from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from spark.audit.history import keep
@@ -61,9 +61,9 @@ def real_stores(folder: Path) -> list[Store]:
     options = StoreOptions(segment_bytes=SEGMENT, reserve_bytes=0)
     opened = [Store.open(OsStorage(folder / name), options, chance=random.Random(1), wall_ms=1_700_000_000_000) for name in "012"]
     master, *slaves = opened
-    begin_epoch(master, LineageEntry(Epoch(1), 0, 99, PhysicalOffset(0)))
+    begin_epoch(master, EpochEntry(Epoch(1), 0, 99, PhysicalOffset(0)))
     for slave in slaves:
-        slave.adopt_lineage(master.lineage)
+        slave.replace_epoch_history(master.epoch_history)
     chance = random.Random(9)
     for _ in range(40):
         drafts = [Draft("orders", chance.randrange(4), 0, 1_700_000_000_000, chance.randbytes(400), b"", 0) for _ in range(500)]

@@ -56,7 +56,7 @@ def test_a_store_that_rocketmq_closed_is_opened_whole(machine: Machine) -> None:
     assert (store.stopped, store.end, store.recovery_cut, store.damaged) == (StopKind.CLEAN, len(LOG), None, [])
     assert whole_log(store) == LOG
     assert bodies(store) == [each.body for each in DRAFTS]
-    assert store.lineage == ()
+    assert store.epoch_history == ()
     assert store.find_sequence("p", 3) is None, "a sequence that RocketMQ copied is not believed"
 
 
@@ -81,7 +81,7 @@ def test_our_first_epoch_begins_where_rocketmqs_bytes_end(machine: Machine) -> N
 
     again = machine.open()
 
-    assert [(entry.epoch, entry.start) for entry in again.lineage] == [(1, len(LOG))]
+    assert [(entry.epoch, entry.start) for entry in again.epoch_history] == [(1, len(LOG))]
     assert bodies(again) == [*(each.body for each in DRAFTS), b"ours"]
     assert again.queue_range("orders", 1) == (0, 21)
 
@@ -221,9 +221,9 @@ def test_a_slave_copies_an_adopted_masters_whole_history_and_believes_it_by_the_
 
     at = 0
     while at < master.end:
-        upto = tuple(entry for entry in master.lineage if entry.start <= at)
-        if upto != slave.lineage:
-            slave.adopt_lineage(upto)
+        upto = tuple(entry for entry in master.epoch_history if entry.start <= at)
+        if upto != slave.epoch_history:
+            slave.replace_epoch_history(upto)
         data = master.read_records(at, master.end, 5_000)
         slave.write_chunk(at, data)
         at += len(data)

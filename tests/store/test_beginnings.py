@@ -36,7 +36,7 @@ def copy_of(source: Store, machine: Machine) -> Store:
 
 def fill(copy: Store, source: Store) -> None:
     """Copy what the master has and the copy has not."""
-    copy.adopt_lineage(source.lineage)
+    copy.replace_epoch_history(source.epoch_history)
     log = log_from(source, source.min_offset)
     for at in range(copy.end, source.end, 4_096):
         copy.write_chunk(at, log[at - source.min_offset : min(at + 4_096, source.end) - source.min_offset])

@@ -52,7 +52,7 @@ def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machi
 
     store.cut(0)
 
-    assert (store.end, store.flushed, store.applied, store.lineage) == (0, 0, 0, ())
+    assert (store.end, store.flushed, store.applied, store.epoch_history) == (0, 0, 0, ())
     assert store.queue_range("orders", 0) == (0, 0)
     assert store.find_sequence("p", 0) is None
     open_epoch(store)

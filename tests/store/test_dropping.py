@@ -178,7 +178,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
     store.begin_at(Beginning(PhysicalOffset(2 * SEGMENT)))
 
     assert (store.min_offset, store.end, store.flushed, store.applied, store.written_raw) == (2 * SEGMENT,) * 5
-    store.adopt_lineage(source.lineage)
+    store.replace_epoch_history(source.epoch_history)
     for at in range(2 * SEGMENT, len(log), 4_096):
         store.write_chunk(at, log[at : at + 4_096])
     store.sync()

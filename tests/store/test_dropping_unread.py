@@ -38,7 +38,7 @@ def slave(machine: Machine, source: Store) -> tuple[Store, int, bytes]:
     log = whole_log(source)
     start, end = entries(log)[1][0], entries(log)[3][1]
     store = machine.open()
-    store.adopt_lineage(source.lineage)
+    store.replace_epoch_history(source.epoch_history)
     store.write_chunk(0, log[:start])
     store.skip_range(start, end)
     store.write_chunk(end, log[end:SEGMENT])
@@ -72,7 +72,7 @@ def test_what_lies_before_it_goes() -> None:
     source = master()
     log = whole_log(source)
     store = Machine(random.Random(7)).open()
-    store.adopt_lineage(source.lineage)
+    store.replace_epoch_history(source.epoch_history)
     store.write_chunk(0, log[:SEGMENT])
     store.skip_range(SEGMENT, entries(log[: 2 * SEGMENT])[-1][0])
     store.write_chunk(store.end, log[store.end : 2 * SEGMENT])
@@ -203,7 +203,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
     holes = [span for span in entries(log) if b"rare" in log[slice(*span)]]
     assert [start // SEGMENT for start, _ in holes] == [0, 1]
     store = machine.open()
-    store.adopt_lineage(source.lineage)
+    store.replace_epoch_history(source.epoch_history)
     for start, end in holes:
         write(store, log, start)
         store.skip_range(start, end)

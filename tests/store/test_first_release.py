@@ -43,7 +43,7 @@ def test_it_opens_as_the_same_replica_with_all_its_messages(folder: Path) -> Non
     store.dispatch(store.end)
 
     assert (store.replica.uuid, store.stopped, store.end, store.damaged) == (UUID, StopKind.CLEAN, END, [])
-    assert [entry.epoch for entry in store.lineage] == [1, 3]
+    assert [entry.epoch for entry in store.epoch_history] == [1, 3]
     assert sum(store.queue_range("orders", queue)[1] for queue in range(3)) == 80
     assert store.find_sequence("p", 79) is not None
     refuse_strangers(OsStorage(folder), Home("prod", "a"), "/data")

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Frame, Store
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
@@ -45,7 +45,7 @@ def with_keys(message: Draft, chance: random.Random) -> Draft:
 
 def follow(machine: Machine) -> Store:
     store = machine.open()
-    store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+    store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
     return store
 
 
@@ -68,7 +68,7 @@ def lead(chance: random.Random, machine: Machine, log: bytes) -> list[object]:
                 store = machine.open()
             case 3:
                 store.cut(store.end)
-                store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+                store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
         seen.append((store.end, store.applied, store.notes, store.damaged, [store.queue_range(*key) for key in store.queues()]))
     store.dispatch(store.end)
     store.close(clean=True)

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.store import Store
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import ProducerExpired
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries, loses
@@ -304,7 +304,7 @@ def test_a_hole_that_a_master_told_of_is_unread_until_it_is_filled(machine: Mach
     log = whole_log(filled(Machine(random.Random(1))))
     at = entries(log)
     store = machine.open()
-    store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+    store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
     store.write_chunk(0, log[: at[4][0]])
     store.skip_range(at[4][0], at[5][1])
     store.write_chunk(at[5][1], log[at[5][1] : at[8][1]])

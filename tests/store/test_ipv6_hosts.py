@@ -43,7 +43,7 @@ def test_after_a_kill_every_record_is_there_and_ours(machine: Machine) -> None:
     store = machine.open()
 
     assert (whole_log(store), store.recovery_cut, store.damaged) == (log, None, [])
-    assert [entry.epoch for entry in store.lineage] == [1]
+    assert [entry.epoch for entry in store.epoch_history] == [1]
     assert bodies(store) == ALL
     assert store.find_sequence("p", len(ALL) - 1) is not None
 
@@ -66,7 +66,7 @@ def test_a_slave_takes_them_in_whatever_its_own_address_is(machine: Machine) -> 
     master = filled(machine)
     slave = Machine(random.Random(6)).open()
 
-    slave.adopt_lineage(master.lineage)
+    slave.replace_epoch_history(master.epoch_history)
     while slave.written_raw < master.end:
         slave.write_chunk(slave.written_raw, master.read(slave.written_raw, 1_000))
 
@@ -83,4 +83,4 @@ def test_what_rocketmq_sealed_behind_a_kill_is_told_from_them(machine: Machine) 
     store = machine.open()
 
     assert store.end == end + len(theirs)
-    assert [(entry.epoch, entry.start) for entry in store.lineage] == [(1, 0), (1, end)]
+    assert [(entry.epoch, entry.start) for entry in store.epoch_history] == [(1, 0), (1, end)]

@@ -48,7 +48,7 @@ def test_a_copy_that_begins_behind_it_gives_none_of_its_numbers(machine: Machine
     copy = Machine(random.Random(8)).open()
 
     copy.begin_at(store.beginning())
-    copy.adopt_lineage(store.lineage)
+    copy.replace_epoch_history(store.epoch_history)
     for at in range(store.min_offset, store.end, SEGMENT):
         copy.write_chunk(at, store.read(at, SEGMENT))
     copy.dispatch(copy.sync())
@@ -60,7 +60,7 @@ def test_a_copy_that_begins_behind_it_gives_none_of_its_numbers(machine: Machine
 def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leapt_over(machine: Machine) -> None:
     store, (start, end) = led(Machine(random.Random(7)))
     slave = machine.open()
-    slave.adopt_lineage(store.lineage)
+    slave.replace_epoch_history(store.epoch_history)
     while (at := slave.end) < store.end:
         stop = store.segment_of(at)[1]
         if at == start:

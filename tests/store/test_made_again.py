@@ -138,9 +138,9 @@ def copy_log(master: Store, slave: Store) -> None:
     """As the stream does."""
     at = int(slave.end)
     while at < master.end:
-        upto = tuple(entry for entry in master.lineage if entry.start <= at)
-        if upto != slave.lineage:
-            slave.adopt_lineage(upto)
+        upto = tuple(entry for entry in master.epoch_history if entry.start <= at)
+        if upto != slave.epoch_history:
+            slave.replace_epoch_history(upto)
         data = master.read_records(at, master.end, 5_000)
         slave.write_chunk(at, data)
         at += len(data)

@@ -32,7 +32,7 @@ def copy_of(store: Store, machine: Machine) -> Store:
 def copy_of_log(store: Store, log: bytes, machine: Machine) -> Store:
     """The same, of a store whose log has rotted since."""
     copy = machine.open()
-    copy.adopt_lineage(store.lineage)
+    copy.replace_epoch_history(store.epoch_history)
     for base in range(0, len(log), store.segment_bytes):
         copy.write_chunk(base, log[base : base + store.segment_bytes])
     copy.sync()
@@ -150,7 +150,7 @@ def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_
     log = whole_log(source)
     first, last = entries(log)[2][0], entries(log)[12][1]
     slave = machines[1].open()
-    slave.adopt_lineage(source.lineage)
+    slave.replace_epoch_history(source.epoch_history)
     slave.write_chunk(0, log[:first])
     slave.skip_range(first, last)
     slave.write_chunk(last, log[last : source.segment_bytes])

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Store
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, ProducerExpired
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
@@ -17,7 +17,7 @@ SEGMENT = SMALL.segment_bytes
 
 
 def follow(store: Store) -> Store:
-    store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+    store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
     return store
 
 

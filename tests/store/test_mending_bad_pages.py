@@ -12,7 +12,7 @@ from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
-from dittomq.epoch_history import FOREIGN, LineageEntry
+from dittomq.epoch_history import FOREIGN, EpochEntry
 from dittomq.errors import CorruptRecord
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -122,9 +122,9 @@ def test_a_page_that_goes_bad_around_a_damaged_record_is_noted_whole_and_mended_
 def test_bytes_of_two_hands_that_share_a_bad_page_are_written_at_once() -> None:
     store, door, log, other = in_use()
     border = next(end for at, end in entries(log) if at > PAGE and end > PAGE + 100)
-    theirs = LineageEntry(Epoch(1), FOREIGN, 9, PhysicalOffset(border))
+    theirs = EpochEntry(Epoch(1), FOREIGN, 9, PhysicalOffset(border))
     for each in (store, other):
-        each.adopt_lineage((*each.lineage, theirs))
+        each.replace_epoch_history((*each.epoch_history, theirs))
     damaged_by(store, door, 1)
 
     [outcome] = mended_by(store, RecordByRecord(serving(other), log, len(log)))

@@ -34,7 +34,7 @@ def with_a_hole(machine: Machine) -> tuple[Store, bytes]:
     master = dispatched(Machine(random.Random(1)))
     log = whole_log(master)
     store = machine.open()
-    store.adopt_lineage(master.lineage)
+    store.replace_epoch_history(master.epoch_history)
     copy(store, log, [(SEGMENT, 2 * SEGMENT)])
     store.sync()
     return store, log

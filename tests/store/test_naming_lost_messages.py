@@ -23,7 +23,7 @@ def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said(
     source, machine = dispatched(Machine(random.Random(1))), Machine(random.Random(2))
     log = whole_log(source)
     slave = machine.open()
-    slave.adopt_lineage(source.lineage)
+    slave.replace_epoch_history(source.epoch_history)
     slave.write_chunk(0, log[: slave.segment_bytes])
     slave.sync()
     start, end = entries(log)[6]
@@ -43,7 +43,7 @@ def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_mess
     log = whole_log(source)
     (first, _), (second, behind) = entries(log)[0], entries(log)[1]
     slave = Machine(random.Random(2)).open()
-    slave.adopt_lineage(source.lineage)
+    slave.replace_epoch_history(source.epoch_history)
     slave.skip_range(first, second)
     slave.write_chunk(second, log[second:behind])
     lost = next(each for each in entries(log)[2:] if messages_of(log, *each).keys() - messages_of(log, first, each[0]).keys())
@@ -64,14 +64,14 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
     source, machine = dispatched(Machine(random.Random(1))), Machine(random.Random(2))
     log = whole_log(source)
     store = machine.open()
-    store.adopt_lineage(source.lineage)
+    store.replace_epoch_history(source.epoch_history)
     last = store.segment_bytes
     first = [start for start, _ in entries(log) if start < last][-4]
     store.write_chunk(0, log[:first])
     store.skip_range(first, last)
     store.sync()
     store.dispatch(store.end)
-    store.leap([], source.lineage[-1].opener_id)
+    store.leap([], source.epoch_history[-1].master_id)
     if restarted:
         store.close(clean=True)
         store = machine.open()

@@ -143,7 +143,7 @@ async def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_wh
 async def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_hold_what_a_token_names() -> None:
     copy = Copy()
     readable = Readable(copy.end, copy.confirmed)
-    [entry] = copy.store.lineage
+    [entry] = copy.store.epoch_history
 
     statuses = []
     for incarnation in (entry.incarnation, entry.incarnation + 1, None):  # older brokers name none in their receipts

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from dittomq.commitlog.store import Store
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from tests.store.test_mending import follow
@@ -93,29 +93,29 @@ def test_a_chunk_behind_a_gap_or_before_the_end_is_refused(slave: Store, log: by
             slave.write_chunk(offset, log[offset : offset + 100])
 
 
-def test_a_lineage_never_outlives_the_bytes_before_its_newest_epoch(machine: Machine, log: bytes) -> None:
+def test_an_epoch_history_never_outlives_the_bytes_before_its_newest_epoch(machine: Machine, log: bytes) -> None:
     slave = follow(machine.open())
     slave.write_chunk(0, log[: SMALL.segment_bytes])
     end = slave.end
 
-    slave.adopt_lineage((*slave.lineage, LineageEntry(Epoch(2), 0, 7_002, end)))
+    slave.replace_epoch_history((*slave.epoch_history, EpochEntry(Epoch(2), 0, 7_002, end)))
     machine.lose_power(all_unsynced=True)
 
     again = machine.open()
-    assert (again.end, len(again.lineage)) == (end, 2)
+    assert (again.end, len(again.epoch_history)) == (end, 2)
 
 
 def test_no_epoch_is_written_down_that_could_not_be_read_again(machine: Machine, slave: Store, log: bytes) -> None:
     slave.write_chunk(0, log[: SMALL.segment_bytes])
-    before = slave.lineage
+    before = slave.epoch_history
 
     with pytest.raises(InvalidField, match="no epoch follows 4,611,686,018,427,387,903"):
-        slave.adopt_lineage((*before, LineageEntry(Epoch(LAST_EPOCH + 1), 0, 7_002, slave.end)))
+        slave.replace_epoch_history((*before, EpochEntry(Epoch(LAST_EPOCH + 1), 0, 7_002, slave.end)))
 
-    assert slave.lineage == before
-    slave.adopt_lineage((*before, LineageEntry(LAST_EPOCH, 0, 7_002, slave.end)))
+    assert slave.epoch_history == before
+    slave.replace_epoch_history((*before, EpochEntry(LAST_EPOCH, 0, 7_002, slave.end)))
     slave.close(clean=True)
-    assert machine.open().lineage[-1].epoch == LAST_EPOCH
+    assert machine.open().epoch_history[-1].epoch == LAST_EPOCH
 
 
 def test_a_chunk_across_a_segments_end_is_refused(slave: Store, log: bytes) -> None:
@@ -140,8 +140,8 @@ def test_half_a_record_that_goes_does_not_take_the_epoch_with_it_that_begins_the
     machine: Machine, slave: Store, log: bytes, power_is_lost: bool
 ) -> None:
     slave.write_chunk(PhysicalOffset(0), log[: SMALL.segment_bytes])
-    lineage = (*slave.lineage, LineageEntry(Epoch(2), 0, 7_002, slave.end))
-    slave.adopt_lineage(lineage)
+    epoch_history = (*slave.epoch_history, EpochEntry(Epoch(2), 0, 7_002, slave.end))
+    slave.replace_epoch_history(epoch_history)
     slave.write_chunk(slave.end, log[slave.end : slave.end + 100])
     slave.sync()
 
@@ -152,4 +152,4 @@ def test_half_a_record_that_goes_does_not_take_the_epoch_with_it_that_begins_the
         slave.cut(slave.end)
 
     assert slave.end == slave.written_raw
-    assert slave.lineage == lineage
+    assert slave.epoch_history == epoch_history

@@ -1,7 +1,7 @@
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import CorruptRecord, UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
@@ -65,12 +65,12 @@ def test_what_a_killed_process_wrote_counts_and_is_synced_first(machine: Machine
 def test_what_was_known_at_the_stop_is_known_at_the_start(machine: Machine) -> None:
     store = filled(machine)
     store.persist_watermark(store.flushed, 5_000)
-    replica, lineage = store.replica, store.lineage
+    replica, epoch_history = store.replica, store.epoch_history
     machine.lose_power()
 
     again = machine.open()
 
-    assert (again.confirmed_at_start, again.replica, again.lineage) == (5_000, replica, lineage)
+    assert (again.confirmed_at_start, again.replica, again.epoch_history) == (5_000, replica, epoch_history)
     assert again.applied <= max(5_000, again.end)
 
 
@@ -240,9 +240,9 @@ def test_queues_that_were_deleted_are_built_again(machine: Machine) -> None:
 def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_none(machine: Machine) -> None:
     store = machine.open()
     for epoch in (1, 2):
-        begin_epoch(store, LineageEntry(Epoch(epoch), 0, epoch, PhysicalOffset(0)))
+        begin_epoch(store, EpochEntry(Epoch(epoch), 0, epoch, PhysicalOffset(0)))
     machine.lose_power()
 
     again = machine.open()
 
-    assert again.lineage == (LineageEntry(Epoch(2), 0, 2, PhysicalOffset(0)),)
+    assert again.epoch_history == (EpochEntry(Epoch(2), 0, 2, PhysicalOffset(0)),)

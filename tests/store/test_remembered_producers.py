@@ -59,7 +59,7 @@ def test_every_replica_remembers_the_same_of_producers(seed: int) -> None:
     first, second = machine(seed), machine(seed + 100)
     master, slave = busy(first), second.open()
     log = whole_log(master)
-    slave.adopt_lineage(master.lineage)
+    slave.replace_epoch_history(master.epoch_history)
     while slave.written_raw < len(log):
         at = slave.written_raw
         _, segment_end = slave.segment_of(at)

@@ -283,7 +283,7 @@ def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_sai
     machines = [Machine(random.Random(seed)) for seed in (1, 2)]
     log = whole_log(dispatched(machines[0]))
     slave = machines[1].open()
-    slave.adopt_lineage(dispatched(Machine(random.Random(1))).lineage)
+    slave.replace_epoch_history(dispatched(Machine(random.Random(1))).epoch_history)
     first, last = entries(log)[6][0], entries(log)[7][1]
     slave.write_chunk(0, log[:first])
     slave.skip_range(first, last)

@@ -9,13 +9,13 @@ from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.copies import Beginning
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, whole_log
 
-LINEAGE = (LineageEntry(Epoch(3), 0, 9, PhysicalOffset(0)),)
+EPOCH_HISTORY = (EpochEntry(Epoch(3), 0, 9, PhysicalOffset(0)),)
 OLD_ENDS = PhysicalOffset(5_000)
 
 
@@ -25,12 +25,12 @@ def machine() -> Machine:
     log = whole_log(filled(Machine(random.Random(2)), frames=60))
     machine = Machine(random.Random(1))
     store = machine.open()
-    store.adopt_lineage(LINEAGE)
+    store.replace_epoch_history(EPOCH_HISTORY)
     storage = store._storage  # noqa: SLF001 - the door that this store was opened by
     swap.make(storage, machine.chance)
     copy = Store.open(swap.copy_of(storage), SMALL, chance=machine.chance, wall_ms=1_000)
     copy.begin_at(Beginning(PhysicalOffset(SMALL.segment_bytes)))
-    copy.adopt_lineage(LINEAGE)
+    copy.replace_epoch_history(EPOCH_HISTORY)
     for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
         copy.write_chunk(at, log[at : at + SMALL.segment_bytes])
     copy.dispatch(copy.end)

@@ -13,7 +13,7 @@ from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimit
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R
@@ -28,8 +28,8 @@ from tests.support.stories import under
 def open_store(folder: Path) -> Store:
     options = StoreOptions(segment_bytes=1 << 20, reserve_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=random.Random(1), wall_ms=1_700_000_000_000)
-    if not store.lineage:
-        begin_epoch(store, LineageEntry(Epoch(1), 0, 77, store.end))
+    if not store.epoch_history:
+        begin_epoch(store, EpochEntry(Epoch(1), 0, 77, store.end))
     return store
 
 

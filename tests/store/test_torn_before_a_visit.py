@@ -69,7 +69,7 @@ def test_torn_ones_alone_are_damaged_when_rocketmq_took_them_for_whole_and_went_
         assert damaged == {len(log) + at * len(record) for at, sort in enumerate(left) if sort == "T"}
         assert store.recovery_cut is None
         assert stretches(store) == [(1, False, 0), (1, True, behind)]
-        assert store.lineage[-1].opener_id == FOREIGN
+        assert store.epoch_history[-1].master_id == FOREIGN
         assert store.end == behind + len(theirs)
         machine.kill()
 

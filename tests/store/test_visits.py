@@ -56,7 +56,7 @@ def append(machine: Machine, end: int) -> bytes:
 
 
 def stretches(store: Store) -> list[tuple[int, bool, int]]:
-    return [(entry.epoch, entry.opener_id == FOREIGN, entry.start) for entry in store.lineage]
+    return [(entry.epoch, entry.master_id == FOREIGN, entry.start) for entry in store.epoch_history]
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])

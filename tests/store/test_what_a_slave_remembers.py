@@ -18,7 +18,7 @@ from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.store import Store
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.epoch_history import Lineage, LineageEntry
+from dittomq.epoch_history import EpochEntry, EpochHistory
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     Chunk,
@@ -57,12 +57,12 @@ def at(offset: int) -> PhysicalOffset:
     return PhysicalOffset(offset)
 
 
-def entry(epoch: int, start: int) -> LineageEntry:
-    return LineageEntry(Epoch(epoch), 0, 70 + epoch, at(start))
+def entry(epoch: int, start: int) -> EpochEntry:
+    return EpochEntry(Epoch(epoch), 0, 70 + epoch, at(start))
 
 
-def stream(lineage: Lineage, start: int, master: str = "m1") -> HandshakeResult:
-    return HandshakeResult(SyncAction.STREAM, at(start), "", lineage[-1].epoch, lineage, 5_000, replica_uuid=master)
+def stream(epoch_history: EpochHistory, start: int, master: str = "m1") -> HandshakeResult:
+    return HandshakeResult(SyncAction.STREAM, at(start), "", epoch_history[-1].epoch, epoch_history, 5_000, replica_uuid=master)
 
 
 def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:

@@ -20,7 +20,7 @@ from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from dittomq.rpc.headers import Answerer
@@ -91,7 +91,7 @@ def served(node: str, store: AuditedStore) -> ServedCopy:
         cluster="test",
         replica_uuid=node,
         role="SYNC_MASTER" if node.endswith("/0") else "SLAVE",
-        lineage=(LineageEntry(Epoch(1), 0, 99, PhysicalOffset(0)),),
+        epoch_history=(EpochEntry(Epoch(1), 0, 99, PhysicalOffset(0)),),
         generation=0,
         min_offset=PhysicalOffset(0),
         end=end,

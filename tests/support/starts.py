@@ -1,13 +1,13 @@
 """Slaves that send a handshake to a master."""
 
-from dittomq.epoch_history import Lineage, LineageEntry
+from dittomq.epoch_history import EpochEntry, EpochHistory
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Handshake
 
-ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
+ONE: EpochHistory = (EpochEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
 
 
-def handshake(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int = 0) -> Handshake:
+def handshake(broker_id: int, end: int, epoch_history: EpochHistory = ONE, confirmed: int = 0) -> Handshake:
     return Handshake(
         cluster="c",
         broker="a",
@@ -18,7 +18,7 @@ def handshake(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int =
         end=PhysicalOffset(end),
         flushed=PhysicalOffset(end),
         confirmed=PhysicalOffset(confirmed),
-        lineage=lineage,
+        epoch_history=epoch_history,
         digests=(),
         verified_equal=PhysicalOffset(0),
         replication_address=f"a-{broker_id}:10912",

@@ -16,7 +16,7 @@ from pathlib import Path
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table, sorted_rows
@@ -145,7 +145,7 @@ class SlaveDeeds(Deeds):
 
     def start(self) -> Store:
         store = open_store(self.storage)
-        store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+        store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
         return store
 
 

@@ -10,7 +10,7 @@ from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.records.digest import root_digest
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
-from dittomq.epoch_history import LineageEntry, cut_lineage, newest_epoch
+from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import Refused
 from dittomq.message import Draft
 from dittomq.offsets import Epoch
@@ -44,10 +44,10 @@ def places(answer: list[PlacedRun] | Refused) -> list[PlacedRun]:
     return [one for run in answer for one in run.each()]
 
 
-def begin_epoch(store: Store, entry: LineageEntry) -> None:
+def begin_epoch(store: Store, entry: EpochEntry) -> None:
     """Open this one at the end of the log, as a starting master does; one that holds no bytes is replaced."""
     store.sync()
-    store.adopt_lineage((*cut_lineage(store.lineage, store.end), entry))
+    store.replace_epoch_history((*truncate_history(store.epoch_history, store.end), entry))
 
 
 def chain_digest(store: Store, start: int, end: int, salt: int = 0) -> bytes:
@@ -57,8 +57,8 @@ def chain_digest(store: Store, start: int, end: int, salt: int = 0) -> bytes:
 
 def open_epoch(store: Store, opener: int = 0) -> None:
     """Open the next epoch at the end of the log, as a starting master does."""
-    epoch = Epoch(newest_epoch(store.lineage) + 1)
-    begin_epoch(store, LineageEntry(epoch, opener, 7_000 + epoch, store.end))
+    epoch = Epoch(newest_epoch(store.epoch_history) + 1)
+    begin_epoch(store, EpochEntry(epoch, opener, 7_000 + epoch, store.end))
 
 
 def led(storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Store:

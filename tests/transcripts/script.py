@@ -1,7 +1,7 @@
 """The words of plays: facts as `name=value`, and values in one line.
 
-1@0,2@800       a lineage: epoch at start; "2b@800" is the same epoch opened by another, "1f@700" what RocketMQ appended to it, "2/1@800"
-                was opened by node 1
+1@0,2@800       an epoch history: epoch at start; "2b@800" is the same epoch opened by another, "1f@700" what RocketMQ appended to it,
+"2/1@800" was opened by node 1
 0-900:x         the digest x of [0, 900)
 yes, no, 900, 900_000, "words with spaces", unknown (None), none (nothing of several)
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from dittomq.epoch_history import FOREIGN, Lineage, LineageEntry
+from dittomq.epoch_history import FOREIGN, EpochEntry, EpochHistory
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangeDigest
 from dittomq.routes import DataVersion
@@ -21,7 +21,7 @@ _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics",
 _SHOWN_ONLY_IF_KNOWN = ("end", "doubted", "incarnation", "holds", "missing_now")
 _SHOWN_ONLY_IF_NO = ("counts", "adopted")  # an epoch that is adopted: not the one that the ack is of
 _HIDDEN = ("heartbeat_ms", "crc", "replica_uuid")
-_VALUES = (LineageEntry, RangeDigest, DataVersion)
+_VALUES = (EpochEntry, RangeDigest, DataVersion)
 _FACT = re.compile(r'(\w+)=("[^"]*"|\S*)')
 _OTHER = 1_000  # incarnations from here on are those of the other opener, "b"
 
@@ -40,8 +40,8 @@ def shown(value: Any) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    if name == "lineage":
-        return _lineage(text)
+    if name == "epoch_history":
+        return _epoch_history(text)
     if name in ("digest", "differs", "theirs", "ours"):
         return _digest(text)
     if name == "digests":
@@ -55,14 +55,14 @@ def _parsed(name: str, text: str) -> Any:
     return int(text.replace("_", "")) if text.replace("_", "").lstrip("-").isdigit() else text
 
 
-def _lineage(text: str) -> Lineage:
+def _epoch_history(text: str) -> EpochHistory:
     entries = []
     for part in filter(None, text.split(",")):
         epoch, _, start = part.partition("@")
         epoch, _, node = epoch.partition("/")
         number = int(epoch.rstrip("bf"))
         opener = FOREIGN if epoch.endswith("f") else int(node or 0)
-        entries.append(LineageEntry(Epoch(number), opener, number + (_OTHER if epoch.endswith("b") else 0), PhysicalOffset(int(start))))
+        entries.append(EpochEntry(Epoch(number), opener, number + (_OTHER if epoch.endswith("b") else 0), PhysicalOffset(int(start))))
     return tuple(entries)
 
 
@@ -83,9 +83,9 @@ def _shown_fields(value: Any) -> Iterator[str]:
 
 def _shown_value(value: Any) -> str:
     match value:
-        case LineageEntry():
-            mark = "f" if value.opener_id == FOREIGN else "b" if value.incarnation >= _OTHER else ""
-            node = f"/{value.opener_id}" if value.opener_id > 0 else ""
+        case EpochEntry():
+            mark = "f" if value.master_id == FOREIGN else "b" if value.incarnation >= _OTHER else ""
+            node = f"/{value.master_id}" if value.master_id > 0 else ""
             return f"{value.epoch}{mark}{node}@{value.start}"
         case RangeDigest():
             return f"{value.start}-{value.end}:{value.digest.decode()}"

@@ -28,7 +28,7 @@ _UNTOLD: dict[str, Any] = {
     "ours": None,
     "flushed": None,  # as `end`
     "confirmed": 0,
-    "lineage": (),
+    "epoch_history": (),
     "digests": (),
     "verified_equal": 0,
     "replication_address": "a-1:10912",
@@ -46,8 +46,8 @@ _UNTOLD: dict[str, Any] = {
     "topics": None,
     "birth": "",
     "incarnation": "i1",
-    "adopted": None,  # the epoch that an ack is of, or the newest of the lineage
-    "promised": None,  # the newest of the lineage
+    "adopted": None,  # the epoch that an ack is of, or the newest of the epoch history
+    "promised": None,  # the newest of the epoch history
     "counts": True,
     "missing_ranges": (),
     "verified_with": "u0",
@@ -58,14 +58,14 @@ _UNTOLD: dict[str, Any] = {
 class Master:
     """A master's session.
 
-    Opened with end, lineage, confirmed, min, segment, window_bytes, step_bytes, heartbeat_s, birth, member, counts, acknowledged.
+    Opened with end, epoch history, confirmed, min, segment, window_bytes, step_bytes, heartbeat_s, birth, member, counts, acknowledged.
     """
 
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         begin, end, confirmed = given.get("min", 0), given["end"], given.get("confirmed", 0)
-        log = MasterLog("c", "a", given.get("segment", _SEGMENT_BYTES), begin, end, confirmed, given["lineage"], "a/0", "u0")
+        log = MasterLog("c", "a", given.get("segment", _SEGMENT_BYTES), begin, end, confirmed, given["epoch_history"], "a/0", "u0")
         log = dataclasses.replace(log, birth=given.get("birth", ""), is_member=given.get("member", False), counts=given.get("counts", True))
         log = dataclasses.replace(log, acknowledged=given.get("acknowledged", 0))
         limits = SessionLimits(
@@ -84,7 +84,7 @@ class Master:
 class Slave:
     """A slave's session.
 
-    Opened with end, lineage, flushed, applied, min, birth, promised and adopted: unless told, the newest epoch of its lineage.
+    Opened with end, epoch history, flushed, applied, min, birth, promised and adopted: unless told, the newest epoch of its epoch history.
     """
 
     ticks = True
@@ -92,14 +92,14 @@ class Slave:
     def __init__(self, given: dict[str, Any], now: float) -> None:
         end = given["end"]
         begin = given.get("min", PhysicalOffset(0))
-        lineage = given.get("lineage", ())
-        newest = newest_epoch(lineage)
+        epoch_history = given.get("epoch_history", ())
+        newest = newest_epoch(epoch_history)
         stored = slave_events.Stored(
             *(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin),
-            incarnation=newest_incarnation(lineage),
+            incarnation=newest_incarnation(epoch_history),
             adopted=given.get("adopted", newest),
         )
-        log = slave_events.SlaveLog(lineage, begin, stored, given.get("promised", newest), given.get("birth", ""))
+        log = slave_events.SlaveLog(epoch_history, begin, stored, given.get("promised", newest), given.get("birth", ""))
         self._session = SlaveSession(log, silence_s=20.0, now=now)
         self._incarnation, self._adopted = stored.incarnation, stored.adopted
 
@@ -109,8 +109,8 @@ class Slave:
             given = {"incarnation": self._incarnation, "adopted": self._adopted, **given}
         commands = self._session.handle(told(event, given, slave_events), now)
         for command in commands:
-            if isinstance(command, slave_events.AdoptLineage):
-                self._incarnation = newest_incarnation(command.lineage)
+            if isinstance(command, slave_events.ReplaceEpochHistory):
+                self._incarnation = newest_incarnation(command.epoch_history)
             if isinstance(command, slave_events.AdoptEpoch):
                 self._adopted = command.epoch
         return [shown(command) for command in commands]
@@ -132,9 +132,9 @@ def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
     if "stored" in values:
         values["stored"] = slave_events.Stored(values["stored"], values["stored"], values["stored"], PhysicalOffset(0))
     if "adopted" in values and values["adopted"] is None:
-        values["adopted"] = values["epoch"] if "epoch" in values else newest_epoch(given.get("lineage", ()))
+        values["adopted"] = values["epoch"] if "epoch" in values else newest_epoch(given.get("epoch_history", ()))
     if "promised" in values and values["promised"] is None:
-        values["promised"] = newest_epoch(given.get("lineage", ()))
+        values["promised"] = newest_epoch(given.get("epoch_history", ()))
     if "flushed" in values and values["flushed"] is None:
         values["flushed"] = values["end"]
     return kind(**values)

@@ -1,13 +1,13 @@
 """Plays: a decider's story as text. A scene is one event; what follows it is what the decider answers.
 
     # what the play promises
-    master end=900 confirmed=800 lineage=1@0,2@800      who acts, and what it starts with
+    master end=900 confirmed=800 epoch_history=1@0,2@800      who acts, and what it starts with
     ----
     > Handshake end=1000 …                                  an event, by name; facts that are not told are as each cast says
     < SendHandshakeResult action=truncate …                     each answer
     +5 seconds                                          time passes, with a Tick for each full second where the actor ticks
     =30 seconds                                         the process stands still for that long
-    slave end=800 lineage=1@0                           another one acts from here on; time goes on
+    slave end=800 epoch_history=1@0                           another one acts from here on; time goes on
 
 `make transcripts` writes down what the deciders answer now, for review as a diff.
 """

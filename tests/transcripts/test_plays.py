@@ -19,6 +19,11 @@ def test_there_are_plays() -> None:
 
 
 def test_a_play_that_nobody_understands_is_refused() -> None:
-    for line in ("> Tick", "master end=900 lineage=1@0\n> Tick colour=red", "master end=900 lineage=1@0\nTick", "seats\n> Nothing"):
+    for line in (
+        "> Tick",
+        "master end=900 epoch_history=1@0\n> Tick colour=red",
+        "master end=900 epoch_history=1@0\nTick",
+        "seats\n> Nothing",
+    ):
         with pytest.raises(AssertionError):
             perform(f"{line}\n")

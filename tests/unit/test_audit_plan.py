@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dittomq.copies import CopyDescription
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from spark.audit.model import GroupPlan, GroupSurvey, Surveyed
@@ -16,11 +16,11 @@ SEGMENT = 100 * MIB
 
 
 def held(node: str, *, low: int = 0, end: int = 0, confirmed: int | None = None) -> CopyDescription:
-    lineage = (LineageEntry(Epoch(1), 0, 5, PhysicalOffset(0)),)
+    epoch_history = (EpochEntry(Epoch(1), 0, 5, PhysicalOffset(0)),)
     known = PhysicalOffset(end if confirmed is None else confirmed)
     end_at = PhysicalOffset(end)
     role = "SYNC_MASTER" if node.endswith("/0") else "SLAVE"
-    return CopyDescription(node, "c", node, role, lineage, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
+    return CopyDescription(node, "c", node, role, epoch_history, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
 
 
 def planned(*copies: CopyDescription, expected: int | None = None) -> GroupPlan:
@@ -130,7 +130,7 @@ def test_what_happens_to_a_copy_during_the_run_is_said() -> None:
     node = Surveyed(address("a/0"), before)
     cases = {
         "another store": replace(before, replica_uuid="other"),
-        "epoch changed": replace(before, lineage=(*before.lineage, LineageEntry(Epoch(2), 0, 6, PhysicalOffset(1_000)))),
+        "epoch changed": replace(before, epoch_history=(*before.epoch_history, EpochEntry(Epoch(2), 0, 6, PhysicalOffset(1_000)))),
         "cut or replaced": replace(before, generation=1),
         "first byte moved": replace(before, min_offset=PhysicalOffset(100)),
     }

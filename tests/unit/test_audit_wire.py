@@ -1,16 +1,18 @@
 """Audit messages and values."""
 
 from dittomq.copies import CopyDescription, RangeDigests
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from dittomq.wire import audit as wire
 
 
 def test_what_a_copy_says_of_itself_crosses_the_wire_unchanged() -> None:
-    lineage = (LineageEntry(Epoch(1), 0, 2**64 - 1, PhysicalOffset(0)), LineageEntry(Epoch(3), 1, 7, PhysicalOffset(2**40)))
+    epoch_history = (EpochEntry(Epoch(1), 0, 2**64 - 1, PhysicalOffset(0)), EpochEntry(Epoch(3), 1, 7, PhysicalOffset(2**40)))
     start, end, flushed, confirmed = (PhysicalOffset(number) for number in (0, 2**41, 2**41 - 1, 2**41 - 2))
-    held = CopyDescription("a/1", "c", "f" * 32, "SLAVE", lineage, 4, start, end, flushed, confirmed, 2**30, DataVersion(1, 2, 3), "0.1.0")
+    held = CopyDescription(
+        "a/1", "c", "f" * 32, "SLAVE", epoch_history, 4, start, end, flushed, confirmed, 2**30, DataVersion(1, 2, 3), "0.1.0"
+    )
 
     assert wire.copy_description(wire.describe_response(held)) == held
     assert held.epoch == 3

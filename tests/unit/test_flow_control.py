@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Chunk, Handshake, SlaveAck
 from dittomq.replication.master_events import ChunkSent, Command, CountAck, DigestsCompared, DropSlave, LogMoved, SendChunk
@@ -11,7 +11,7 @@ from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 
 WINDOW, CHUNK, RECORD = 1_000, 100, 10
-LINEAGE = (LineageEntry(Epoch(1), 0, 7, PhysicalOffset(0)),)
+EPOCH_HISTORY = (EpochEntry(Epoch(1), 0, 7, PhysicalOffset(0)),)
 STEPS = st.lists(st.sampled_from(["grow", "confirm", "send", "take", "ack"]), min_size=1, max_size=400)
 
 
@@ -23,14 +23,14 @@ class Line:
     """A master's session and a slave, with as many chunks between them as the session lets go."""
 
     def __init__(self) -> None:
-        log = MasterLog("c", "a", 1 << 20, at(0), at(0), at(0), LINEAGE, "a/0", "u0")
+        log = MasterLog("c", "a", 1 << 20, at(0), at(0), at(0), EPOCH_HISTORY, "a/0", "u0")
         self.session = MasterSession(log, SessionLimits(window_bytes=WINDOW), 0.0)
         self.end = self.confirmed = 0
         self.asked: SendChunk | None = None
         self.under_way: list[Chunk] = []
         self.sent = self.taken = self.acked = 0
         self.heard_confirmed = 0
-        handshake = Handshake("c", "a", 1, "u", PROTOCOL_VERSION, at(0), at(0), at(0), at(0), LINEAGE, (), at(0), "", 1 << 20)
+        handshake = Handshake("c", "a", 1, "u", PROTOCOL_VERSION, at(0), at(0), at(0), at(0), EPOCH_HISTORY, (), at(0), "", 1 << 20)
         self.obey([*self.session.handle(handshake, 0.0), *self.session.handle(DigestsCompared(at(0), None), 0.0)])
 
     def obey(self, commands: list[Command]) -> None:

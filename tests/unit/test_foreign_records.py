@@ -8,7 +8,7 @@ from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.foreign import NotRead, scan, whole_end
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.seals import FOREVER, Seals, Stretch
-from dittomq.epoch_history import FOREIGN, LineageEntry, common_end, grows, own_end
+from dittomq.epoch_history import FOREIGN, EpochEntry, common_end, grows, own_end
 from dittomq.group_record import ReplicaId
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -24,8 +24,8 @@ def with_properties(properties: str, topic: str = "orders") -> Draft:
     return Draft(topic, 0, 0, 1_000, b"body", properties.encode(), 0)
 
 
-def entry(number: int, opener: int, incarnation: int, start: int) -> LineageEntry:
-    return LineageEntry(Epoch(number), opener, incarnation, PhysicalOffset(start))
+def entry(number: int, opener: int, incarnation: int, start: int) -> EpochEntry:
+    return EpochEntry(Epoch(number), opener, incarnation, PhysicalOffset(start))
 
 
 def test_a_record_without_a_seal_counts_by_lengths_position_and_body() -> None:
@@ -130,9 +130,9 @@ def test_an_unknown_magic_is_unsupported() -> None:
 
 
 def test_only_epochs_of_ours_are_sealed() -> None:
-    lineage = (entry(1, 0, 7, 100), entry(1, FOREIGN, 8, 200), entry(2, 1, 9, 300), entry(3, 0, 10, 400))
+    epoch_history = (entry(1, 0, 7, 100), entry(1, FOREIGN, 8, 200), entry(2, 1, 9, 300), entry(3, 0, 10, 400))
 
-    seals = Seals(lineage)
+    seals = Seals(epoch_history)
 
     assert seals.stretches == (Stretch(0, 100, False), Stretch(100, 200, True), Stretch(200, 300, False), Stretch(300, FOREVER, True))
     assert [seals.at(position).sealed for position in (0, 99, 100, 199, 200, 299, 300, 10**9)] == [
@@ -165,7 +165,7 @@ def test_what_others_appended_is_not_counted_to_our_end() -> None:
 
 
 def test_what_rocketmq_appended_to_one_replica_wins_no_election() -> None:
-    def stands(end: int, *lineage: LineageEntry) -> Position:
+    def stands(end: int, *epoch_history: EpochEntry) -> Position:
         return Position(
             node="a/1",
             replica=ReplicaId("u1", "i1"),
@@ -174,7 +174,7 @@ def test_what_rocketmq_appended_to_one_replica_wins_no_election() -> None:
             log_end=PhysicalOffset(end),
             promised=Epoch(1),
             confirmed=PhysicalOffset(0),
-            lineage=lineage,
+            epoch_history=epoch_history,
         )
 
     ours, foreign = entry(1, 0, 7, 0), entry(1, FOREIGN, 8, 50)

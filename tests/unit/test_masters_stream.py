@@ -23,7 +23,7 @@ from dittomq.replication.events import (
     SlaveHolds,
     SyncAction,
 )
-from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
+from dittomq.replication.slave_events import NoteCompared, ReplaceEpochHistory, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
@@ -85,7 +85,7 @@ def masters_chunks(count: int) -> tuple[Store, list[Chunk]]:
     open_epoch(store)
     pieces = [store.append([frame(b"body")], at).pieces[0] for at in range(count)]
     end = PhysicalOffset(0)
-    return store, [Chunk(newest_epoch(store.lineage), start, crc32(data), data, end, store.end) for start, data in pieces]
+    return store, [Chunk(newest_epoch(store.epoch_history), start, crc32(data), data, end, store.end) for start, data in pieces]
 
 
 async def keeps_at_once(holds: SlaveHolds) -> None:
@@ -117,14 +117,14 @@ def stream_of(store: Store, line: Line, first: Handshake, keep: Callable[[SlaveH
 @under(run)
 async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it() -> None:
     master, chunks = masters_chunks(1)
-    line, first, written = Line(), handshake(1, 0, lineage=()), asyncio.Event()
+    line, first, written = Line(), handshake(1, 0, epoch_history=()), asyncio.Event()
 
     async def keep(holds: SlaveHolds) -> None:
         await written.wait()
 
     stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
     following = asyncio.create_task(stream.run(first))
-    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.epoch_history, 5_000))
     line.said.put_nowait(chunks[0])
     line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
     await asyncio.sleep(0.1)
@@ -140,7 +140,7 @@ async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it(
 
 @under(run)
 async def test_a_stream_whose_handshake_never_leaves_ends_when_its_master_was_silent() -> None:
-    line, first = Line(), handshake(1, 0, lineage=())
+    line, first = Line(), handshake(1, 0, epoch_history=())
     line.flows.clear()
 
     with pytest.raises(StreamEnded, match="the master was silent"):
@@ -153,7 +153,7 @@ async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves(
     """What was being written before may leave: the promise is answered when the stream has ended."""
 
     master, chunks = masters_chunks(3)
-    line, first = Line(), handshake(1, 0, lineage=())
+    line, first = Line(), handshake(1, 0, epoch_history=())
     stream = stream_of(Machine(random.Random(2)).open(), line, first)
 
     async def follow() -> DittoError:
@@ -163,7 +163,7 @@ async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves(
             return ended
 
     following = asyncio.create_task(follow())
-    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.epoch_history, 5_000))
     line.said.put_nowait(chunks[0])
     await asyncio.sleep(0.1)
     line.flows.clear()
@@ -183,9 +183,9 @@ async def test_an_ack_that_waited_while_a_newer_epoch_was_promised_never_leaves(
 @under(run)
 async def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
     master, (first,) = masters_chunks(1)
-    line, greeting, machine = Line(), handshake(1, 0, lineage=()), Machine(random.Random(2))
+    line, greeting, machine = Line(), handshake(1, 0, epoch_history=()), Machine(random.Random(2))
     store = machine.open()
-    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", first.epoch, master.lineage, 500))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", first.epoch, master.epoch_history, 500))
     following = asyncio.create_task(stream_of(store, line, greeting).run(greeting))
     await asyncio.sleep(0.1)
 
@@ -200,7 +200,7 @@ async def test_acks_name_the_epoch_from_when_it_is_adopted_durably_on() -> None:
 @under(run)
 async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_once() -> None:
     master, chunks = masters_chunks(3)
-    line, first, machine = Line(), handshake(1, 0, lineage=()), Machine(random.Random(2))
+    line, first, machine = Line(), handshake(1, 0, epoch_history=()), Machine(random.Random(2))
     store = machine.open()
     following = asyncio.create_task(stream_of(store, line, first).run(first))
     rotten, left_out = ((chunks[at].offset, chunks[at + 1].offset) for at in (0, 1))
@@ -210,7 +210,7 @@ async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_on
         line.said.put_nowait(Heartbeat(epoch, end, nothing, None, None))
         await asyncio.sleep(1.5)
 
-    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
+    line.said.put_nowait(HandshakeResult(SyncAction.STREAM, nothing, "", epoch, master.epoch_history, 5_000))
     line.said.put_nowait(chunks[0])
     line.said.put_nowait(MissingRange(epoch, *left_out, nothing, end))
     line.said.put_nowait(chunks[2])
@@ -259,7 +259,7 @@ async def test_what_is_synced_of_bytes_that_are_just_being_written_is_not_called
     for lane in (writes, syncs):
         lane.tells.set()
     writes.goes.set()
-    await log.put(AdoptLineage(master.lineage))
+    await log.put(ReplaceEpochHistory(master.epoch_history))
     await log.put(WriteChunk(first.offset, first.data))
     await asyncio.sleep(0.1)
     flushing = asyncio.create_task(log.flush())

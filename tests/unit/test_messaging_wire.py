@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
@@ -138,7 +138,7 @@ def stored_response() -> pb.PublishStreamResponse:
 
 
 def test_receipts_of_a_frame_name_the_opening_in_which_each_of_its_messages_was_stored() -> None:
-    ours, older = (LineageEntry(Epoch(epoch), 0, incarnation, PhysicalOffset(0)) for epoch, incarnation in ((3, 2**64 - 1), (2, 5)))
+    ours, older = (EpochEntry(Epoch(epoch), 0, incarnation, PhysicalOffset(0)) for epoch, incarnation in ((3, 2**64 - 1), (2, 5)))
     placed = [PlacedRun("t", 0, QueueOffset(at), PhysicalOffset(100 * at), [100], 7) for at in range(2)]
     stored = StoredFrame(PutStatus.PUT_OK, Ack.MASTER_FLUSHED, (), (), [older, ours], "a", placed, duplicate=False)
 

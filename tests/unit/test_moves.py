@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import SyncAction
 from dittomq.replication.master_events import Command, DigestsCompared
@@ -18,8 +18,8 @@ from dittomq.replication.slave_session import SlaveSession
 from tests.support.starts import handshake
 from tools.statedoc import TABLES
 
-LINEAGE = (LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
-LOG = MasterLog("c", "a", 65_536, PhysicalOffset(0), PhysicalOffset(900), PhysicalOffset(0), LINEAGE, "a/0", "u0")
+EPOCH_HISTORY = (EpochEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
+LOG = MasterLog("c", "a", 65_536, PhysicalOffset(0), PhysicalOffset(900), PhysicalOffset(0), EPOCH_HISTORY, "a/0", "u0")
 MOVES = [moves for moves, _ in TABLES]
 
 
@@ -35,7 +35,7 @@ def test_a_session_whose_rules_leave_the_table_stops() -> None:
     rash = _Rash(LOG, SessionLimits(), 0.0)
 
     with pytest.raises(IllegalMove, match="MasterSession: Handshake does not lead from GREETING to STREAMING"):
-        rash.handle(handshake(1, 1_000, lineage=()), 0.0)
+        rash.handle(handshake(1, 1_000, epoch_history=()), 0.0)
 
 
 def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.broker.config import ReplicationTable
 from dittomq.broker.outflow import Outflow
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import NeedsOperator, NotReady, StreamDropped
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
@@ -30,8 +30,8 @@ from tests.support.stores import Machine
 from tests.support.stories import under
 from tests.unit.test_term import NoQueues
 
-BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
-HANDSHAKE = replace(handshake(1, 100, lineage=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))
+BEGIN, OTHER, NEWEST = (EpochEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
+HANDSHAKE = replace(handshake(1, 100, epoch_history=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))
 
 
 class ServedStream:
@@ -40,11 +40,11 @@ class ServedStream:
     def __init__(
         self, greeting: Handshake, said: AsyncIterator[SlaveSaid | Goodbye], reads: float = float("inf"), *, is_member: bool = True
     ) -> None:
-        clock, lineage = LoopClock(), (BEGIN, NEWEST)
+        clock, epoch_history = LoopClock(), (BEGIN, NEWEST)
         record = replace(record_of("a/1"), epoch=Epoch(3))
         now = clock.monotonic()
         confirm = ConfirmedOffset(RULES, own=replica_of(MASTER), node=MASTER, record=record, end=at(100), confirmed=at(0), now=now)
-        opened = Opened(Epoch(3), at(100), lineage, MASTER, "birth")
+        opened = Opened(Epoch(3), at(100), epoch_history, MASTER, "birth")
         self.term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
         self.handshake_results: asyncio.Queue[HandshakeResult] = asyncio.Queue()
         self.beats: list[Heartbeat] = []
@@ -52,7 +52,7 @@ class ServedStream:
         self.promised: list[tuple[Epoch, str]] = []
         self.disk_answers = True
         self._left = reads
-        log = MasterLog("c", "a", 65_536, at(0), at(100), at(0), lineage, MASTER, "master", "birth", is_member)
+        log = MasterLog("c", "a", 65_536, at(0), at(100), at(0), epoch_history, MASTER, "master", "birth", is_member)
         parts = StreamParts(
             term=self.term,
             store=Machine(random.Random(1)).open(),
@@ -108,7 +108,7 @@ def test_a_slave_that_has_not_adopted_the_epoch_streams_and_does_not_count() -> 
 
 
 def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_sends_its_handshake_again() -> None:
-    assert run(greeted(replace(HANDSHAKE, lineage=(BEGIN, OTHER), adopted=Epoch(2)))) == (SyncAction.TRUNCATE, False)
+    assert run(greeted(replace(HANDSHAKE, epoch_history=(BEGIN, OTHER), adopted=Epoch(2)))) == (SyncAction.TRUNCATE, False)
 
 
 @under(run)

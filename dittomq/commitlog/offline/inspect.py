@@ -71,13 +71,13 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     segments = segments_of(storage, name)
     try:
         ours = identity.load(storage) is not None
-        lineage = epoch_history_file.load(storage)
+        epoch_history = epoch_history_file.load(storage)
     except DamagedSideFile as damage:
         raise UnreadableStore(name, str(damage)) from damage
     mark = watermark.Watermark(0, 0, 0)
     with contextlib.suppress(DamagedSideFile):  # the log can be read without it
         mark = watermark.load(storage) or mark
-    seals = Seals(lineage)
+    seals = Seals(epoch_history)
     if mark.closed:
         seals.end_at(mark.flushed)
     return StoreOnDisk(storage, name, ours, *segments, seals, mark.flushed)

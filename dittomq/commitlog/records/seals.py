@@ -8,7 +8,7 @@ import sys
 from bisect import bisect_right
 from typing import NamedTuple
 
-from dittomq.epoch_history import FOREIGN, Lineage
+from dittomq.epoch_history import FOREIGN, EpochHistory
 
 FOREVER = sys.maxsize
 
@@ -22,15 +22,15 @@ class Stretch(NamedTuple):
 
 
 class Seals:
-    """What a lineage says of every byte. One thread changes it, any number ask."""
+    """What an epoch history says of every byte. One thread changes it, any number ask."""
 
-    def __init__(self, lineage: Lineage) -> None:
+    def __init__(self, epoch_history: EpochHistory) -> None:
         self.stretches: tuple[Stretch, ...] = ()
-        self.adopt(lineage)
+        self.adopt(epoch_history)
 
-    def adopt(self, lineage: Lineage) -> None:
-        """Go by this lineage from now on."""
-        borders = [(0, False), *((entry.start, entry.opener_id != FOREIGN) for entry in lineage)]
+    def adopt(self, epoch_history: EpochHistory) -> None:
+        """Go by this epoch history from now on."""
+        borders = [(0, False), *((entry.start, entry.master_id != FOREIGN) for entry in epoch_history)]
         ends = [*(start for start, _ in borders[1:]), FOREVER]
         joined: list[Stretch] = []
         for (start, sealed), end in zip(borders, ends, strict=True):

@@ -59,7 +59,7 @@ def timeout_reported_as_ok(patches: Patches, _: Cluster) -> None:
 
 
 def epoch_not_raised(patches: Patches, _: Cluster) -> None:
-    """Who leads after another acknowledges in that one's epoch. In the log it is newer: a lineage that does not grow is refused."""
+    """Who leads after another acknowledges in that one's epoch. In the log it is newer: an epoch history that does not grow is refused."""
 
     def make(honest: Any) -> Any:
         def stored(answers: Appends, *what: Any) -> Any:

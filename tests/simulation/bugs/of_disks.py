@@ -52,7 +52,7 @@ def _without_syncs(honest: Any) -> Any:
     return work
 
 
-def lineage_not_saved(patches: Patches, _: Cluster) -> None:
+def epoch_history_not_saved(patches: Patches, _: Cluster) -> None:
     """A part of one that lies on the disk would be refused at the next start, before a checker can see what comes of it."""
     patches.put(epoch_history_file, "save", always(None))
 

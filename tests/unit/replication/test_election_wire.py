@@ -8,7 +8,7 @@ import pytest
 
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.epoch_history import LineageEntry
+from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
@@ -37,7 +37,7 @@ FULL = Position(
     address="a-1:10912",
     tables=(DataVersion(1, 2, 3), DataVersion(), DataVersion(4, 5, 6)),
     slots=(("a/2", PhysicalOffset(0)), ("a/3", PhysicalOffset(500))),
-    lineage=(LineageEntry(Epoch(3), 0, 2**64 - 1, PhysicalOffset(0)),),
+    epoch_history=(EpochEntry(Epoch(3), 0, 2**64 - 1, PhysicalOffset(0)),),
 )
 BARE = Position(
     node="a/0",
@@ -128,7 +128,7 @@ def test_more_slots_or_another_epoch_history_than_can_be_are_refused() -> None:
 
     wire.ask_answer(with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_HOLDS)]))
     falls = wire.ask_response(BARE, True)
-    falls.position.lineage.extend([replication_pb2.LineageEntry(epoch=2), replication_pb2.LineageEntry(epoch=1, start_offset=9)])
+    falls.position.epoch_history.extend([replication_pb2.EpochEntry(epoch=2), replication_pb2.EpochEntry(epoch=1, start_offset=9)])
     for response in (
         with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_HOLDS + 1)]),
         with_slots(pb.SlaveSlot(node="a")),
