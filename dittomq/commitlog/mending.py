@@ -56,7 +56,7 @@ class Mending(RemovedFiles):
     _unread: Damage
     _mended: Register
     _checkpointed: tuple[int, int] | None
-    _doubted: int | None = None
+    _reverify_from: int | None = None
 
     @property
     def damage(self) -> Damage:
@@ -79,15 +79,15 @@ class Mending(RemovedFiles):
         return self._unread.clipped(self._log.min_offset, self._log.end) if self._unread.ranges else self._unread
 
     @property
-    def is_doubted(self) -> bool:
-        """Whether damage was noted that `take_doubt` has not told of."""
-        return self._doubted is not None
+    def is_to_reverify(self) -> bool:
+        """Whether damage was noted that `take_reverify_from` has not told of."""
+        return self._reverify_from is not None
 
-    def take_doubt(self) -> PhysicalOffset | None:
+    def take_reverify_from(self) -> PhysicalOffset | None:
         """Where the first damage begins that was noted since the last call, also when it is mended by now; None when there was none."""
         with self._gate.filing:
-            doubted, self._doubted = self._doubted, None
-        return None if doubted is None else PhysicalOffset(doubted)
+            reverify_from, self._reverify_from = self._reverify_from, None
+        return None if reverify_from is None else PhysicalOffset(reverify_from)
 
     def leap(self, others: Iterable[checkpoint.QueueKey], master_id: int) -> int:
         """Durably let all numbers go on behind those that unread ranges may hide; returns how many offsets a queue leaps over at most.
@@ -343,7 +343,7 @@ class Mending(RemovedFiles):
             self.check_free(side_file.ROOM_BYTES + damaged.ROW_BYTES * len(damage.ranges))
             self._file(damage, self._mended)
             first = min(start for start, _ in ranges)
-            self._doubted = first if self._doubted is None else min(first, self._doubted)
+            self._reverify_from = first if self._reverify_from is None else min(first, self._reverify_from)
 
     def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
         damage = self._damage

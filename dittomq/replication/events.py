@@ -153,8 +153,8 @@ class Heartbeat:
 class SlaveAck:
     """What a slave holds: record ends. `digest` answers a heartbeat that carried one: empty, when this copy does not hold it whole.
 
-    `begin` is its first byte, None when that is not told. From `doubted` on it found damage: what lies behind is to be compared again.
-    `adopted` is the epoch that it has adopted, durably: the ack counts for what is confirmed if that is the session's.
+    `begin` is its first byte, None when that is not told. From `reverify_from` on it found damage: what lies behind is to be compared
+    again. `adopted` is the epoch that it has adopted, durably: the ack counts for what is confirmed if that is the session's.
     `missing_now`: all that it knows not to hold whole below `received`; None: it says what it said last. Its driver adds it.
     """
 
@@ -164,7 +164,7 @@ class SlaveAck:
     applied: PhysicalOffset
     digest: RangeDigest | None = None
     begin: PhysicalOffset | None = None
-    doubted: PhysicalOffset | None = None
+    reverify_from: PhysicalOffset | None = None
     adopted: Epoch = NO_EPOCH
     missing_now: MissingRanges | None = None
 

@@ -164,7 +164,7 @@ class SendHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class CountAck:
+class RecordAck:
     """Tell ConfirmedOffset what this slave holds; `applied` None: not said yet. `adopted`: it has adopted this master's epoch."""
 
     received: PhysicalOffset
@@ -175,7 +175,7 @@ class CountAck:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteEqual:
+class RecordVerified:
     """Both copies digest alike up to `end`."""
 
     end: PhysicalOffset
@@ -197,14 +197,14 @@ class RemoveMember:
 
 
 @dataclass(frozen=True, slots=True)
-class DropSlave:
+class EndSlaveStream:
     """End the stream; what is wrong the next one settles."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseSlave:
+class RejectSlave:
     """End the stream; the next one would end alike, until somebody changes what is configured or started."""
 
     why: str
@@ -219,10 +219,10 @@ Command = (
     | SendMissingRange
     | PrepareHeartbeat
     | SendHeartbeat
-    | CountAck
-    | NoteEqual
+    | RecordAck
+    | RecordVerified
     | PromisedAbove
     | RemoveMember
-    | DropSlave
-    | RefuseSlave
+    | EndSlaveStream
+    | RejectSlave
 )

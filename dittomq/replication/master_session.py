@@ -30,18 +30,18 @@ from dittomq.replication.master_events import (
     Command,
     CompareDigests,
     CompareLeaves,
-    CountAck,
     DigestsCompared,
-    DropSlave,
+    EndSlaveStream,
     Event,
     HeartbeatReady,
     LeafDiffers,
     LeavesCompared,
     LogMoved,
-    NoteEqual,
     PrepareHeartbeat,
     PromisedAbove,
-    RefuseSlave,
+    RecordAck,
+    RecordVerified,
+    RejectSlave,
     RemoveMember,
     SendChunk,
     SendHandshakeResult,
@@ -51,7 +51,7 @@ from dittomq.replication.master_events import (
     Tick,
 )
 from dittomq.replication.master_log import MasterLog
-from dittomq.replication.master_states import MOVES, State
+from dittomq.replication.master_states import MOVES, MasterSessionState
 from dittomq.replication.proving import Answer, Proof
 from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
@@ -152,14 +152,14 @@ class MasterSession:
 
     def _greet(self, handshake: Handshake) -> list[Command]:
         if problem := self._misfit(handshake) or self._stranger(handshake):
-            self.state = State.ENDED
-            return [RefuseSlave(problem)]
+            self.state = MasterSessionState.ENDED
+            return [RejectSlave(problem)]
         self._handshake = handshake
         if handshake.newest_epoch > self._epoch:
             why = f"{handshake.node} has promised epoch {handshake.newest_epoch}, newer than {self._epoch}"
             return [PromisedAbove(handshake.newest_epoch, handshake.node), *self._drop(why)]
         common = common_end(ours=self._log.epoch_history, our_end=self._end, theirs=handshake.epoch_history, their_end=handshake.end)
-        self.state, begin = State.COMPARING, self._log.min_offset
+        self.state, begin = MasterSessionState.COMPARING, self._log.min_offset
         if handshake.end == handshake.min_offset:  # it holds nothing, so it begins where this log does
             self._handshake = replace(handshake, min_offset=begin, end=begin, flushed=begin)
             return [CompareDigests((), begin)]
@@ -215,9 +215,9 @@ class MasterSession:
     def _judge_digests(self, event: DigestsCompared) -> list[Command]:
         assert self._handshake is not None
         if event.differs is not None:
-            self.state = State.PROBING
+            self.state = MasterSessionState.PROBING
             return self._ask(event.differs.start, event.differs.end)
-        handshake, self.state = self._handshake, State.STREAMING
+        handshake, self.state = self._handshake, MasterSessionState.STREAMING
         self._sent = self._received = handshake.end
         self._flushed = handshake.flushed
         handshake_result = self._handshake_result(SyncAction.STREAM, handshake.end, "lineage and digests agree")
@@ -226,8 +226,8 @@ class MasterSession:
         if equal_end < self._proof.proven:  # from there on this log was damaged: it is to be compared again
             self._proof = self._prove(begin=both, proven=equal_end)
         self._proof.proven = equal_end
-        counted = CountAck(handshake.end, handshake.flushed, None, handshake.adopted == self._epoch)
-        return [handshake_result, NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
+        counted = RecordAck(handshake.end, handshake.flushed, None, handshake.adopted == self._epoch)
+        return [handshake_result, RecordVerified(equal_end), counted, *self._pump(), *self._tell_topics()]
 
     def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:
         """For the leaves of what is searched, a slice at a time: neither side hears anything while the other reads."""
@@ -254,7 +254,7 @@ class MasterSession:
         return self._tell_cut(event.cut_to, "the copies differ by content")
 
     def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
-        self.state = State.CUTTING
+        self.state = MasterSessionState.TRUNCATING
         self._acknowledged = min(self._acknowledged, to)
         return [self._handshake_result(SyncAction.TRUNCATE, to, reason)]
 
@@ -262,7 +262,7 @@ class MasterSession:
         """Only who is no member: what it holds counts until then. The copy that sends its handshake next is another replica."""
         if self._is_member:
             return [RemoveMember(handshake.node), *self._drop(f"{reason}; it leaves the in-sync set first, then it is to copy this log")]
-        self.state, self._acknowledged = State.CUTTING, PhysicalOffset(0)
+        self.state, self._acknowledged = MasterSessionState.TRUNCATING, PhysicalOffset(0)
         return [self._handshake_result(SyncAction.RESYNC, self._log.min_offset, reason)]
 
     def _acked(self, ack: SlaveAck) -> list[Command]:
@@ -278,10 +278,10 @@ class MasterSession:
         for low, high in ack.missing_now or ():
             if not 0 <= low < high <= ack.received:
                 return self._drop(f"lacks [{low}, {high}), which does not lie in its log")
-        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.missing_now)]
-        if ack.doubted is not None:
-            self._proof.doubt(ack.doubted)
-            commands.append(NoteEqual(self._proof.proven))
+        commands: list[Command] = [RecordAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.missing_now)]
+        if ack.reverify_from is not None:
+            self._proof.doubt(ack.reverify_from)
+            commands.append(RecordVerified(self._proof.proven))
         if ack.digest is not None:
             commands += self._judge_heartbeat(ack.digest)
         return commands
@@ -291,7 +291,7 @@ class MasterSession:
             case Answer.NOTHING:
                 return []
             case Answer.EQUAL:
-                return [NoteEqual(self._proof.proven)]
+                return [RecordVerified(self._proof.proven)]
             case Answer.DIFFERENT:
                 return self._drop(f"the copies differ by content in [{theirs.start:,}, {theirs.end:,})")
 
@@ -300,7 +300,7 @@ class MasterSession:
 
         A chunk may be held back by its driver: what is confirmed is told meanwhile.
         """
-        if self.state is not State.STREAMING:
+        if self.state is not MasterSessionState.STREAMING:
             return []
         room = self._limits.window_bytes - (self._sent - self._received)
         if not self._sending and self._sent < self._end and room > 0:
@@ -333,13 +333,15 @@ class MasterSession:
 
     def _tick(self, now: float) -> list[Command]:
         due = now - self._beat_at >= self._limits.heartbeat_s
-        if self.state is State.COMPARING:
+        if self.state is MasterSessionState.COMPARING:
             return self._let_wait(now) if due else []
-        if self.state is State.CUTTING:  # what a slave cuts it saves before, and then it reads what it has left; nobody waits for it
+        if (
+            self.state is MasterSessionState.TRUNCATING
+        ):  # what a slave cuts it saves before, and then it reads what it has left; nobody waits for it
             return []
         if now - self._heard_at > self._limits.silence_s:
             return self._drop(f"silent for {now - self._heard_at:.0f} s")
-        if self.state is not State.STREAMING:
+        if self.state is not MasterSessionState.STREAMING:
             return []
         if self._is_time_to_compare(now):
             self._digest_at = now
@@ -365,7 +367,7 @@ class MasterSession:
 
     def _tell_topics(self) -> list[Command]:
         """A slave pulls new topics when it hears of them, not at its next round: the master's disk may be gone by then."""
-        if self.state is not State.STREAMING or self._topics == self._topics_told:
+        if self.state is not MasterSessionState.STREAMING or self._topics == self._topics_told:
             return []
         self._topics_told = self._topics
         return [self._heartbeat(None)]
@@ -380,5 +382,5 @@ class MasterSession:
         return SendHandshakeResult(handshake_result)
 
     def _drop(self, reason: str) -> list[Command]:
-        self.state = State.ENDED
-        return [DropSlave(reason)]
+        self.state = MasterSessionState.ENDED
+        return [EndSlaveStream(reason)]

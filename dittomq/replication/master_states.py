@@ -14,53 +14,53 @@ from dittomq.replication.master_events import (
 from dittomq.replication.moves import Label, Moves
 
 
-class State(Label):
+class MasterSessionState(Label):
     """Where a session stands; the value says it in words."""
 
-    GREETING = "nothing is known of the slave yet"
+    HANDSHAKE = "nothing is known of the slave yet"
     COMPARING = "its lineage is ours as far as it goes; its digests are compared with ours"
     PROBING = "a digest differs; the leaves of that range are compared"
-    CUTTING = "it was told to cut, or to copy this log anew, and sends its handshake again: of what it has cut, or of the copy"
+    TRUNCATING = "it was told to cut, or to copy this log anew, and sends its handshake again: of what it has cut, or of the copy"
     STREAMING = "its log is a part of ours; its acks count"
     ENDED = "the stream is over"
 
 
-_GREETED = (State.COMPARING, State.CUTTING, State.ENDED)
+_AFTER_HANDSHAKE = (MasterSessionState.COMPARING, MasterSessionState.TRUNCATING, MasterSessionState.ENDED)
 
 MOVES = Moves(
     title="MasterSession",
-    first=State.GREETING,
+    first=MasterSessionState.HANDSHAKE,
     said=(Handshake, SlaveAck, LeafDigests),
     rows={
-        State.GREETING: {
-            Handshake: _GREETED,
-            LogMoved: (State.GREETING,),
-            Tick: (State.GREETING, State.ENDED),
+        MasterSessionState.HANDSHAKE: {
+            Handshake: _AFTER_HANDSHAKE,
+            LogMoved: (MasterSessionState.HANDSHAKE,),
+            Tick: (MasterSessionState.HANDSHAKE, MasterSessionState.ENDED),
         },
-        State.COMPARING: {
-            DigestsCompared: (State.PROBING, State.STREAMING),
-            LogMoved: (State.COMPARING,),
-            Tick: (State.COMPARING,),
+        MasterSessionState.COMPARING: {
+            DigestsCompared: (MasterSessionState.PROBING, MasterSessionState.STREAMING),
+            LogMoved: (MasterSessionState.COMPARING,),
+            Tick: (MasterSessionState.COMPARING,),
         },
-        State.PROBING: {
-            LeafDigests: (State.PROBING, State.ENDED),
-            LeafDiffers: (State.PROBING,),
-            LeavesCompared: (State.PROBING, State.CUTTING, State.ENDED),
-            LogMoved: (State.PROBING,),
-            Tick: (State.PROBING, State.ENDED),
+        MasterSessionState.PROBING: {
+            LeafDigests: (MasterSessionState.PROBING, MasterSessionState.ENDED),
+            LeafDiffers: (MasterSessionState.PROBING,),
+            LeavesCompared: (MasterSessionState.PROBING, MasterSessionState.TRUNCATING, MasterSessionState.ENDED),
+            LogMoved: (MasterSessionState.PROBING,),
+            Tick: (MasterSessionState.PROBING, MasterSessionState.ENDED),
         },
-        State.CUTTING: {
-            Handshake: _GREETED,
-            LogMoved: (State.CUTTING,),
-            Tick: (State.CUTTING,),
+        MasterSessionState.TRUNCATING: {
+            Handshake: _AFTER_HANDSHAKE,
+            LogMoved: (MasterSessionState.TRUNCATING,),
+            Tick: (MasterSessionState.TRUNCATING,),
         },
-        State.STREAMING: {
-            SlaveAck: (State.STREAMING, State.ENDED),
-            LogMoved: (State.STREAMING,),
-            ChunkSent: (State.STREAMING,),
-            BytesDamaged: (State.STREAMING,),
-            HeartbeatReady: (State.STREAMING,),
-            Tick: (State.STREAMING, State.ENDED),
+        MasterSessionState.STREAMING: {
+            SlaveAck: (MasterSessionState.STREAMING, MasterSessionState.ENDED),
+            LogMoved: (MasterSessionState.STREAMING,),
+            ChunkSent: (MasterSessionState.STREAMING,),
+            BytesDamaged: (MasterSessionState.STREAMING,),
+            HeartbeatReady: (MasterSessionState.STREAMING,),
+            Tick: (MasterSessionState.STREAMING, MasterSessionState.ENDED),
         },
     },
 )

@@ -20,14 +20,14 @@ class SlaveLog:
 
     epoch_history: EpochHistory
     begin: PhysicalOffset
-    stored: "Stored"
+    stored: "LogWritten"
     promised: Epoch
     birth: str
 
 
 # Events: what the driver reports.
 @dataclass(frozen=True, slots=True)
-class Stored:
+class LogWritten:
     """Record ends that are written, synced, and in the consume queues, and the first byte that is held.
 
     `incarnation` is that of the newest entry of the epoch history, as it is on disk; None without one. `adopted` is the epoch adopted,
@@ -43,10 +43,10 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class CutDone:
+class Truncated:
     """The log was cut as told, durably; `stored` is what it holds now, and the next handshake is known."""
 
-    stored: Stored
+    stored: LogWritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DigestReady:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubted:
+class VerifiedEndLowered:
     """Damage was found here, `start` is where it begins: what lies behind counts as equal no more until it is compared again."""
 
     start: PhysicalOffset
@@ -90,10 +90,10 @@ Event = (
     | MissingRange
     | Heartbeat
     | LeafProbe
-    | CutDone
-    | Stored
+    | Truncated
+    | LogWritten
     | DigestReady
-    | Doubted
+    | VerifiedEndLowered
     | DamageFound
     | Tick
     | Promised
@@ -107,7 +107,7 @@ class SendHandshake:
 
 
 @dataclass(frozen=True, slots=True)
-class ObeyMaster:
+class BindToMaster:
     """Promise this epoch and keep this birth, both durably before any later command is obeyed; "" for the birth: there is none to keep."""
 
     epoch: Epoch
@@ -115,15 +115,15 @@ class ObeyMaster:
 
 
 @dataclass(frozen=True, slots=True)
-class CutLog:
-    """Cut the log to `to`, saving what is cut, and report CutDone."""
+class TruncateLog:
+    """Cut the log to `to`, saving what is cut, and report Truncated."""
 
     to: PhysicalOffset
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class BeginLog:
+class SetLogStart:
     """Let the log, which holds nothing, begin at `at`, durably, before any later command is obeyed."""
 
     at: PhysicalOffset
@@ -140,14 +140,14 @@ class ReplaceEpochHistory:
 
 @dataclass(frozen=True, slots=True)
 class AdoptEpoch:
-    """Adopt this epoch, durably, and report Stored: the log matches its master's, and is flushed, up to where the epoch begins."""
+    """Adopt this epoch, durably, and report LogWritten: the log matches its master's, and is flushed, up to where the epoch begins."""
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Write these bytes at the end of the log, sync, and report Stored."""
+    """Write these bytes at the end of the log, sync, and report LogWritten."""
 
     offset: PhysicalOffset
     data: bytes
@@ -155,14 +155,14 @@ class WriteChunk:
 
 @dataclass(frozen=True, slots=True)
 class SkipRange:
-    """Note [start, end), which begins where the log ends, as missing, durably, go on behind it, and report Stored."""
+    """Note [start, end), which begins where the log ends, as missing, durably, go on behind it, and report LogWritten."""
 
     start: PhysicalOffset
     end: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
-class LearnConfirmed:
+class UpdateConfirmed:
     """The group's confirmed end, and the master's end, as the master tells them."""
 
     confirmed: PhysicalOffset
@@ -177,7 +177,7 @@ class LearnHolds:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnTopics:
+class UpdateTopics:
     """The version of the master's topics."""
 
     version: DataVersion
@@ -205,7 +205,7 @@ class AnswerProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteCompared:
+class RecordCompared:
     """Our log and that of the master with this replica uuid digest alike in [start, end), or do not."""
 
     start: PhysicalOffset
@@ -215,7 +215,7 @@ class NoteCompared:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyAnew:
+class StartFullResync:
     """Copy the master's log, [start, end) and what comes behind, into a second store; this one goes on serving until that is complete.
 
     This session is over. The stream is not: its next handshake is the copy's. Up to `agreed` this log is what the master's was, and
@@ -237,20 +237,20 @@ class Reconnect:
 
 Command = (
     SendHandshake
-    | ObeyMaster
-    | CutLog
-    | BeginLog
+    | BindToMaster
+    | TruncateLog
+    | SetLogStart
     | ReplaceEpochHistory
     | AdoptEpoch
     | WriteChunk
     | SkipRange
-    | LearnConfirmed
-    | LearnTopics
+    | UpdateConfirmed
+    | UpdateTopics
     | LearnHolds
     | SendAck
     | DigestRange
     | AnswerProbe
-    | NoteCompared
-    | CopyAnew
+    | RecordCompared
+    | StartFullResync
     | Reconnect
 )

@@ -18,33 +18,33 @@ from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptEpoch,
     AnswerProbe,
-    BeginLog,
+    BindToMaster,
     Command,
-    CopyAnew,
-    CutDone,
-    CutLog,
     DamageFound,
     DigestRange,
     DigestReady,
-    Doubted,
     Event,
-    LearnConfirmed,
     LearnHolds,
-    LearnTopics,
-    NoteCompared,
-    ObeyMaster,
+    LogWritten,
     Promised,
     Reconnect,
+    RecordCompared,
     ReplaceEpochHistory,
     SendAck,
     SendHandshake,
+    SetLogStart,
     SkipRange,
     SlaveLog,
-    Stored,
+    StartFullResync,
     Tick,
+    Truncated,
+    TruncateLog,
+    UpdateConfirmed,
+    UpdateTopics,
+    VerifiedEndLowered,
     WriteChunk,
 )
-from dittomq.replication.slave_states import MOVES, State
+from dittomq.replication.slave_states import MOVES, SlaveSessionState
 
 
 class SlaveSession:
@@ -66,7 +66,7 @@ class SlaveSession:
         self._time = RunningTime(now)
         self._heard_at = 0.0
         self._stored = log.stored
-        self._doubted: PhysicalOffset | None = None  # what neither the handshake nor an ack has told
+        self._reverify_from: PhysicalOffset | None = None  # what neither the handshake nor an ack has told
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
@@ -81,22 +81,22 @@ class SlaveSession:
 
     def _take(self, event: Event, now: float) -> list[Command]:
         match event:
-            case CutDone():
+            case Truncated():
                 self._heard_at = now
-                self.state = State.GREETING
-                self._stored, self._doubted = event.stored, None
+                self.state = SlaveSessionState.HANDSHAKE
+                self._stored, self._reverify_from = event.stored, None
                 return [SendHandshake()]
-            case Stored():
+            case LogWritten():
                 return self._store_moved(event)
             case DigestReady():
                 return self._digest_ready(event)
-            case Doubted():
-                self._doubted = event.start if self._doubted is None else min(self._doubted, event.start)
+            case VerifiedEndLowered():
+                self._reverify_from = event.start if self._reverify_from is None else min(self._reverify_from, event.start)
                 return self._tell_doubt()
             case DamageFound():  # the next handshake says nothing of that segment, so nothing is cut for it
                 return self._reconnect(f"the copies differ by content and this one is damaged from {event.start:,} to {event.end:,}")
             case Tick():
-                if self.state is not State.CUTTING and now - self._heard_at > self._silence_s:
+                if self.state is not SlaveSessionState.TRUNCATING and now - self._heard_at > self._silence_s:
                     return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
                 return []
             case Promised():
@@ -129,10 +129,10 @@ class SlaveSession:
             case SyncAction.TRUNCATE:
                 if handshake_result.start >= self._end:
                     return self._reconnect(f"told to cut to {handshake_result.start:,} with an end of {self._end:,}")
-                self.state = State.CUTTING
+                self.state = SlaveSessionState.TRUNCATING
                 self._end = handshake_result.start
                 self._epoch_history = truncate_history(self._epoch_history, handshake_result.start)
-                return [self._obey_master(handshake_result), CutLog(handshake_result.start, handshake_result.reason)]
+                return [self._bind_to_master(handshake_result), TruncateLog(handshake_result.start, handshake_result.reason)]
             case SyncAction.RESYNC:
                 return self._copy_anew(handshake_result)
             case SyncAction.STREAM:
@@ -148,42 +148,42 @@ class SlaveSession:
             return f"the master leads {theirs}, and this replica belongs to that with the birth {self._birth}"
         return ""
 
-    def _obey_master(self, handshake_result: HandshakeResult) -> Command:
+    def _bind_to_master(self, handshake_result: HandshakeResult) -> Command:
         self._promised, self._birth = max(handshake_result.epoch, self._promised), handshake_result.birth
-        return ObeyMaster(handshake_result.epoch, handshake_result.birth)
+        return BindToMaster(handshake_result.epoch, handshake_result.birth)
 
     def _copy_anew(self, handshake_result: HandshakeResult) -> list[Command]:
         if handshake_result.end is None or not handshake_result.start <= handshake_result.end or self._end == self._begin:
             return self._reconnect(
                 f"told to copy [{handshake_result.start}, {handshake_result.end}) anew with [{self._begin}, {self._end})"
             )
-        self.state = State.ENDED
+        self.state = SlaveSessionState.ENDED
         common = common_end(
             ours=self._epoch_history, our_end=self._end, theirs=handshake_result.epoch_history, their_end=handshake_result.end
         )
         agreed = PhysicalOffset(min(common, handshake_result.start))
         return [
-            self._obey_master(handshake_result),
-            CopyAnew(handshake_result.start, handshake_result.end, agreed, handshake_result.reason),
+            self._bind_to_master(handshake_result),
+            StartFullResync(handshake_result.start, handshake_result.end, agreed, handshake_result.reason),
         ]
 
     def _follow(self, handshake_result: HandshakeResult) -> list[Command]:
         holds_nothing = self._end == self._begin
         if handshake_result.start != self._end and not holds_nothing:
             return self._reconnect(f"told to stream from {handshake_result.start:,} with an end of {self._end:,}")
-        self.state = State.FOLLOWING
+        self.state = SlaveSessionState.STREAMING
         self.epoch = handshake_result.epoch
         self._target = handshake_result.epoch_history
         self._master = handshake_result.replica_uuid
         begin: list[Command] = []
         if handshake_result.start != self._end:
-            begin, self._begin = [BeginLog(handshake_result.start)], handshake_result.start
+            begin, self._begin = [SetLogStart(handshake_result.start)], handshake_result.start
             before = self._stored
-            self._stored = Stored(
+            self._stored = LogWritten(
                 handshake_result.start, handshake_result.start, before.applied, handshake_result.start, adopted=before.adopted
             )
         self._end = handshake_result.start
-        commands = [self._obey_master(handshake_result), *begin, *self._adopt(self._end), *self._tell_doubt()]
+        commands = [self._bind_to_master(handshake_result), *begin, *self._adopt(self._end), *self._tell_doubt()]
         return commands + self._adopt_epoch()
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
@@ -210,7 +210,7 @@ class SlaveSession:
             return self._reconnect(f"a chunk at {chunk.offset:,} changed on its way")
         write = WriteChunk(chunk.offset, chunk.data)
         stop = PhysicalOffset(chunk.offset + len(chunk.data))
-        return self._extend(write, (chunk.offset, stop), chunk.epoch, LearnConfirmed(chunk.confirmed, chunk.end))
+        return self._extend(write, (chunk.offset, stop), chunk.epoch, UpdateConfirmed(chunk.confirmed, chunk.end))
 
     def _pass_over(self, missing_range: MissingRange) -> list[Command]:
         if any(missing_range.start < entry.start < missing_range.end for entry in self._target):
@@ -220,11 +220,11 @@ class SlaveSession:
             leave,
             (missing_range.start, missing_range.end),
             missing_range.epoch,
-            LearnConfirmed(missing_range.confirmed, missing_range.log_end),
+            UpdateConfirmed(missing_range.confirmed, missing_range.log_end),
         )
 
     def _extend(
-        self, write: WriteChunk | SkipRange, span: tuple[PhysicalOffset, PhysicalOffset], epoch: Epoch, learn: LearnConfirmed
+        self, write: WriteChunk | SkipRange, span: tuple[PhysicalOffset, PhysicalOffset], epoch: Epoch, learn: UpdateConfirmed
     ) -> list[Command]:
         """Let the log grow by this span, when it is the next one and of the right epoch."""
         what, (start, end) = "chunk" if isinstance(write, WriteChunk) else "hole", span
@@ -240,9 +240,9 @@ class SlaveSession:
     def _beat(self, beat: Heartbeat) -> list[Command]:
         if beat.epoch != self.epoch:
             return self._reconnect(f"a heartbeat of epoch {beat.epoch} in epoch {self.epoch}")
-        learn: list[Command] = [LearnConfirmed(beat.confirmed, beat.end)]
+        learn: list[Command] = [UpdateConfirmed(beat.confirmed, beat.end)]
         if beat.topics is not None:
-            learn.append(LearnTopics(beat.topics))
+            learn.append(UpdateTopics(beat.topics))
         if beat.holds is not None:
             learn.append(LearnHolds(beat.holds))
         if beat.digest is not None and self._begin <= beat.digest.start and beat.digest.end <= self._stored.flushed:
@@ -252,30 +252,30 @@ class SlaveSession:
     def _digest_ready(self, event: DigestReady) -> list[Command]:
         if event.ours is None:
             return [SendAck(self._ack(_not_whole(event.theirs)))]
-        note = NoteCompared(event.ours.start, event.ours.end, event.ours == event.theirs, self._master)
+        note = RecordCompared(event.ours.start, event.ours.end, event.ours == event.theirs, self._master)
         return [note, SendAck(self._ack(event.ours))]
 
-    def _store_moved(self, stored: Stored) -> list[Command]:
-        if self.state is State.FOLLOWING and stored.received < self._stored.received:
+    def _store_moved(self, stored: LogWritten) -> list[Command]:
+        if self.state is SlaveSessionState.STREAMING and stored.received < self._stored.received:
             return []  # said before the log began where it was told
         moved = stored != self._stored
         self._stored = stored
-        if self.state is not State.FOLLOWING or not moved:
+        if self.state is not SlaveSessionState.STREAMING or not moved:
             return []
         return [SendAck(self._ack(None)), *self._adopt_epoch()]
 
     def _tell_doubt(self) -> list[Command]:
-        if self.state is not State.FOLLOWING or self._doubted is None:
+        if self.state is not SlaveSessionState.STREAMING or self._reverify_from is None:
             return []
-        doubted, self._doubted = self._doubted, None
-        return [SendAck(replace(self._ack(None), doubted=doubted))]
+        reverify_from, self._reverify_from = self._reverify_from, None
+        return [SendAck(replace(self._ack(None), reverify_from=reverify_from))]
 
     def _ack(self, digest: RangeDigest | None) -> SlaveAck:
         stored = self._stored
         return SlaveAck(self.epoch, stored.received, stored.flushed, stored.applied, digest, stored.begin, adopted=stored.adopted)
 
     def _reconnect(self, reason: str) -> list[Command]:
-        self.state = State.ENDED
+        self.state = SlaveSessionState.ENDED
         return [Reconnect(reason)]
 
 

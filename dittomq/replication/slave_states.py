@@ -2,51 +2,51 @@
 
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, MissingRange, SyncAction
 from dittomq.replication.moves import Label, Moves
-from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, Promised, Stored, Tick
+from dittomq.replication.slave_events import DamageFound, DigestReady, LogWritten, Promised, Tick, Truncated, VerifiedEndLowered
 
 
-class State(Label):
+class SlaveSessionState(Label):
     """Where a session stands; the value says it in words."""
 
-    GREETING = "the handshake was sent; the handshake result is awaited"
-    CUTTING = "the log is cut as told, and what is left is read for the next handshake: the master waits"
-    FOLLOWING = "the stream's bytes are written and acknowledged"
+    HANDSHAKE = "the handshake was sent; the handshake result is awaited"
+    TRUNCATING = "the log is cut as told, and what is left is read for the next handshake: the master waits"
+    STREAMING = "the stream's bytes are written and acknowledged"
     ENDED = "the stream is over"
 
 
 MOVES = Moves(
     title="SlaveSession",
-    first=State.GREETING,
+    first=SlaveSessionState.HANDSHAKE,
     said=(*SyncAction, Chunk, MissingRange, Heartbeat, LeafProbe),
     rows={
-        State.GREETING: {
-            SyncAction.WAIT: (State.GREETING,),
-            SyncAction.TRUNCATE: (State.CUTTING, State.ENDED),
-            SyncAction.RESYNC: (State.ENDED,),
-            SyncAction.STREAM: (State.FOLLOWING, State.ENDED),
-            LeafProbe: (State.GREETING,),
-            DamageFound: (State.ENDED,),
-            Stored: (State.GREETING,),
-            Doubted: (State.GREETING,),
-            Tick: (State.GREETING, State.ENDED),
-            Promised: (State.ENDED,),
+        SlaveSessionState.HANDSHAKE: {
+            SyncAction.WAIT: (SlaveSessionState.HANDSHAKE,),
+            SyncAction.TRUNCATE: (SlaveSessionState.TRUNCATING, SlaveSessionState.ENDED),
+            SyncAction.RESYNC: (SlaveSessionState.ENDED,),
+            SyncAction.STREAM: (SlaveSessionState.STREAMING, SlaveSessionState.ENDED),
+            LeafProbe: (SlaveSessionState.HANDSHAKE,),
+            DamageFound: (SlaveSessionState.ENDED,),
+            LogWritten: (SlaveSessionState.HANDSHAKE,),
+            VerifiedEndLowered: (SlaveSessionState.HANDSHAKE,),
+            Tick: (SlaveSessionState.HANDSHAKE, SlaveSessionState.ENDED),
+            Promised: (SlaveSessionState.ENDED,),
         },
-        State.CUTTING: {
-            CutDone: (State.GREETING,),
-            Stored: (State.CUTTING,),
-            Doubted: (State.CUTTING,),
-            Tick: (State.CUTTING,),
-            Promised: (State.ENDED,),
+        SlaveSessionState.TRUNCATING: {
+            Truncated: (SlaveSessionState.HANDSHAKE,),
+            LogWritten: (SlaveSessionState.TRUNCATING,),
+            VerifiedEndLowered: (SlaveSessionState.TRUNCATING,),
+            Tick: (SlaveSessionState.TRUNCATING,),
+            Promised: (SlaveSessionState.ENDED,),
         },
-        State.FOLLOWING: {
-            Chunk: (State.FOLLOWING, State.ENDED),
-            MissingRange: (State.FOLLOWING, State.ENDED),
-            Heartbeat: (State.FOLLOWING, State.ENDED),
-            Stored: (State.FOLLOWING,),
-            DigestReady: (State.FOLLOWING,),
-            Doubted: (State.FOLLOWING,),
-            Tick: (State.FOLLOWING, State.ENDED),
-            Promised: (State.ENDED,),
+        SlaveSessionState.STREAMING: {
+            Chunk: (SlaveSessionState.STREAMING, SlaveSessionState.ENDED),
+            MissingRange: (SlaveSessionState.STREAMING, SlaveSessionState.ENDED),
+            Heartbeat: (SlaveSessionState.STREAMING, SlaveSessionState.ENDED),
+            LogWritten: (SlaveSessionState.STREAMING,),
+            DigestReady: (SlaveSessionState.STREAMING,),
+            VerifiedEndLowered: (SlaveSessionState.STREAMING,),
+            Tick: (SlaveSessionState.STREAMING, SlaveSessionState.ENDED),
+            Promised: (SlaveSessionState.ENDED,),
         },
     },
 )

@@ -91,7 +91,7 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
             applied_offset=ack.applied,
             digest=None if ack.digest is None else digest_to_pb(ack.digest),
             min_offset=ack.begin,
-            doubted_offset=ack.doubted,
+            reverify_from_offset=ack.reverify_from,
             adopted_epoch=ack.adopted,
             missing_ranges=missing_ranges_to_pb(ack.missing_now),
         )
@@ -153,7 +153,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Handshake | SlaveAck | Le
                 PhysicalOffset(ack.applied_offset),
                 digest_from_pb(ack.digest) if ack.HasField("digest") else None,
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
-                PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
+                PhysicalOffset(ack.reverify_from_offset) if ack.HasField("reverify_from_offset") else None,
                 epoch_from_pb("ack.adopted_epoch", ack.adopted_epoch),
                 missing_ranges_from_pb(ack),
             )

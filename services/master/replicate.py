@@ -223,7 +223,7 @@ class SlaveStream:
                 self._parts.term.record_skipped(self._record.node, command.missing_range.start, command.missing_range.end)
                 await self._telling.say(command.missing_range)
                 return master_events.ChunkSent(command.missing_range.end)
-            case master_events.CountAck():
+            case master_events.RecordAck():
                 self._count(command)
             case master_events.SendHandshakeResult():
                 await self._send_handshake_result(command.handshake_result)
@@ -237,13 +237,13 @@ class SlaveStream:
                 self._to_compare.put_nowait(command)
             case master_events.CompareLeaves():
                 return await self._compare_leaves(command.leaves)
-            case master_events.NoteEqual():
+            case master_events.RecordVerified():
                 self._record.proven_equal = command.end
             case master_events.RemoveMember(node):
                 self._parts.remove(node)
             case master_events.PromisedAbove(epoch, node):
                 await self._parts.promised_above(epoch, node)
-            case master_events.DropSlave() | master_events.RefuseSlave():
+            case master_events.EndSlaveStream() | master_events.RejectSlave():
                 raise _ended(self._parts.node, command)
             case _:
                 assert_never(command)
@@ -254,7 +254,7 @@ class SlaveStream:
         if self._parts.disk_answers():
             await self._telling.say(replace(heartbeat, holds=self._parts.holds()))
 
-    def _count(self, ack: master_events.CountAck) -> None:
+    def _count(self, ack: master_events.RecordAck) -> None:
         record, term = self._record, self._parts.term
         if not self._parts.speaks():
             return
@@ -371,6 +371,6 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
     return master_events.LeavesCompared(PhysicalOffset(damaged[0].start) if damaged else start, ours_whole=not damaged)
 
 
-def _ended(node: str, by: master_events.DropSlave | master_events.RefuseSlave) -> DittoError:
+def _ended(node: str, by: master_events.EndSlaveStream | master_events.RejectSlave) -> DittoError:
     """What the slave is answered: whether its next handshake settles it, or a person must."""
-    return NeedsOperator(node, by.why) if isinstance(by, master_events.RefuseSlave) else StreamDropped(node, by.reason)
+    return NeedsOperator(node, by.why) if isinstance(by, master_events.RejectSlave) else StreamDropped(node, by.reason)

@@ -20,7 +20,7 @@ from dittomq.reads import Readable
 from dittomq.replication.events import Handshake
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
-from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
+from dittomq.replication.slave_events import LogWritten, RecordCompared, SlaveLog
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
@@ -30,8 +30,8 @@ from services.slave.holds import HoldsOfOthers
 from services.slave.line import ReplicationLine
 from services.slave.presence import MasterPresence
 from services.slave.replica import Replica
-from services.slave.resync import CopyComplete, Resync, ResyncParts
-from services.slave.stream import MasterStream, StreamParts, ToldToCopyAnew
+from services.slave.resync import FullResyncDone, Resync, ResyncParts
+from services.slave.stream import FullResyncRequired, MasterStream, StreamParts
 
 _GOODBYE_S: Final = 0.25
 
@@ -102,7 +102,7 @@ class Follower:
         """The copy grew."""
         self._review()
 
-    def compared(self, found: NoteCompared) -> None:
+    def compared(self, found: RecordCompared) -> None:
         """A range of both copies was compared."""
         self._own.compared(found)
 
@@ -268,7 +268,7 @@ class Follower:
             await self._stream(line, source)
         except StoreFailed:
             raise
-        except CopyComplete:
+        except FullResyncDone:
             line.hang_up()
             await self.resync.finish()
             self._callers.come_back("its log was copied anew")
@@ -302,7 +302,7 @@ class Follower:
             async with asyncio.TaskGroup() as tasks:
                 session = tasks.create_task(_end_of(self._session(line, source, replica, ears)), name="session")
             told = session.result()
-            if not isinstance(told, ToldToCopyAnew):
+            if not isinstance(told, FullResyncRequired):
                 raise told
             self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
             if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
@@ -326,7 +326,7 @@ class Follower:
 
         handshake = await describe()
         incarnation = newest_incarnation(handshake.epoch_history)
-        stored = Stored(
+        stored = LogWritten(
             handshake.end,
             handshake.flushed,
             replica.applied,
@@ -342,7 +342,7 @@ class Follower:
             obey=self._obey,
             adopt=adopt,
             learn_holds=self.held.learn,
-            doubted=replica.take_doubted,
+            reverify_from=replica.take_reverify_from,
         )
         self._following = MasterStream(parts, session, line)
         try:

@@ -16,7 +16,7 @@ from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Handshake, RangeDigest
 from dittomq.replication.proving import Extent, Range, handshake_ranges
-from dittomq.replication.slave_events import NoteCompared
+from dittomq.replication.slave_events import RecordCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
 from services.slave.missing_ranges import missing_ranges
@@ -49,7 +49,7 @@ class Replica:
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = Verified()
         self._verified_kept: Verified | None = None  # what is written down; None: nothing, a full disk did not take it
-        self._doubted: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
+        self._reverify_from: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
         self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
 
@@ -77,7 +77,7 @@ class Replica:
         """The group's confirmed end."""
         self.confirmed = max(self.confirmed, confirmed)
 
-    def compared(self, found: NoteCompared) -> None:
+    def compared(self, found: RecordCompared) -> None:
         """A range of this copy and of a master's was compared. What differs is in the next handshake, whose answer finds where.
 
         What is equal counts when nothing before it is unproven; what was proven of another master's log proves nothing of this one's.
@@ -91,10 +91,10 @@ class Replica:
             if self._differs is not None and self._differs[1] <= self._verified.end:
                 self._differs = None
 
-    def take_doubted(self) -> PhysicalOffset | None:
+    def take_reverify_from(self) -> PhysicalOffset | None:
         """Where the first damage begins that was found since the last handshake, or since this was asked last."""
-        doubted, self._doubted = self._doubted, None
-        return doubted
+        reverify_from, self._reverify_from = self._reverify_from, None
+        return reverify_from
 
     async def load(self) -> None:
         """Take up what was written down; where a cut has taken some of it since, that is written down before the next handshake."""
@@ -116,9 +116,9 @@ class Replica:
     async def _keep_verified(self) -> None:
         """Durably remember what is proven now. What was damaged is not, also when it is mended: who gave the bytes was not the master."""
         store = self.store
-        noted = await self.parts.files.call(store.take_doubt) if store.is_doubted else None
+        noted = await self.parts.files.call(store.take_reverify_from) if store.is_to_reverify else None
         if noted is not None:
-            self._doubted = noted if self._doubted is None else min(self._doubted, noted)
+            self._reverify_from = noted if self._reverify_from is None else min(self._reverify_from, noted)
         end = self.verified if noted is None else min(self.verified, noted)
         self._verified = verified = replace(self._verified, end=end)
         if verified != self._verified_kept:
@@ -133,7 +133,7 @@ class Replica:
         self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
         digests = await self._digests()
         await self._keep_verified()
-        verified, self._doubted = self._verified, None
+        verified, self._reverify_from = self._verified, None
         return Handshake(
             cluster=config.node.cluster,
             broker=config.node.broker,

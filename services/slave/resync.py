@@ -27,7 +27,7 @@ from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.errors import DiskFull, DittoError, NotReady, UnreadableStore
 from dittomq.ha_status import COPYING_ANEW
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_events import CopyAnew, NoteCompared
+from dittomq.replication.slave_events import RecordCompared, StartFullResync
 from dittomq.routes import DataVersion
 from services.brokerage import Lanes, open_store
 from services.slave.config import SlaveConfig
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 @dataclass(eq=False)
-class CopyComplete(DittoError):
+class FullResyncDone(DittoError):
     """The copy holds all that is confirmed; the stream has ended for it to take the store's place."""
 
     end: PhysicalOffset
@@ -53,7 +53,7 @@ class CopyComplete(DittoError):
 
 
 @dataclass(eq=False)
-class NoRoomForCopy(DittoError):
+class NoSpaceForResync(DittoError):
     """Sizes in bytes."""
 
     free: int
@@ -102,7 +102,7 @@ class Resync:
 
     # What streams tell.
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
-        """The master says what is confirmed, and where its log ends. Raises CopyComplete."""
+        """The master says what is confirmed, and where its log ends. Raises FullResyncDone."""
         replica = self._held()
         replica.learn(confirmed)
         self._learn_end(master_end)
@@ -110,7 +110,7 @@ class Resync:
             self._goal = (confirmed, self._parts.doors.clock.monotonic())
         self.stored()
         if self._caught_up:
-            raise CopyComplete(replica.copy.received)
+            raise FullResyncDone(replica.copy.received)
 
     def stored(self) -> None:
         """The copy grew. It has caught up when it soon holds what is confirmed at some moment; what came since comes after the swap."""
@@ -120,7 +120,7 @@ class Resync:
             self._caught_up = self._parts.doors.clock.monotonic() - self._goal[1] <= _CAUGHT_UP_S
             self._goal = None
 
-    def compared(self, found: NoteCompared) -> None:
+    def compared(self, found: RecordCompared) -> None:
         """A range of both copies was compared."""
         self._held().compared(found)
 
@@ -163,15 +163,15 @@ class Resync:
                 await files.call(lambda: swap.discard(storage))
             await self.tidy()
 
-    async def begin(self, order: CopyAnew) -> Replica:
-        """Make an empty copy; one that holds something is too old by now. Raises NoRoomForCopy, DiskFull."""
+    async def begin(self, order: StartFullResync) -> Replica:
+        """Make an empty copy; one that holds something is too old by now. Raises NoSpaceForResync, DiskFull."""
         parts, own = self._parts, self._parts.own
         if self.replica is not None:
             await self.give_up(order.reason)
         free = parts.doors.storage.free_bytes()
         needed = order.end - order.start + parts.config.store.reserve_bytes
         if free < needed:
-            raise NoRoomForCopy(free, needed)
+            raise NoSpaceForResync(free, needed)
         log.warning(
             "full_resync_began",
             node=parts.config.name,

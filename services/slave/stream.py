@@ -33,7 +33,7 @@ from dittomq.replication.events import (
 )
 from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.replication.slave_states import State
+from dittomq.replication.slave_states import SlaveSessionState
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 from services.slave.missing_ranges import missing_ranges
@@ -71,10 +71,10 @@ class StreamEnded(DittoError):
 
 
 @dataclass(eq=False)
-class ToldToCopyAnew(DittoError):
+class FullResyncRequired(DittoError):
     """The session is over, its stream is not: the copy's may begin on it."""
 
-    order: slave_events.CopyAnew
+    order: slave_events.StartFullResync
 
     def __str__(self) -> str:
         return self.order.reason
@@ -87,7 +87,7 @@ class Ears(Protocol):
 
     def stored(self) -> None: ...
 
-    def compared(self, found: slave_events.NoteCompared) -> None: ...
+    def compared(self, found: slave_events.RecordCompared) -> None: ...
 
     def topics_at(self, version: DataVersion) -> None: ...
 
@@ -102,7 +102,7 @@ class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
     `obey` durably promises an epoch and keeps a birth, `adopt` durably adopts an epoch. `learn_holds` writes down for whom the master keeps
-    its log. `doubted` tells, once, where the first damage begins that was found since the last handshake.
+    its log. `reverify_from` tells, once, where the first damage begins that was found since the last handshake.
     """
 
     store: Store
@@ -116,7 +116,7 @@ class StreamParts:
     obey: Callable[[Epoch, str], Awaitable[None]]
     adopt: Callable[[Epoch], Awaitable[None]]
     learn_holds: Callable[[SlaveHolds], Awaitable[None]]
-    doubted: Callable[[], PhysicalOffset | None]
+    reverify_from: Callable[[], PhysicalOffset | None]
 
 
 class MasterStream:
@@ -144,7 +144,7 @@ class MasterStream:
     @property
     def follows(self) -> bool:
         """Whether the master lets this copy follow; one that is only told to wait, or to cut, does not."""
-        return self._session.state is State.FOLLOWING
+        return self._session.state is SlaveSessionState.STREAMING
 
     def promised(self, epoch: Epoch) -> None:
         """This replica promises this epoch: from here on no ack of a lower one begins to be written, and the session ends."""
@@ -152,7 +152,7 @@ class MasterStream:
         self._stored.set()
 
     async def run(self, handshake: Handshake) -> NoReturn:
-        """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed.
+        """Follow; raises StreamEnded, FullResyncRequired, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed.
 
         It listens before its handshake is out: of a stream that was given up while it was being connected, gRPC tells only who reads. And
         it counts the master's silence before that: a handshake may never leave.
@@ -202,7 +202,7 @@ class MasterStream:
                 if self.follows and not message.counts:
                     log.info("not_counted", epoch=message.epoch, why="replicas_expected of its master is 0, which confirms alone")
                 if self.follows:  # what another master was equal to says nothing of this one
-                    self._parts.ears.compared(slave_events.NoteCompared(_ORIGIN, _ORIGIN, True, message.replica_uuid))
+                    self._parts.ears.compared(slave_events.RecordCompared(_ORIGIN, _ORIGIN, True, message.replica_uuid))
 
     async def _acknowledge(self) -> None:
         while True:
@@ -218,8 +218,8 @@ class MasterStream:
             await asyncio.sleep(_TICK_S)
             self._may_lack_else = True
             await self._handle(slave_events.Tick())
-            if (doubted := self._parts.doubted()) is not None:
-                await self._handle(slave_events.Doubted(doubted))
+            if (reverify_from := self._parts.reverify_from()) is not None:
+                await self._handle(slave_events.VerifiedEndLowered(reverify_from))
             await self._handle(self._stored_now())
 
     async def _digest_asked(self) -> None:
@@ -232,10 +232,10 @@ class MasterStream:
             ours = await digest_of(self._parts.store, self._parts.reads, theirs.start, theirs.end)
             await self._handle(slave_events.DigestReady(theirs, ours))
 
-    def _stored_now(self) -> slave_events.Stored:
+    def _stored_now(self) -> slave_events.LogWritten:
         log, store = self._parts.log, self._parts.store
         incarnation = newest_incarnation(store.epoch_history)
-        return slave_events.Stored(
+        return slave_events.LogWritten(
             log.received, log.flushed, self._parts.ears.applied, store.min_offset, incarnation=incarnation, adopted=store.adopted_epoch
         )
 
@@ -250,9 +250,9 @@ class MasterStream:
         match command:
             case slave_events.WriteChunk() | slave_events.SkipRange() | slave_events.ReplaceEpochHistory():
                 await self._parts.log.put(command)
-            case slave_events.LearnConfirmed():
+            case slave_events.UpdateConfirmed():
                 ears.confirmed(command.confirmed, command.master_end)
-            case slave_events.LearnTopics():
+            case slave_events.UpdateTopics():
                 ears.topics_at(command.version)
             case slave_events.LearnHolds():
                 await self._parts.learn_holds(command.holds)
@@ -262,29 +262,29 @@ class MasterStream:
                 assert self._handshake is not None, "it was described when the log had been cut"
                 self._missing_ranges, self._said = self._handshake.missing_ranges, None
                 await self._say(self._handshake)
-            case slave_events.ObeyMaster() | slave_events.AdoptEpoch():
+            case slave_events.BindToMaster() | slave_events.AdoptEpoch():
                 return await self._bind(command)
-            case slave_events.CutLog():
+            case slave_events.TruncateLog():
                 return await self._cut(command)
-            case slave_events.BeginLog():
+            case slave_events.SetLogStart():
                 await self._parts.begin(command.at)
             case slave_events.DigestRange():
                 self._to_digest = command.theirs
                 self._asked_to_digest.set()
             case slave_events.AnswerProbe():
                 return await self._answer(command.probe)
-            case slave_events.NoteCompared():
+            case slave_events.RecordCompared():
                 ears.compared(command)
-            case slave_events.CopyAnew():
-                raise ToldToCopyAnew(command)
+            case slave_events.StartFullResync():
+                raise FullResyncRequired(command)
             case slave_events.Reconnect():
                 raise StreamEnded(command.reason)
             case _:
                 assert_never(command)
         return None
 
-    async def _bind(self, command: slave_events.ObeyMaster | slave_events.AdoptEpoch) -> slave_events.Stored | None:
-        if isinstance(command, slave_events.ObeyMaster):
+    async def _bind(self, command: slave_events.BindToMaster | slave_events.AdoptEpoch) -> slave_events.LogWritten | None:
+        if isinstance(command, slave_events.BindToMaster):
             await self._parts.obey(command.epoch, command.birth)
             return None
         await self._parts.adopt(command.epoch)
@@ -298,7 +298,7 @@ class MasterStream:
         before, self._missing_ranges = self._missing_ranges, missing_ranges(self._parts.store, ack.received)
         return ack if self._missing_ranges == before else replace(ack, missing_now=self._missing_ranges)
 
-    async def _cut(self, command: slave_events.CutLog) -> slave_events.CutDone:
+    async def _cut(self, command: slave_events.TruncateLog) -> slave_events.Truncated:
         """Where a record lies over the place it is cut from its start on, which may be of an epoch that both have; then this raises.
 
         The log is not the master's from there on, and the session does not know of that.
@@ -309,7 +309,7 @@ class MasterStream:
         if to < asked:
             raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
         self._handshake = await self._parts.describe()
-        return slave_events.CutDone(self._stored_now())
+        return slave_events.Truncated(self._stored_now())
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
         """Own damage is mended, and nobody cut for it."""

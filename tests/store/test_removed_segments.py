@@ -82,7 +82,7 @@ def test_all_of_it_is_damage_when_one_message_of_it_is_to_be_mended_and_comes_fr
 
     assert (first.source, "was removed" in first.problem) == ("", True)
     assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
-    assert store.take_doubt() == SEGMENT
+    assert store.take_reverify_from() == SEGMENT
     [second] = mend(store, [Peer("a/2", serving(other))])
     assert second.source == "a/2"
     assert_whole(store, log)

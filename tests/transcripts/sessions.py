@@ -35,7 +35,7 @@ _UNTOLD: dict[str, Any] = {
     "segment_bytes": _SEGMENT_BYTES,
     "applied": 0,
     "begin": 0,
-    "doubted": None,
+    "reverify_from": None,
     "digest": None,
     "differs": None,
     "reason": "",
@@ -94,7 +94,7 @@ class Slave:
         begin = given.get("min", PhysicalOffset(0))
         epoch_history = given.get("epoch_history", ())
         newest = newest_epoch(epoch_history)
-        stored = slave_events.Stored(
+        stored = slave_events.LogWritten(
             *(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin),
             incarnation=newest_incarnation(epoch_history),
             adopted=given.get("adopted", newest),
@@ -104,8 +104,9 @@ class Slave:
         self._incarnation, self._adopted = stored.incarnation, stored.adopted
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
-        """The commands of the session. What it was commanded to adopt is on the disk with the next Stored, unless that says otherwise."""
-        if event == "Stored":
+        """The commands of the session. What it was commanded to adopt is on the disk with the next LogWritten, unless that says
+        otherwise."""
+        if event == "LogWritten":
             given = {"incarnation": self._incarnation, "adopted": self._adopted, **given}
         commands = self._session.handle(told(event, given, slave_events), now)
         for command in commands:
@@ -130,7 +131,7 @@ def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
     if "action" in values:
         values["action"] = events.SyncAction(values["action"])
     if "stored" in values:
-        values["stored"] = slave_events.Stored(values["stored"], values["stored"], values["stored"], PhysicalOffset(0))
+        values["stored"] = slave_events.LogWritten(values["stored"], values["stored"], values["stored"], PhysicalOffset(0))
     if "adopted" in values and values["adopted"] is None:
         values["adopted"] = values["epoch"] if "epoch" in values else newest_epoch(given.get("epoch_history", ()))
     if "promised" in values and values["promised"] is None:

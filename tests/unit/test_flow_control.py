@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Chunk, Handshake, SlaveAck
-from dittomq.replication.master_events import ChunkSent, Command, CountAck, DigestsCompared, DropSlave, LogMoved, SendChunk
+from dittomq.replication.master_events import ChunkSent, Command, DigestsCompared, EndSlaveStream, LogMoved, RecordAck, SendChunk
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 
@@ -35,7 +35,7 @@ class Line:
 
     def obey(self, commands: list[Command]) -> None:
         for command in commands:
-            assert not isinstance(command, DropSlave), command.reason
+            assert not isinstance(command, EndSlaveStream), command.reason
             if isinstance(command, SendChunk) and command.limit == command.start:
                 self.under_way.append(Chunk(Epoch(1), command.start, 0, b"", at(self.confirmed), at(self.end)))
             elif isinstance(command, SendChunk):
@@ -102,4 +102,4 @@ def test_acks_count_while_a_chunk_is_held_back() -> None:
 
     counted = line.session.handle(SlaveAck(Epoch(1), at(line.taken), at(line.taken), at(0)), 0.0)
 
-    assert CountAck(at(line.taken), at(line.taken), at(0), adopted=False) in counted
+    assert RecordAck(at(line.taken), at(line.taken), at(0), adopted=False) in counted

@@ -23,7 +23,7 @@ from dittomq.replication.events import (
     SlaveHolds,
     SyncAction,
 )
-from dittomq.replication.slave_events import NoteCompared, ReplaceEpochHistory, SlaveLog, Stored, WriteChunk
+from dittomq.replication.slave_events import LogWritten, RecordCompared, ReplaceEpochHistory, SlaveLog, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
@@ -47,7 +47,7 @@ class Ears:
 
     def stored(self) -> None: ...
 
-    def compared(self, found: NoteCompared) -> None: ...
+    def compared(self, found: RecordCompared) -> None: ...
 
     def topics_at(self, version: DataVersion) -> None: ...
 
@@ -108,7 +108,7 @@ def stream_of(store: Store, line: Line, first: Handshake, keep: Callable[[SlaveH
 
     lane, clock, nothing = InlineLane(), LoopClock(), PhysicalOffset(0)
     log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
-    held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0), "")
+    held = SlaveLog((), nothing, LogWritten(nothing, nothing, nothing, nothing), Epoch(0), "")
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
     parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
     return MasterStream(parts, session, line)

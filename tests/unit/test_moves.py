@@ -11,9 +11,9 @@ from dittomq.replication.events import SyncAction
 from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
-from dittomq.replication.master_states import State
+from dittomq.replication.master_states import MasterSessionState
 from dittomq.replication.moves import IllegalMove, Moves
-from dittomq.replication.slave_events import CutDone, SlaveLog, Stored
+from dittomq.replication.slave_events import LogWritten, SlaveLog, Truncated
 from dittomq.replication.slave_session import SlaveSession
 from tests.support.starts import handshake
 from tools.statedoc import TABLES
@@ -27,24 +27,24 @@ class _Rash(MasterSession):
     """Streams to a slave that should be cut."""
 
     def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
-        self.state = State.STREAMING
+        self.state = MasterSessionState.STREAMING
         return []
 
 
 def test_a_session_whose_rules_leave_the_table_stops() -> None:
     rash = _Rash(LOG, SessionLimits(), 0.0)
 
-    with pytest.raises(IllegalMove, match="MasterSession: Handshake does not lead from GREETING to STREAMING"):
+    with pytest.raises(IllegalMove, match="MasterSession: Handshake does not lead from HANDSHAKE to STREAMING"):
         rash.handle(handshake(1, 1_000, epoch_history=()), 0.0)
 
 
 def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
-    stored = Stored(PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0))
+    stored = LogWritten(PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0))
 
-    with pytest.raises(IllegalMove, match="GREETING takes no DigestsCompared"):
+    with pytest.raises(IllegalMove, match="HANDSHAKE takes no DigestsCompared"):
         MasterSession(LOG, SessionLimits(), 0.0).handle(DigestsCompared(PhysicalOffset(0), None), 0.0)
-    with pytest.raises(IllegalMove, match="GREETING takes no CutDone"):
-        SlaveSession(SlaveLog((), PhysicalOffset(0), stored, Epoch(0), ""), silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
+    with pytest.raises(IllegalMove, match="HANDSHAKE takes no Truncated"):
+        SlaveSession(SlaveLog((), PhysicalOffset(0), stored, Epoch(0), ""), silence_s=20.0, now=0.0).handle(Truncated(stored), 0.0)
 
 
 @pytest.mark.parametrize("moves", MOVES, ids=lambda moves: moves.title)

@@ -102,12 +102,12 @@ def test_an_answer_without_parts_with_other_parts_or_with_too_many_rows_is_refus
 
 @pytest.mark.parametrize("digest", [None, RangeDigest(at(10), at(20), b"x"), RangeDigest(at(10), at(20), b"")])
 @pytest.mark.parametrize("begin", [None, at(0), at(2**40)])
-@pytest.mark.parametrize("doubted", [None, at(0), at(2**40)])
+@pytest.mark.parametrize("reverify_from", [None, at(0), at(2**40)])
 @pytest.mark.parametrize("adopted", [0, 6, LAST_EPOCH])
 def test_an_ack_crosses_the_wire_unchanged(
-    digest: RangeDigest | None, begin: PhysicalOffset | None, doubted: PhysicalOffset | None, adopted: int
+    digest: RangeDigest | None, begin: PhysicalOffset | None, reverify_from: PhysicalOffset | None, adopted: int
 ) -> None:
-    ack = SlaveAck(Epoch(7), at(2**41), at(2**40), at(0), digest, begin, doubted, Epoch(adopted))
+    ack = SlaveAck(Epoch(7), at(2**41), at(2**40), at(0), digest, begin, reverify_from, Epoch(adopted))
 
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.slave_frame(ack).SerializeToString())) == ack
 
