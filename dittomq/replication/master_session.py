@@ -13,6 +13,7 @@ from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import common_end, epoch_at, epoch_end_offset, newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
+from dittomq.replication.consistency_check import Answer, Proof
 from dittomq.replication.events import (
     Handshake,
     HandshakeResult,
@@ -52,7 +53,6 @@ from dittomq.replication.master_events import (
 )
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_states import MOVES, MasterSessionState
-from dittomq.replication.proving import Answer, Proof
 from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
 

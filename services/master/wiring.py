@@ -56,13 +56,13 @@ from services.master.answers import MasterAnswers
 from services.master.appends import Appends
 from services.master.config import FlushMode, MasterConfig
 from services.master.history import HaHistory
-from services.master.holds import HoldsOfSlaves, Members
 from services.master.node import MasterNode
 from services.master.opening import Opening, know_what_the_log_holds
 from services.master.operating import MasterOperator
 from services.master.outcomes import Outcomes
 from services.master.parts import NodeParts
 from services.master.replication import Replication
+from services.master.replication_slots import HoldsOfSlaves, Members
 from services.master.servicers import MessagingServicer, ReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import Turns

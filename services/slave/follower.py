@@ -26,10 +26,10 @@ from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
 from services.slave.copy_log import CopyLog
-from services.slave.holds import HoldsOfOthers
 from services.slave.line import ReplicationLine
 from services.slave.presence import MasterPresence
 from services.slave.replica import Replica
+from services.slave.replication_slots import HoldsOfOthers
 from services.slave.resync import FullResyncDone, Resync, ResyncParts
 from services.slave.stream import FullResyncRequired, MasterStream, StreamParts
 

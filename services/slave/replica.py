@@ -14,8 +14,8 @@ from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.consistency_check import Extent, Range, handshake_ranges
 from dittomq.replication.events import PROTOCOL_VERSION, Handshake, RangeDigest
-from dittomq.replication.proving import Extent, Range, handshake_ranges
 from dittomq.replication.slave_events import RecordCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog

@@ -17,6 +17,7 @@ from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import DittoError, first_of
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import slave_events
+from dittomq.replication.consistency_check import Range
 from dittomq.replication.events import (
     Chunk,
     Handshake,
@@ -31,7 +32,6 @@ from dittomq.replication.events import (
     SlaveHolds,
     SyncAction,
 )
-from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import SlaveSessionState
 from dittomq.routes import DataVersion

@@ -7,9 +7,9 @@ import pytest
 from dittomq.commitlog.retention import Hold
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
-from services.master.holds import HoldsOfSlaves, Members
+from services.master.replication_slots import HoldsOfSlaves, Members
 from services.master.slaves import SlaveRecord
-from services.slave.holds import HoldsOfOthers
+from services.slave.replication_slots import HoldsOfOthers
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run

@@ -1,6 +1,6 @@
 """⑤ From where on a slave keeps its log for others: as far back as its master does. Should it lead one day, they need that from it."""
 
-from dittomq.broker import holds_file
+from dittomq.broker import replication_slots_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.doors.workers import Lane
@@ -29,7 +29,7 @@ class HoldsOfOthers:
 
     async def load(self) -> None:
         """Take up what was written down, perhaps by this node as the master that it was."""
-        self._kept = await self._lane.call(lambda: holds_file.load(self._storage))
+        self._kept = await self._lane.call(lambda: replication_slots_file.load(self._storage))
         self._told = {node: offset for node, offset in self._kept.items() if node != self._node}
 
     async def learn(self, holds: SlaveHolds) -> None:
@@ -37,5 +37,5 @@ class HoldsOfOthers:
         self._told = {node: offset for node, offset in holds if node != self._node}
         if self._told != self._kept:
             told = dict(self._told)
-            if await self._lane.call(lambda: holds_file.save_if_room(self._storage, told)):
+            if await self._lane.call(lambda: replication_slots_file.save_if_room(self._storage, told)):
                 self._kept = told

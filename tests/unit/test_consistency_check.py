@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.consistency_check import NEWEST_RANGES, Answer, Extent, Proof, handshake_ranges
 from dittomq.replication.events import RangeDigest
-from dittomq.replication.proving import NEWEST_RANGES, Answer, Extent, Proof, handshake_ranges
 
 SEGMENT = 100
 SEEDS = st.integers(0, 2**32)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dittomq.broker import holds_file
+from dittomq.broker import replication_slots_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.commitlog.store import Store
@@ -93,14 +93,14 @@ class HoldsOfSlaves:
 
     async def load(self, own: str) -> None:
         """Take up what was written down, perhaps by this node as the slave that it was."""
-        found = await self._lane.call(lambda: holds_file.load(self._storage))
+        found = await self._lane.call(lambda: replication_slots_file.load(self._storage))
         others = {node: offset for node, offset in found.items() if node != own}
         self._kept = dict(sorted(others.items(), key=lambda each: -each[1])[:MOST_REMEMBERED])
 
     async def keep(self) -> None:
         """Write down what has changed; on a full disk a later call does."""
         wanted = {node: int(self._store.segment_of(offset)[0]) for node, offset in self._wanted().items()}
-        if wanted != self._kept and await self._lane.call(lambda: holds_file.save_if_room(self._storage, wanted)):
+        if wanted != self._kept and await self._lane.call(lambda: replication_slots_file.save_if_room(self._storage, wanted)):
             for node in self._kept.keys() - wanted.keys():
                 log.info("hold_forgotten", slave=node, start=self._kept[node])
             self._kept = wanted
