@@ -128,17 +128,17 @@ class MissingRange:
     log_end: PhysicalOffset
 
 
-SlaveHolds = tuple[tuple[str, PhysicalOffset], ...]
-"""Slaves by node name, and from where on the master keeps its log for each; MAX_HOLDS at most."""
+ReplicationSlots = tuple[tuple[str, PhysicalOffset], ...]
+"""Slaves by node name, and from where on the master keeps its log for each; MAX_REPLICATION_SLOTS at most."""
 
-MAX_HOLDS = 64
+MAX_REPLICATION_SLOTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Sent from time to time, whatever else is. `topics` is the version of the master's topics, None when it is not told.
 
-    `holds`: for whom it keeps its log; None: it does not say, as a session does not know it and its driver adds it.
+    `slots`: for whom it keeps its log; None: it does not say, as a session does not know it and its driver adds it.
     """
 
     epoch: Epoch
@@ -146,7 +146,7 @@ class Heartbeat:
     confirmed: PhysicalOffset
     digest: RangeDigest | None
     topics: DataVersion | None
-    holds: SlaveHolds | None = None
+    slots: ReplicationSlots | None = None
 
 
 @dataclass(frozen=True, slots=True)

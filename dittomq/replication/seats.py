@@ -6,7 +6,7 @@ master for a slave of its own.
 
 from dataclasses import dataclass
 
-from dittomq.replication.events import MAX_HOLDS
+from dittomq.replication.events import MAX_REPLICATION_SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Seats:
         if replica_uuid == self._replica_uuid:
             return f"its store is a copy of this master's and calls itself the same; empty the data_dir of {node}"
         others = {seat.node for seat in self._seated if seat.replica_uuid != replica_uuid} - {node}
-        if len(others) >= MAX_HOLDS:
-            return f"it has as many slaves as a master has, {MAX_HOLDS}: {', '.join(sorted(others))}; stop one of them"
+        if len(others) >= MAX_REPLICATION_SLOTS:
+            return f"it has as many slaves as a master has, {MAX_REPLICATION_SLOTS}: {', '.join(sorted(others))}; stop one of them"
         return ""
 
     def take(self, node: str, replica_uuid: str) -> tuple[Seat, tuple[Seat, ...]]:

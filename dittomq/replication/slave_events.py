@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SlaveHolds
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, ReplicationSlots, SlaveAck
 from dittomq.routes import DataVersion
 
 
@@ -170,10 +170,10 @@ class UpdateConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnHolds:
+class UpdateReplicationSlots:
     """The master keeps its log for these slaves: so does this copy."""
 
-    holds: SlaveHolds
+    slots: ReplicationSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ Command = (
     | SkipRange
     | UpdateConfirmed
     | UpdateTopics
-    | LearnHolds
+    | UpdateReplicationSlots
     | SendAck
     | DigestRange
     | AnswerProbe

@@ -24,7 +24,6 @@ from dittomq.replication.slave_events import (
     DigestRange,
     DigestReady,
     Event,
-    LearnHolds,
     LogWritten,
     Promised,
     Reconnect,
@@ -40,6 +39,7 @@ from dittomq.replication.slave_events import (
     Truncated,
     TruncateLog,
     UpdateConfirmed,
+    UpdateReplicationSlots,
     UpdateTopics,
     VerifiedEndLowered,
     WriteChunk,
@@ -243,8 +243,8 @@ class SlaveSession:
         learn: list[Command] = [UpdateConfirmed(beat.confirmed, beat.end)]
         if beat.topics is not None:
             learn.append(UpdateTopics(beat.topics))
-        if beat.holds is not None:
-            learn.append(LearnHolds(beat.holds))
+        if beat.slots is not None:
+            learn.append(UpdateReplicationSlots(beat.slots))
         if beat.digest is not None and self._begin <= beat.digest.start and beat.digest.end <= self._stored.flushed:
             return [*learn, SendAck(self._ack(None)), DigestRange(beat.digest)]
         return [*learn, SendAck(self._ack(None if beat.digest is None else _not_whole(beat.digest)))]

@@ -9,7 +9,7 @@ from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.election_events import Position, SentBy, StandOrder
-from dittomq.replication.events import MAX_HOLDS
+from dittomq.replication.events import MAX_REPLICATION_SLOTS
 from dittomq.replication.promise import PromiseRequest
 from dittomq.routes import DataVersion
 from dittomq.wire.epoch_history import epoch_history_from_pb, epoch_history_to_pb
@@ -172,6 +172,6 @@ def _versions(told: Sequence[metadata_pb2.DataVersion]) -> tuple[DataVersion, ..
 
 
 def _slots(told: pb.SlaveSlots) -> tuple[tuple[str, PhysicalOffset], ...]:
-    if len(told.slots) > MAX_HOLDS:
-        raise InvalidField("position.slots", f"{len(told.slots):,} slaves, the limit is {MAX_HOLDS}")
+    if len(told.slots) > MAX_REPLICATION_SLOTS:
+        raise InvalidField("position.slots", f"{len(told.slots):,} slaves, the limit is {MAX_REPLICATION_SLOTS}")
     return tuple((node_from_pb("position.slots", each.node), offset_from_pb("position.slots", each.offset)) for each in told.slots)

@@ -6,7 +6,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
-    MAX_HOLDS,
+    MAX_REPLICATION_SLOTS,
     Chunk,
     Goodbye,
     Handshake,
@@ -17,8 +17,8 @@ from dittomq.replication.events import (
     MissingRange,
     RangeDigest,
     RangePiece,
+    ReplicationSlots,
     SlaveAck,
-    SlaveHolds,
     SyncAction,
 )
 from dittomq.wire.epoch_history import epoch_history_from_pb, epoch_history_to_pb, missing_ranges_from_pb, missing_ranges_to_pb
@@ -256,8 +256,8 @@ def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:
         frame.heartbeat.digest.CopyFrom(digest_to_pb(beat.digest))
     if beat.topics is not None:
         frame.heartbeat.topics_version.CopyFrom(version_to_pb(beat.topics))
-    if beat.holds is not None:
-        frame.heartbeat.holds.CopyFrom(holds_to_pb(beat.holds))
+    if beat.slots is not None:
+        frame.heartbeat.slots.CopyFrom(slots_to_pb(beat.slots))
     return frame
 
 
@@ -300,7 +300,7 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk
                 PhysicalOffset(beat.confirmed_offset),
                 digest_from_pb(beat.digest) if beat.HasField("digest") else None,
                 version_from_pb(beat.topics_version) if beat.HasField("topics_version") else None,
-                holds_from_pb("heartbeat.holds", beat.holds) if beat.HasField("holds") else None,
+                slots_from_pb("heartbeat.slots", beat.slots) if beat.HasField("slots") else None,
             )
         case "handshake_result":
             return _handshake_result_from_pb(frame.handshake_result)
@@ -312,20 +312,20 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk
             raise InvalidField("event", "a frame must say something")
 
 
-def holds_to_pb(holds: SlaveHolds) -> pb.SlaveHolds:
+def slots_to_pb(slots: ReplicationSlots) -> pb.ReplicationSlots:
     """As they are."""
-    return pb.SlaveHolds(holds=[pb.SlaveHold(node=node, offset=offset) for node, offset in holds])
+    return pb.ReplicationSlots(slots=[pb.ReplicationSlot(node=node, offset=offset) for node, offset in slots])
 
 
-def holds_from_pb(field: str, told: pb.SlaveHolds) -> SlaveHolds:
+def slots_from_pb(field: str, told: pb.ReplicationSlots) -> ReplicationSlots:
     """Checked: not too many, and no position or name beyond its limit."""
-    if len(told.holds) > MAX_HOLDS:
-        raise InvalidField(field, f"{len(told.holds):,} are more than {MAX_HOLDS}")
-    for hold in told.holds:
-        if hold.offset < 0:
-            raise InvalidField(f"{field}.offset", f"{hold.offset:,} is negative")
-        text_from_pb(f"{field}.node", hold.node)
-    return tuple((hold.node, PhysicalOffset(hold.offset)) for hold in told.holds)
+    if len(told.slots) > MAX_REPLICATION_SLOTS:
+        raise InvalidField(field, f"{len(told.slots):,} are more than {MAX_REPLICATION_SLOTS}")
+    for slot in told.slots:
+        if slot.offset < 0:
+            raise InvalidField(f"{field}.offset", f"{slot.offset:,} is negative")
+        text_from_pb(f"{field}.node", slot.node)
+    return tuple((slot.node, PhysicalOffset(slot.offset)) for slot in told.slots)
 
 
 def _missing_range_from_pb(missing_range: pb.MissingRange) -> MissingRange:

@@ -100,7 +100,7 @@ class MasterNode:
             leads=leads,
             address=address,
             tables=self.metadata.versions,
-            slots=self._parts.replication.holds() or (),
+            slots=self._parts.replication.slots() or (),
             epoch_history=store.epoch_history,
             master=self.name if leads else "",
         )

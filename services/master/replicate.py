@@ -24,7 +24,7 @@ from dittomq.replication.events import (
     HandshakeResult,
     Heartbeat,
     LeafDigests,
-    SlaveHolds,
+    ReplicationSlots,
     SyncAction,
 )
 from dittomq.replication.master_session import MasterSession
@@ -57,7 +57,7 @@ class StreamParts:
     clock: Clock
     node: str
     topics: Callable[[], DataVersion]
-    holds: Callable[[], SlaveHolds | None]
+    slots: Callable[[], ReplicationSlots | None]
     speaks: Callable[[], bool]
     remove: Callable[[str], None]
     promised_above: Callable[[Epoch, str], Awaitable[None]]
@@ -252,7 +252,7 @@ class SlaveStream:
     async def _beat(self, heartbeat: Heartbeat) -> None:
         """A master whose disk does not answer is silent: another member is to be elected."""
         if self._parts.disk_answers():
-            await self._telling.say(replace(heartbeat, holds=self._parts.holds()))
+            await self._telling.say(replace(heartbeat, slots=self._parts.slots()))
 
     def _count(self, ack: master_events.RecordAck) -> None:
         record, term = self._record, self._parts.term

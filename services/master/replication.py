@@ -14,7 +14,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionEnded, WrongCluster, first_of
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch
-from dittomq.replication.events import Goodbye, Handshake, SlaveHolds
+from dittomq.replication.events import Goodbye, Handshake, ReplicationSlots
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.seats import Seat, Seats
@@ -64,7 +64,7 @@ class Replication:
         self.outflow = Outflow(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
         self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
-        self.holds: Callable[[], SlaveHolds | None] = _not_known  # for which it is kept, and from where on
+        self.slots: Callable[[], ReplicationSlots | None] = _not_known  # for which it is kept, and from where on
 
     def lead(self, leading: Leading) -> None:
         """The epoch is open: slaves that wait are answered."""
@@ -194,7 +194,7 @@ class Replication:
             clock=self._clock,
             node=self._config.name,
             topics=leading.topics,
-            holds=self._holds_now,
+            slots=self._slots_now,
             speaks=lambda: self._seats.speaks(seat),
             remove=leading.remove,
             promised_above=leading.promised_above,
@@ -207,8 +207,8 @@ class Replication:
         stream.said_goodbye = driver.said_goodbye
         stream.ends.set()
 
-    def _holds_now(self) -> SlaveHolds | None:
-        return self.holds()
+    def _slots_now(self) -> ReplicationSlots | None:
+        return self.slots()
 
     def _log(self, handshake: Handshake, leading: Leading) -> MasterLog:
         term = leading.term

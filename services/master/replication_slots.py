@@ -17,7 +17,7 @@ from dittomq.commitlog.retention import Hold
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import SlaveHolds
+from dittomq.replication.events import ReplicationSlots
 from services.master.slaves import MOST_REMEMBERED, SlaveRecord
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class Members:
     must_leave: Callable[[str], None] = _none_leaves
 
 
-class HoldsOfSlaves:
+class SlotsOfSlaves:
     """The log is kept for a slave from the segment on in which its flushed end lies."""
 
     def __init__(
@@ -81,7 +81,7 @@ class HoldsOfSlaves:
         return frozenset(self._kept)
 
     @property
-    def written(self) -> SlaveHolds:
+    def written(self) -> ReplicationSlots:
         """What was written down, for slaves to know: should one of them lead one day, the others need it there."""
         return tuple((node, PhysicalOffset(self._kept[node])) for node in sorted(self._kept))
 

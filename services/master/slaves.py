@@ -7,12 +7,12 @@ from typing import Final
 from dittomq.doors.clock import Clock
 from dittomq.group_record import NO_REPLICA, ReplicaId
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_HOLDS
+from dittomq.replication.events import MAX_REPLICATION_SLOTS
 from dittomq.replication.measuring import Rate
 
 FOLLOWING: Final = "following"
 GONE: Final = "gone"
-MOST_REMEMBERED: Final = MAX_HOLDS
+MOST_REMEMBERED: Final = MAX_REPLICATION_SLOTS
 """Of so many slaves a master knows at a time: of more it could not tell the others from where on each wants the log."""
 
 

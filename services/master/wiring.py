@@ -62,7 +62,7 @@ from services.master.operating import MasterOperator
 from services.master.outcomes import Outcomes
 from services.master.parts import NodeParts
 from services.master.replication import Replication
-from services.master.replication_slots import HoldsOfSlaves, Members
+from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.servicers import MessagingServicer, ReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import Turns
@@ -229,14 +229,14 @@ class Master:
                 node.in_sync_set.must_leave(slave, MemberReasonKind.LOG_NOT_KEPT)
 
         slaves = self._config.replication.replicas_expected
-        holds = HoldsOfSlaves(
+        holds = SlotsOfSlaves(
             doors.storage, store, parts.lanes.files, slaves, lambda: replication.records, members=Members(others, must_leave)
         )
         retaining_parts = RetainingParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
         retaining = Retaining(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
         await holds.load(self._config.name)
-        replication.held, replication.holds = holds.slaves, lambda: holds.written
+        replication.held, replication.slots = holds.slaves, lambda: holds.written
         await replication.wait_for_term()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(holds.run(period_s), name="holds")

@@ -29,7 +29,7 @@ from services.slave.copy_log import CopyLog
 from services.slave.line import ReplicationLine
 from services.slave.presence import MasterPresence
 from services.slave.replica import Replica
-from services.slave.replication_slots import HoldsOfOthers
+from services.slave.replication_slots import SlotsOfOthers
 from services.slave.resync import FullResyncDone, Resync, ResyncParts
 from services.slave.stream import FullResyncRequired, MasterStream, StreamParts
 
@@ -71,7 +71,7 @@ class Follower:
         self._promised = NO_EPOCH  # given, or about to be
         self._following: MasterStream | None = None
         self._line: ReplicationLine | None = None
-        self.held = HoldsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
+        self.held = SlotsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.master = MasterPresence(parts.config, parts.clock)
         self._wake = asyncio.Event()
         self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
@@ -341,7 +341,7 @@ class Follower:
             *(describe, replica.cut, replica.begin),
             obey=self._obey,
             adopt=adopt,
-            learn_holds=self.held.learn,
+            update_slots=self.held.learn,
             reverify_from=replica.take_reverify_from,
         )
         self._following = MasterStream(parts, session, line)

@@ -5,10 +5,10 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_HOLDS, SlaveHolds
+from dittomq.replication.events import MAX_REPLICATION_SLOTS, ReplicationSlots
 
 
-class HoldsOfOthers:
+class SlotsOfOthers:
     """What the master told last, of every slave but this one."""
 
     def __init__(self, node: str, storage: Storage, lane: Lane) -> None:
@@ -23,18 +23,18 @@ class HoldsOfOthers:
         return [Hold(node, PhysicalOffset(offset), max_bytes) for node, offset in self._told.items()]
 
     @property
-    def told(self) -> SlaveHolds:
+    def told(self) -> ReplicationSlots:
         """The same, for a master that lost its disk."""
-        return tuple((node, PhysicalOffset(self._told[node])) for node in sorted(self._told)[:MAX_HOLDS])
+        return tuple((node, PhysicalOffset(self._told[node])) for node in sorted(self._told)[:MAX_REPLICATION_SLOTS])
 
     async def load(self) -> None:
         """Take up what was written down, perhaps by this node as the master that it was."""
         self._kept = await self._lane.call(lambda: replication_slots_file.load(self._storage))
         self._told = {node: offset for node, offset in self._kept.items() if node != self._node}
 
-    async def learn(self, holds: SlaveHolds) -> None:
+    async def learn(self, slots: ReplicationSlots) -> None:
         """The master tells for whom it keeps its log; durable when this returns, or on a full disk when it tells it again."""
-        self._told = {node: offset for node, offset in holds if node != self._node}
+        self._told = {node: offset for node, offset in slots if node != self._node}
         if self._told != self._kept:
             told = dict(self._told)
             if await self._lane.call(lambda: replication_slots_file.save_if_room(self._storage, told)):

@@ -28,8 +28,8 @@ from dittomq.replication.events import (
     MissingRange,
     MissingRanges,
     RangeDigest,
+    ReplicationSlots,
     SlaveAck,
-    SlaveHolds,
     SyncAction,
 )
 from dittomq.replication.slave_session import SlaveSession
@@ -101,8 +101,8 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `obey` durably promises an epoch and keeps a birth, `adopt` durably adopts an epoch. `learn_holds` writes down for whom the master keeps
-    its log. `reverify_from` tells, once, where the first damage begins that was found since the last handshake.
+    `obey` durably promises an epoch and keeps a birth, `adopt` durably adopts an epoch. `update_slots` writes down for whom the master
+    keeps its log. `reverify_from` tells, once, where the first damage begins that was found since the last handshake.
     """
 
     store: Store
@@ -115,7 +115,7 @@ class StreamParts:
     begin: Callable[[PhysicalOffset], Awaitable[None]]
     obey: Callable[[Epoch, str], Awaitable[None]]
     adopt: Callable[[Epoch], Awaitable[None]]
-    learn_holds: Callable[[SlaveHolds], Awaitable[None]]
+    update_slots: Callable[[ReplicationSlots], Awaitable[None]]
     reverify_from: Callable[[], PhysicalOffset | None]
 
 
@@ -254,8 +254,8 @@ class MasterStream:
                 ears.confirmed(command.confirmed, command.master_end)
             case slave_events.UpdateTopics():
                 ears.topics_at(command.version)
-            case slave_events.LearnHolds():
-                await self._parts.learn_holds(command.holds)
+            case slave_events.UpdateReplicationSlots():
+                await self._parts.update_slots(command.slots)
             case slave_events.SendAck():
                 await self._say(self._with_lacks(command.ack))
             case slave_events.SendHandshake():

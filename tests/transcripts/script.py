@@ -18,7 +18,7 @@ from dittomq.replication.events import RangeDigest
 from dittomq.routes import DataVersion
 
 _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics", "begin", "birth")
-_SHOWN_ONLY_IF_KNOWN = ("end", "reverify_from", "incarnation", "holds", "missing_now")
+_SHOWN_ONLY_IF_KNOWN = ("end", "reverify_from", "incarnation", "slots", "missing_now")
 _SHOWN_ONLY_IF_NO = ("counts", "adopted")  # an epoch that is adopted: not the one that the ack is of
 _HIDDEN = ("heartbeat_ms", "crc", "replica_uuid")
 _VALUES = (EpochEntry, RangeDigest, DataVersion)

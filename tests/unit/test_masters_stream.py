@@ -19,8 +19,8 @@ from dittomq.replication.events import (
     Heartbeat,
     MissingRange,
     MissingRanges,
+    ReplicationSlots,
     SlaveAck,
-    SlaveHolds,
     SyncAction,
 )
 from dittomq.replication.slave_events import LogWritten, RecordCompared, ReplaceEpochHistory, SlaveLog, WriteChunk
@@ -88,11 +88,13 @@ def masters_chunks(count: int) -> tuple[Store, list[Chunk]]:
     return store, [Chunk(newest_epoch(store.epoch_history), start, crc32(data), data, end, store.end) for start, data in pieces]
 
 
-async def keeps_at_once(holds: SlaveHolds) -> None:
+async def keeps_at_once(holds: ReplicationSlots) -> None:
     """Nothing is to be written down."""
 
 
-def stream_of(store: Store, line: Line, first: Handshake, keep: Callable[[SlaveHolds], Awaitable[None]] = keeps_at_once) -> MasterStream:
+def stream_of(
+    store: Store, line: Line, first: Handshake, keep: Callable[[ReplicationSlots], Awaitable[None]] = keeps_at_once
+) -> MasterStream:
     async def describe() -> Handshake:
         return first
 
@@ -119,14 +121,14 @@ async def test_an_ack_that_waited_for_the_disk_names_no_less_than_one_before_it(
     master, chunks = masters_chunks(1)
     line, first, written = Line(), handshake(1, 0, epoch_history=()), asyncio.Event()
 
-    async def keep(holds: SlaveHolds) -> None:
+    async def keep(holds: ReplicationSlots) -> None:
         await written.wait()
 
     stream = stream_of(Machine(random.Random(2)).open(), line, first, keep)
     following = asyncio.create_task(stream.run(first))
     line.said.put_nowait(HandshakeResult(SyncAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.epoch_history, 5_000))
     line.said.put_nowait(chunks[0])
-    line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, holds=(("a/2", PhysicalOffset(0)),)))
+    line.said.put_nowait(Heartbeat(chunks[0].epoch, master.end, PhysicalOffset(0), None, None, slots=(("a/2", PhysicalOffset(0)),)))
     await asyncio.sleep(0.1)
     before = len(line.written)
     written.set()

@@ -13,8 +13,8 @@ from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import (
-    MAX_HOLDS,
     MAX_MISSING_RANGES,
+    MAX_REPLICATION_SLOTS,
     Chunk,
     Goodbye,
     HandshakeResult,
@@ -22,8 +22,8 @@ from dittomq.replication.events import (
     LeafDigests,
     LeafProbe,
     RangeDigest,
+    ReplicationSlots,
     SlaveAck,
-    SlaveHolds,
     SyncAction,
 )
 from dittomq.wire import beginning as wire_beginning
@@ -112,24 +112,24 @@ def test_an_ack_crosses_the_wire_unchanged(
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.slave_frame(ack).SerializeToString())) == ack
 
 
-@pytest.mark.parametrize("holds", [None, (), (("a/1", at(0)), ("a/2", at(2**40)))])
-def test_for_whom_a_master_keeps_its_log_crosses_the_wire_with_its_heartbeat(holds: SlaveHolds | None) -> None:
-    beat = Heartbeat(Epoch(7), at(2**41), at(2**40), None, None, holds)
+@pytest.mark.parametrize("slots", [None, (), (("a/1", at(0)), ("a/2", at(2**40)))])
+def test_for_whom_a_master_keeps_its_log_crosses_the_wire_with_its_heartbeat(slots: ReplicationSlots | None) -> None:
+    beat = Heartbeat(Epoch(7), at(2**41), at(2**40), None, None, slots)
 
     assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(beat, 0))) == beat
 
 
 @pytest.mark.parametrize(
-    "holds",
+    "slots",
     [
-        [pb.SlaveHold(node="a/1", offset=-1)],
-        [pb.SlaveHold(node="a" * 1_025)],
-        [pb.SlaveHold(node=f"a/{number}") for number in range(MAX_HOLDS + 1)],
+        [pb.ReplicationSlot(node="a/1", offset=-1)],
+        [pb.ReplicationSlot(node="a" * 1_025)],
+        [pb.ReplicationSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS + 1)],
     ],
 )
-def test_holds_that_cannot_be_are_refused(holds: list[pb.SlaveHold]) -> None:
-    with pytest.raises(InvalidField, match=r"heartbeat\.holds"):
-        wire.master_event_from_pb(pb.ReplicateResponse(heartbeat=pb.Heartbeat(epoch=7, holds=pb.SlaveHolds(holds=holds))))
+def test_holds_that_cannot_be_are_refused(slots: list[pb.ReplicationSlot]) -> None:
+    with pytest.raises(InvalidField, match=r"heartbeat\.slots"):
+        wire.master_event_from_pb(pb.ReplicateResponse(heartbeat=pb.Heartbeat(epoch=7, slots=pb.ReplicationSlots(slots=slots))))
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2**20, 2**21])

@@ -7,9 +7,9 @@ import pytest
 from dittomq.commitlog.retention import Hold
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
-from services.master.replication_slots import HoldsOfSlaves, Members
+from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.slaves import SlaveRecord
-from services.slave.replication_slots import HoldsOfOthers
+from services.slave.replication_slots import SlotsOfOthers
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
@@ -28,11 +28,11 @@ async def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_t
     told = (("a/1", PhysicalOffset(0)), ("a/2", PhysicalOffset(SMALL.segment_bytes)))
 
     async def after_a_restart() -> list[Hold]:
-        again = HoldsOfOthers("a/1", machine.beside(), InlineLane())
+        again = SlotsOfOthers("a/1", machine.beside(), InlineLane())
         await again.load()
         return again.holds(1_000)
 
-    holds = HoldsOfOthers("a/1", machine.beside(), InlineLane())
+    holds = SlotsOfOthers("a/1", machine.beside(), InlineLane())
     machine.disk.capacity_bytes = machine.disk.used_bytes()
     await holds.learn(told)
     assert holds.holds(1_000) == [Hold("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
@@ -51,17 +51,17 @@ async def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_th
     machine = Machine(random.Random(1))
     store, segment = machine.open(), SMALL.segment_bytes
     records = {"a/1": record("a/1", segment + 1), "a/2": record("a/2", 3 * segment + 1)}
-    before = HoldsOfSlaves(machine.beside(), store, InlineLane(), 2, lambda: records)
+    before = SlotsOfSlaves(machine.beside(), store, InlineLane(), 2, lambda: records)
     await before.keep()
 
     now = {"a/1": record("a/1", 4 * segment + 1)}
-    holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
     await holds.load("a/0")
     assert sorted(hold.name for hold in holds.holds(1_000)) == held
     await holds.keep()
 
     now["a/1"].connected = False
-    again = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+    again = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
     await again.load("a/0")
     assert {hold.name: hold.offset for hold in again.holds(1_000)} == {
         "a/1": 4 * segment + 1,
@@ -74,7 +74,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
     machine = Machine(random.Random(1))
     store, segment = machine.open(), SMALL.segment_bytes
     records: dict[str, SlaveRecord] = {}
-    holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, lambda: records)
+    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, lambda: records)
     for node_id in range(1, 201):
         records.clear()
         records[f"a/{node_id}"] = record(f"a/{node_id}", node_id * segment, connected=False)
@@ -83,7 +83,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
     newest = {f"a/{node_id}" for node_id in range(137, 201)}
     assert {hold.name for hold in holds.holds(1_000)} == newest
     assert {node for node, _ in holds.written} == newest
-    again = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
+    again = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
     await again.load("a/0")
     assert again.slaves == newest
 
@@ -94,7 +94,7 @@ def test_a_member_holds_the_log_without_a_bound_and_is_removed_when_it_is_too_fa
     end = store.append([frame(b"x" * 2_000)], 1).end
     records, left = {"a/1": record("a/1", 0), "a/2": record("a/2", end)}, list[str]()
     members = Members(lambda: ["a/1", "a/2", "a/3"], left.append)
-    holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), 3, lambda: records, members=members)
+    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 3, lambda: records, members=members)
 
     held = holds.holds(1_000)
 

@@ -60,7 +60,7 @@ class ServedStream:
             clock=clock,
             node=MASTER,
             topics=DataVersion,
-            holds=tuple,
+            slots=tuple,
             speaks=lambda: True,
             remove=self.removed.append,
             promised_above=self._promised_above,

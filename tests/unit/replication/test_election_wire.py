@@ -13,7 +13,7 @@ from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.election_events import Position, SentBy, StandOrder
-from dittomq.replication.events import MAX_HOLDS
+from dittomq.replication.events import MAX_REPLICATION_SLOTS
 from dittomq.replication.promise import PromiseRequest
 from dittomq.routes import DataVersion
 from dittomq.wire import election as wire
@@ -126,11 +126,11 @@ def test_more_slots_or_another_epoch_history_than_can_be_are_refused() -> None:
         response.position.slots.slots.extend(slots)
         return response
 
-    wire.ask_answer(with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_HOLDS)]))
+    wire.ask_answer(with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS)]))
     falls = wire.ask_response(BARE, True)
     falls.position.epoch_history.extend([replication_pb2.EpochEntry(epoch=2), replication_pb2.EpochEntry(epoch=1, start_offset=9)])
     for response in (
-        with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_HOLDS + 1)]),
+        with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS + 1)]),
         with_slots(pb.SlaveSlot(node="a")),
         with_slots(pb.SlaveSlot(node="a/1", offset=-1)),
         falls,
