@@ -45,7 +45,7 @@ class NodeView:
     received_lag_s: float | None = None
     flushed_lag_s: float | None = None
     applied_lag_s: float | None = None
-    proven_equal: int | None = None
+    verified_offset: int | None = None
     since_ms: int | None = None
     transfer_bytes_per_s: int = 0
     received_bytes_per_s: int = 0

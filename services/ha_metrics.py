@@ -90,7 +90,9 @@ class HaCollector(Collector):
         lag_s = GaugeMetricFamily(
             "dittomq_replica_lag_seconds", "How long ago a copy held what was then the end.", labels=["node", "state"]
         )
-        proven = GaugeMetricFamily("dittomq_replica_proven_equal_bytes", "Up to here digests of both copies were equal.", labels=["node"])
+        verified = GaugeMetricFamily(
+            "dittomq_replica_verified_offset_bytes", "Up to here digests of both copies were equal.", labels=["node"]
+        )
         for view in status.nodes:
             for state, read in _LAGS.items():
                 value = read(view)
@@ -100,9 +102,9 @@ class HaCollector(Collector):
                 seconds = read_s(view)
                 if seconds is not None:
                     lag_s.add_metric([view.node, state], seconds)
-            if view.proven_equal is not None:
-                proven.add_metric([view.node], view.proven_equal)
-        yield from (lag, lag_s, proven)
+            if view.verified_offset is not None:
+                verified.add_metric([view.node], view.verified_offset)
+        yield from (lag, lag_s, verified)
 
     def _slaves(self, status: HaStatus) -> Iterator[GaugeMetricFamily]:
         in_sync = GaugeMetricFamily("dittomq_replica_in_sync", "1 when the master counts the copy as in sync.", labels=["node"])

@@ -19,7 +19,7 @@ import structlog
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.fetching import RangeSource
-from dittomq.commitlog.mending import Verified
+from dittomq.commitlog.mending import VerifiedRange
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
@@ -348,7 +348,7 @@ class Mender:
         self._wake.clear()
 
 
-def _verified(store: Store, start: int, end: int) -> Verified:
+def _verified(store: Store, start: int, end: int) -> VerifiedRange:
     """Give each segment of the range its file back, and verify the range. Blocks."""
     at = start
     while at < min(end, store.flushed):

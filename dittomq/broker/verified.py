@@ -1,4 +1,4 @@
-"""Up to where this copy was proven equal to a master's, or to its successor's, kept over restarts in `dittomq/verified-equal`."""
+"""Up to where this copy was verified against a master's, or to its successor's, kept over restarts in `dittomq/verified-equal`."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ _MOST_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedUpTo:
     """Equal up to `end` with the store of that replica uuid."""
 
     end: PhysicalOffset = PhysicalOffset(0)
     master: str = ""
 
 
-def load_verified(storage: Storage) -> Verified:
+def load_verified(storage: Storage) -> VerifiedUpTo:
     """What was written down; nothing when that is not legible: then everything is compared anew. A cut may have taken some of it since."""
     try:
         payload = side_file.load(storage, _NAME, _KIND)
     except side_file.DamagedSideFile:  # or of a version that did not seal it
-        return Verified()
+        return VerifiedUpTo()
     if payload is None:
-        return Verified()
+        return VerifiedUpTo()
     number, _, master = payload.decode("utf-8", "replace").partition(" ")
     is_whole = master and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
-    return Verified(PhysicalOffset(int(number)), master) if is_whole else Verified()
+    return VerifiedUpTo(PhysicalOffset(int(number)), master) if is_whole else VerifiedUpTo()
 
 
-def save_verified(storage: Storage, verified: Verified) -> bool:
+def save_verified(storage: Storage, verified: VerifiedUpTo) -> bool:
     """Write it down, durably. Whether there was room: on a full disk it is forgotten, what stood there may not be true any more."""
     has_room = side_file.save_if_room(storage, _NAME, _KIND, f"{verified.end} {verified.master}".encode())
     if not has_room:

@@ -17,7 +17,7 @@ _FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
 _CATCHING_UP = {"catching up", COPYING_ANEW}
 _LEAST_LAG_WIDTH = 8
 _DAY_MS = 86_400_000
-_HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
+_HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "VERIFIED UP TO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ def _figures(node: NodeReport, width: int) -> tuple[str, ...] | None:
         _lag(view.flushed_lag_bytes, view.flushed_lag_s, width),
         _lag(view.applied_lag_bytes, view.applied_lag_s, width),
     )
-    return (*lags, "not yet compared" if view.proven_equal is None else f"{view.proven_equal:,}")
+    return (*lags, "not yet compared" if view.verified_offset is None else f"{view.verified_offset:,}")
 
 
 def _lag_width(nodes: Sequence[NodeReport]) -> int:

@@ -36,7 +36,7 @@ _NEAR_BYTES: Final = 4 * 1024 * 1024
 """How far behind a damaged record is looked: writers wait meanwhile."""
 
 
-class Verified(NamedTuple):
+class VerifiedRange(NamedTuple):
     """Records of [start, end) were verified; `damaged` is what of them is on the register now, whole ranges."""
 
     start: PhysicalOffset
@@ -113,7 +113,7 @@ class Mending(RemovedFiles):
             self._file(self._damage, self._mended)
         return count
 
-    def verify(self, start: int, end: int) -> Verified:
+    def verify(self, start: int, end: int) -> VerifiedRange:
         """Verify what is flushed of the records that have a byte in [start, end); what is not whole is durably noted.
 
         What the disk does not give counts as damaged. [start, start) is verified when `start` is not in the log, or is dropped meanwhile.
@@ -121,7 +121,7 @@ class Mending(RemovedFiles):
         a slice of a few megabytes at a time.
         """
         log, source, flushed = self._log, LegiblePages(self._log), self.flushed
-        nothing = Verified(PhysicalOffset(start), PhysicalOffset(start), ())
+        nothing = VerifiedRange(PhysicalOffset(start), PhysicalOffset(start), ())
         if not log.min_offset <= start < min(end, flushed):
             return nothing
         try:
@@ -136,7 +136,7 @@ class Mending(RemovedFiles):
             return nothing
         if found:
             self._note(log, found)
-        return Verified(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
+        return VerifiedRange(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
 
     def whole_leaves(self, start: int, end: int) -> list[bytes] | None:
         """`leaf_digests` of the range; None while not all of it is here, some is known to be damaged, or the disk does not give it.

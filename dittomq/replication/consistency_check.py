@@ -1,4 +1,4 @@
-"""Which bytes of two copies are compared next, and how far they are proven equal. Pure: the driver digests and carries the answers.
+"""Which bytes of two copies are compared next, and how far they are verified. Pure: the driver digests and carries the answers.
 
     handshake ─▶ the newest bytes, and all that is not known to be confirmed ─▶ stream ─▶ the rest, a step at a time, the oldest first
 
@@ -32,12 +32,12 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A log as its handshake tells of it; `proven` is where it was last proven equal to a master's."""
+    """A log as its handshake tells of it; `verified` is where it was last verified against a master's."""
 
     begin: PhysicalOffset
     end: PhysicalOffset
     confirmed: PhysicalOffset
-    proven: PhysicalOffset
+    verified: PhysicalOffset
     segment_bytes: int
 
 
@@ -49,24 +49,24 @@ def handshake_ranges(log: Extent, step_bytes: int) -> list[Range]:
     while end > floor and len(ranges) < NEWEST_RANGES:
         start = PhysicalOffset(max(floor, _segment_start(end - 1, log.segment_bytes)))
         ranges.append((start, end))
-        if start <= log.proven:
+        if start <= log.verified:
             break
         end = start
     return ranges
 
 
-class Proof:
+class ConsistencyCheck:
     """What a master's session with one slave has compared. One range is under way at a time, from our reading to the slave's answer.
 
-    `proven`: from where both logs begin, they are equal up to there.
+    `verified`: from where both logs begin, they are equal up to there.
     """
 
-    def __init__(self, *, begin: PhysicalOffset, proven: PhysicalOffset, segment_bytes: int, step_bytes: int) -> None:
-        """Both logs hold what lies between `begin` and `proven`, which was proven before."""
-        self.proven = proven
+    def __init__(self, *, begin: PhysicalOffset, verified: PhysicalOffset, segment_bytes: int, step_bytes: int) -> None:
+        """Both logs hold what lies between `begin` and `verified`, which was proven before."""
+        self.verified = verified
         self.is_under_way = False
         self._begin = begin
-        self._compared = PhysicalOffset(max(begin, _segment_start(proven, segment_bytes)))
+        self._compared = PhysicalOffset(max(begin, _segment_start(verified, segment_bytes)))
         self._segment_bytes = segment_bytes
         self._step_bytes = step_bytes
         self._in_vain = False
@@ -108,12 +108,12 @@ class Proof:
         """One of the logs begins there by now: what lies before it cannot be compared any more."""
         self._begin = max(self._begin, begin)
         self._compared = max(self._compared, begin)
-        self.proven = max(self.proven, begin)
+        self.verified = max(self.verified, begin)
 
     def doubt(self, start: PhysicalOffset) -> None:
         """The other copy was damaged from there on: it is compared again, from the segment on, whatever is under way."""
         self._ours, self._beats_left, self._in_vain = None, 0, False
-        self.proven = max(self._begin, min(self.proven, start))
+        self.verified = max(self._begin, min(self.verified, start))
         self._compared = PhysicalOffset(max(self._begin, min(self._compared, _segment_start(start, self._segment_bytes))))
 
     def answered(self, theirs: RangeDigest) -> Answer:
@@ -129,7 +129,7 @@ class Proof:
             return Answer.DIFFERENT
         if ours.start <= self._compared:
             self._compared = max(self._compared, ours.end)
-            self.proven = max(self.proven, ours.end)
+            self.verified = max(self.verified, ours.end)
         return Answer.EQUAL
 
     def _step(self) -> tuple[int, int]:

@@ -44,7 +44,7 @@ class Handshake:
 
     `birth` is that of the group record that it knows, "" for none. `adopted` is the epoch of the last master whose log it matches and
     holds up to where that epoch begins, `promised` the highest that it has promised; 0 for none. `verified_with` is the replica uuid of
-    the master that `verified_equal` speaks of. `missing_ranges`: ranges of its log that it knows not to hold whole; None where it does not
+    the master that `verified_offset` speaks of. `missing_ranges`: ranges of its log that it knows not to hold whole; None where it does not
     tell.
     """
 
@@ -59,7 +59,7 @@ class Handshake:
     confirmed: PhysicalOffset
     epoch_history: EpochHistory
     digests: tuple[RangeDigest, ...]
-    verified_equal: PhysicalOffset
+    verified_offset: PhysicalOffset
     replication_address: str
     segment_bytes: int
     incarnation: str = ""

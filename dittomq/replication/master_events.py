@@ -47,7 +47,7 @@ class BytesDamaged:
 
 @dataclass(frozen=True, slots=True)
 class DigestsCompared:
-    """The slave's digests against our own: up to where all is proven equal without a gap, and the first range that differs."""
+    """The slave's digests against our own: up to where all is verified without a gap, and the first range that differs."""
 
     equal_end: PhysicalOffset
     differs: RangeDigest | None
@@ -107,10 +107,10 @@ class SendHandshakeResult:
 
 @dataclass(frozen=True, slots=True)
 class CompareDigests:
-    """Digest the same ranges of our log and report DigestsCompared; `proven` is the end of what both hold and was proven equal before."""
+    """Digest the same ranges of our log and report DigestsCompared; `verified` is the end of what both hold and was verified before."""
 
     digests: tuple[RangeDigest, ...]
-    proven: PhysicalOffset
+    verified: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import common_end, epoch_at, epoch_end_offset, newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.consistency_check import Answer, Proof
+from dittomq.replication.consistency_check import Answer, ConsistencyCheck
 from dittomq.replication.events import (
     Handshake,
     HandshakeResult,
@@ -57,7 +57,7 @@ from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
 
 _PROBE_BYTES: Final = 8 * LEAF_BYTES  # what a slow disk reads within the time that either side bears silence
-_STEP_S: Final = 0.95  # steps of `proof_step_bytes` come at most once a second; a timer may be a little early
+_STEP_S: Final = 0.95  # steps of `verify_step_bytes` come at most once a second; a timer may be a little early
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class SessionLimits:
     heartbeat_s: float = 0.5
     silence_s: float = 3.0
     digest_s: float = 5.0
-    proof_step_bytes: int = 64 * 1024 * 1024
+    verify_step_bytes: int = 64 * 1024 * 1024
 
 
 class MasterSession:
@@ -89,7 +89,7 @@ class MasterSession:
         self._sent = PhysicalOffset(0)
         self._received = PhysicalOffset(0)
         self._flushed = PhysicalOffset(0)
-        self._proof = self._prove(begin=log.min_offset, proven=log.min_offset)
+        self._check = self._new_check(begin=log.min_offset, verified=log.min_offset)
         self._probe: LeafProbe | None = None
         self._unsearched = (PhysicalOffset(0), PhysicalOffset(0))  # behind the leaves that were asked for
         self._sending = False
@@ -143,7 +143,7 @@ class MasterSession:
             case BytesDamaged():
                 return [self._missing_range(event)]
             case HeartbeatReady():
-                self._proof.digested(event.digest, event.begin)
+                self._check.digested(event.digest, event.begin)
                 return [self._heartbeat(event.digest)]
             case Tick():
                 return self._tick(now)
@@ -167,14 +167,16 @@ class MasterSession:
             return self._tell_resync(handshake, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")
         if handshake.end > common:
             return self._tell_cut(max(common, handshake.min_offset), self._why_cut(handshake, common))
-        verified = min(handshake.verified_equal, handshake.end) if handshake.verified_with == self._log.replica_uuid else 0
+        verified = min(handshake.verified_offset, handshake.end) if handshake.verified_with == self._log.replica_uuid else 0
         both = PhysicalOffset(max(begin, handshake.min_offset))
-        self._proof = self._prove(begin=both, proven=PhysicalOffset(max(both, verified)))
+        self._check = self._new_check(begin=both, verified=PhysicalOffset(max(both, verified)))
         digests = tuple(digest for digest in handshake.digests if digest.start >= begin and digest.end <= common)
-        return [CompareDigests(digests, self._proof.proven)]
+        return [CompareDigests(digests, self._check.verified)]
 
-    def _prove(self, *, begin: PhysicalOffset, proven: PhysicalOffset) -> Proof:
-        return Proof(begin=begin, proven=proven, segment_bytes=self._log.segment_bytes, step_bytes=self._limits.proof_step_bytes)
+    def _new_check(self, *, begin: PhysicalOffset, verified: PhysicalOffset) -> ConsistencyCheck:
+        return ConsistencyCheck(
+            begin=begin, verified=verified, segment_bytes=self._log.segment_bytes, step_bytes=self._limits.verify_step_bytes
+        )
 
     def _why_cut(self, handshake: Handshake, common: PhysicalOffset) -> str:
         if not handshake.epoch_history:
@@ -223,9 +225,9 @@ class MasterSession:
         handshake_result = self._handshake_result(SyncAction.STREAM, handshake.end, "lineage and digests agree")
         both = PhysicalOffset(max(self._log.min_offset, handshake.min_offset))
         equal_end = max(both, event.equal_end)
-        if equal_end < self._proof.proven:  # from there on this log was damaged: it is to be compared again
-            self._proof = self._prove(begin=both, proven=equal_end)
-        self._proof.proven = equal_end
+        if equal_end < self._check.verified:  # from there on this log was damaged: it is to be compared again
+            self._check = self._new_check(begin=both, verified=equal_end)
+        self._check.verified = equal_end
         counted = RecordAck(handshake.end, handshake.flushed, None, handshake.adopted == self._epoch)
         return [handshake_result, RecordVerified(equal_end), counted, *self._pump(), *self._tell_topics()]
 
@@ -274,24 +276,24 @@ class MasterSession:
             return self._drop(f"flushed {ack.flushed} outside [{self._flushed}, {ack.received}]")
         self._received, self._flushed = ack.received, ack.flushed
         if ack.begin is not None:
-            self._proof.pass_dropped(min(ack.begin, ack.flushed))
+            self._check.pass_dropped(min(ack.begin, ack.flushed))
         for low, high in ack.missing_now or ():
             if not 0 <= low < high <= ack.received:
                 return self._drop(f"lacks [{low}, {high}), which does not lie in its log")
         commands: list[Command] = [RecordAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.missing_now)]
         if ack.reverify_from is not None:
-            self._proof.doubt(ack.reverify_from)
-            commands.append(RecordVerified(self._proof.proven))
+            self._check.doubt(ack.reverify_from)
+            commands.append(RecordVerified(self._check.verified))
         if ack.digest is not None:
             commands += self._judge_heartbeat(ack.digest)
         return commands
 
     def _judge_heartbeat(self, theirs: RangeDigest) -> list[Command]:
-        match self._proof.answered(theirs):
+        match self._check.answered(theirs):
             case Answer.NOTHING:
                 return []
             case Answer.EQUAL:
-                return [RecordVerified(self._proof.proven)]
+                return [RecordVerified(self._check.verified)]
             case Answer.DIFFERENT:
                 return self._drop(f"the copies differ by content in [{theirs.start:,}, {theirs.end:,})")
 
@@ -345,9 +347,9 @@ class MasterSession:
             return []
         if self._is_time_to_compare(now):
             self._digest_at = now
-            if not self._proof.lets_pass():
+            if not self._check.lets_pass():
                 self._beat_at = now
-                return [PrepareHeartbeat(*self._proof.begin_step(self._flushed))]
+                return [PrepareHeartbeat(*self._check.begin_step(self._flushed))]
         if not due:  # a slow disk keeps no heartbeat back
             return []
         self._beat_at = now
@@ -355,7 +357,7 @@ class MasterSession:
 
     def _is_time_to_compare(self, now: float) -> bool:
         since = now - self._digest_at
-        return since >= self._limits.digest_s or (since >= _STEP_S and self._proof.has_more_than_a_step(self._flushed))
+        return since >= self._limits.digest_s or (since >= _STEP_S and self._check.has_more_than_a_step(self._flushed))
 
     def _let_wait(self, now: float) -> list[Command]:
         """It takes as long as the disk takes to read what the handshake digests."""

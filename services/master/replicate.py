@@ -238,7 +238,7 @@ class SlaveStream:
             case master_events.CompareLeaves():
                 return await self._compare_leaves(command.leaves)
             case master_events.RecordVerified():
-                self._record.proven_equal = command.end
+                self._record.verified_offset = command.end
             case master_events.RemoveMember(node):
                 self._parts.remove(node)
             case master_events.PromisedAbove(epoch, node):
@@ -336,7 +336,7 @@ class SlaveStream:
     async def _compare(self, command: master_events.CompareDigests) -> master_events.DigestsCompared:
         """What is not whole here is not compared, so nothing behind it is proven either, whatever was before it was damaged."""
         store = self._parts.store
-        equal_end = PhysicalOffset(store.damage.whole_end(command.proven))
+        equal_end = PhysicalOffset(store.damage.whole_end(command.verified))
         for theirs in sorted(command.digests, key=lambda digest: digest.start):
             ours = await digest_of(store, self._parts.lane, theirs.start, theirs.end)
             if ours is not None and ours != theirs:

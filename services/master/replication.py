@@ -186,7 +186,7 @@ class Replication:
         leading: Leading,
     ) -> None:
         record, seat = stream.record, stream.seat
-        record.proven_equal = min(record.proven_equal, handshake.end, handshake.verified_equal)
+        record.verified_offset = min(record.verified_offset, handshake.end, handshake.verified_offset)
         parts = StreamParts(
             term=leading.term,
             store=self._store,
@@ -235,7 +235,7 @@ class Replication:
             window_bytes=table.window_bytes,
             heartbeat_s=table.heartbeat_ms / 1000,
             silence_s=silence_s,
-            proof_step_bytes=table.proof_bytes_per_s,
+            verify_step_bytes=table.proof_bytes_per_s,
         )
 
 

@@ -33,7 +33,7 @@ class SlaveRecord:
     received: PhysicalOffset | None = None
     flushed: PhysicalOffset | None = None
     applied: PhysicalOffset | None = None
-    proven_equal: PhysicalOffset = PhysicalOffset(0)
+    verified_offset: PhysicalOffset = PhysicalOffset(0)
     last_drop_reason: str = ""
     last_drop_ms: int | None = None
     began: float = 0.0
@@ -56,7 +56,7 @@ class SlaveRecord:
     def disk_gone(self) -> None:
         """What was known of its disk says nothing of this slave: another one has it."""
         self.received = self.flushed = self.applied = None
-        self.proven_equal = PhysicalOffset(0)
+        self.verified_offset = PhysicalOffset(0)
 
     def dropped(self, reason: str, clock: Clock) -> None:
         """Its stream ended."""

@@ -167,7 +167,7 @@ class StatusBoard:
             received_lag_s=self._ends.lag_s(now_received, end, now),
             flushed_lag_s=self._ends.lag_s(now_flushed, end, now),
             applied_lag_s=self._confirmed_ends.lag_s(now_applied, confirmed, now),
-            proven_equal=self._store.damage.whole_end(record.proven_equal) or None,
+            verified_offset=self._store.damage.whole_end(record.verified_offset) or None,
             since_ms=since_ms,
             transfer_bytes_per_s=record.sent.bytes_per_s(now),
             received_bytes_per_s=record.gained.bytes_per_s(now),

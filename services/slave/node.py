@@ -207,7 +207,7 @@ class SlaveNode:
             received_lag_s=None if end is None else follower.master.ends.lag_s(received, end, now),
             flushed_lag_s=None if end is None else follower.master.ends.lag_s(flushed, end, now),
             applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
-            proven_equal=newest.verified or None,
+            verified_offset=newest.verified or None,
             since_ms=follower.resync.since_ms or follower.since_ms,
             last_drop_reason=follower.problem,
             last_drop_ms=follower.problem_ms,

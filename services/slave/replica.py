@@ -7,7 +7,7 @@ import structlog
 from dittomq.broker.digesting import digest_of
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
-from dittomq.broker.verified import Verified, load_verified, save_verified
+from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
@@ -47,8 +47,8 @@ class Replica:
         self.store = parts.store
         self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
-        self._verified = Verified()
-        self._verified_kept: Verified | None = None  # what is written down; None: nothing, a full disk did not take it
+        self._verified = VerifiedUpTo()
+        self._verified_kept: VerifiedUpTo | None = None  # what is written down; None: nothing, a full disk did not take it
         self._reverify_from: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
         self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
@@ -70,7 +70,7 @@ class Replica:
 
     @property
     def verified(self) -> PhysicalOffset:
-        """Up to here this copy was proven equal to its master's; nothing behind what is damaged counts."""
+        """Up to here this copy was verified against its master's; nothing behind what is damaged counts."""
         return PhysicalOffset(self.store.damage.whole_end(self._verified.end))
 
     def learn(self, confirmed: PhysicalOffset) -> None:
@@ -85,9 +85,9 @@ class Replica:
         before = self._verified.end if self._verified.master == found.master else PhysicalOffset(0)
         if not found.equal:
             self._differs = found.start, found.end
-            self._verified = Verified(min(before, found.start), found.master)
+            self._verified = VerifiedUpTo(min(before, found.start), found.master)
         elif found.start <= max(before, self.store.min_offset):
-            self._verified = Verified(max(before, found.end), found.master)
+            self._verified = VerifiedUpTo(max(before, found.end), found.master)
             if self._differs is not None and self._differs[1] <= self._verified.end:
                 self._differs = None
 
@@ -146,7 +146,7 @@ class Replica:
             confirmed=self.known_confirmed,
             epoch_history=store.epoch_history,
             digests=digests,
-            verified_equal=verified.end,
+            verified_offset=verified.end,
             verified_with=verified.master,
             missing_ranges=missing_ranges(store, store.end),
             replication_address=own_address,

@@ -60,7 +60,7 @@ def known_groups(earlier: list[dict[str, Any]], cluster: str) -> set[str]:
     return set() if row is None else {*row["groups"], *row.get("unseen_groups", ())}
 
 
-def last_proven(earlier: list[dict[str, Any]], broker: str, position: int) -> str | None:
+def last_verified(earlier: list[dict[str, Any]], broker: str, position: int) -> str | None:
     """When a byte of a group was last proven equal on all copies; None when it never was."""
     for row in reversed(earlier):
         group = row["groups"].get(broker)

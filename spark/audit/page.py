@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from spark.audit.history import last_proven
+from spark.audit.history import last_verified
 from spark.audit.report import Document
 from spark.audit.words import advice, copies_table, finding_facts, finding_sentence, headline, how_we_know, not_compared, table
 
@@ -71,7 +71,7 @@ def _findings(run: Document, earlier: list[dict[str, Any]]) -> Iterator[str]:
         for finding in group["findings"]:
             index += 1
             yield f"<section><h2>Finding {index} of {total}: {escape(finding_sentence(finding))}</h2>"
-            since = last_proven(earlier, group["broker"], finding["first_offset"])
+            since = last_verified(earlier, group["broker"], finding["first_offset"])
             known = f"last proven equal on all copies at {since}" if since else "no earlier audit of this history compared it"
             yield from _table([["", ""], *([name, value] for name, value in [*finding_facts(finding), ("Before", known)])])
             yield "</section>"

@@ -64,7 +64,7 @@ async def compare_slice(source: RangeSource, task: SliceTask) -> SliceResult:
     records = None
     if task.proof is not None and task.proof in digests:
         try:
-            records = await _prove(source, task, task.proof, digests[task.proof])
+            records = await _new_check(source, task, task.proof, digests[task.proof])
         except DittoError as error:
             unreadable.append((task.proof.name, str(error)))
     digested = tuple(copy.name for copy in digests)
@@ -132,7 +132,7 @@ def _differing(part: Slice, digests: list[RangeDigests]) -> Iterator[Leaf]:
             yield Leaf(part, start, min(start + LEAF_BYTES, part.end))
 
 
-async def _prove(source: RangeSource, task: SliceTask, proof: NodeAddress, told: RangeDigests) -> Records:
+async def _new_check(source: RangeSource, task: SliceTask, proof: NodeAddress, told: RangeDigests) -> Records:
     part = task.slice
     data = await _whole(source, proof, part.start, part.end)
     own = [leaf_digest(data[at : at + LEAF_BYTES], task.salt) for at in range(0, len(data), LEAF_BYTES)]

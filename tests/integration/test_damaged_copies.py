@@ -95,7 +95,7 @@ def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_me
     group: RealGroup, told: Told, tmp_path: Path
 ) -> None:
     root, (victim, second) = group.cluster.data_dir(MASTER), some_records(group, 0, 2)
-    eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
+    eventually(lambda: all_verified(group), "heartbeats have proven what is to be damaged: they would find it, too")
     flip(root, victim.physical_offset + victim.size // 2)
     found = CommandLine(tmp_path).run("log", "verify", f"{root}")
     assert (found.code, f"{victim.physical_offset:,}" in found.out) == (3, True)
@@ -119,9 +119,9 @@ def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_me
     nothing_is_lost(group, told)
 
 
-def all_proven(group: RealGroup) -> bool:
+def all_verified(group: RealGroup) -> bool:
     status = group.status()
-    return [view.proven_equal for view in status.nodes if view.role == "slave"] == [status.end] * 2
+    return [view.verified_offset for view in status.nodes if view.role == "slave"] == [status.end] * 2
 
 
 def mended(group: RealGroup, name: str, victims: Sequence[ParsedRecord]) -> None:
@@ -248,7 +248,7 @@ def test_dittomq_repair_finds_cold_damage_and_fetches_it_from_another_copy_while
     commands, at = CommandLine(tmp_path), ("--nameserver", group.cluster.nameserver)
 
     def harm(name: str) -> None:
-        eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
+        eventually(lambda: all_verified(group), "heartbeats have proven what is to be damaged: they would find it, too")
         flip(group.cluster.data_dir(name), victims[name].physical_offset + victims[name].size // 2)
 
     harm("a/1")
@@ -281,7 +281,7 @@ def test_dittomq_repair_mends_what_the_last_audit_found_and_says_which_bytes_no_
     group: RealGroup, told: Told, tmp_path: Path
 ) -> None:
     group.cluster.wait_in_sync()
-    eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
+    eventually(lambda: all_verified(group), "heartbeats have proven what is to be damaged: they would find it, too")
     [on_slave], [on_master, everywhere] = some_records(group, 0, 1), some_records(group, 1, 2)
     middle, whole = everywhere.physical_offset + everywhere.size // 2, log_bytes(group)
     flip(group.cluster.data_dir("a/1"), on_slave.physical_offset + on_slave.size // 2)

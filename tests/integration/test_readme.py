@@ -29,7 +29,7 @@ def command(tmp_path: Path) -> Iterator[CommandLine]:
 
 @pytest.fixture
 def running(command: CommandLine) -> CommandLine:
-    """The same, with the cluster that the guides speak of: a master, two slaves proven equal, and messages in topic `orders`."""
+    """The same, with the cluster that the guides speak of: a master, two slaves verified, and messages in topic `orders`."""
     cluster = LocalCluster(command.folder / ".dittomq", Shape(slaves=2, usual_ports=False))
     cluster.start()
     cluster.wait_in_sync()
@@ -38,7 +38,7 @@ def running(command: CommandLine) -> CommandLine:
     made = command.shell("dittomq topic create orders && seq 1000 | dittomq publish orders")
     assert made.code == 0, made.err
     with Client(cluster.nameserver) as mq:
-        eventually(lambda: all(view.proven_equal for view in mq.admin.ha_status("a/0").nodes[1:]), "heartbeats have compared the copies")
+        eventually(lambda: all(view.verified_offset for view in mq.admin.ha_status("a/0").nodes[1:]), "heartbeats have compared the copies")
     return command
 
 

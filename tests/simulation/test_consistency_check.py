@@ -80,15 +80,15 @@ async def view(mq: AsyncClient) -> NodeView | None:
 
 
 async def is_in_sync(mq: AsyncClient) -> float:
-    """Wait until the slave is; how far it is proven equal then."""
+    """Wait until the slave is; how far it is verified then."""
     while (seen := await view(mq)) is None or seen.state != "in sync":  # noqa: ASYNC110  # over the wire
         await asyncio.sleep(0.1)
-    return seen.proven_equal or 0
+    return seen.verified_offset or 0
 
 
-async def is_proven(mq: AsyncClient, end: int) -> None:
-    """Wait until the slave is proven equal up to there."""
-    while (seen := await view(mq)) is None or (seen.proven_equal or 0) < end:  # noqa: ASYNC110  # over the wire
+async def is_verified(mq: AsyncClient, end: int) -> None:
+    """Wait until the slave is verified up to there."""
+    while (seen := await view(mq)) is None or (seen.verified_offset or 0) < end:  # noqa: ASYNC110  # over the wire
         await asyncio.sleep(0.1)
 
 
@@ -96,7 +96,7 @@ async def is_found_to_differ(mq: AsyncClient) -> int:
     """Wait until the master has dropped the slave for it; the most that was called proven before."""
     most = 0
     while (seen := await view(mq)) is None or "differ by content" not in seen.last_drop_reason:  # over the wire
-        most = max(most, (seen.proven_equal or 0) if seen is not None and seen.state == "in sync" else 0)
+        most = max(most, (seen.verified_offset or 0) if seen is not None and seen.state == "in sync" else 0)
         await asyncio.sleep(0.02)
     return most
 
@@ -117,7 +117,7 @@ async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_
     began = group.now
     assert await is_in_sync(mq) < STEP
     assert group.now - began < 5
-    await is_proven(mq, end)
+    await is_verified(mq, end)
 
     steps = -(-end // STEP)
     assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
@@ -135,7 +135,7 @@ async def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_pr
     group.node("a1").faults.read_bytes_per_s = STEP / step_s
     group.node("a1").start()
     began = group.now
-    await is_proven(mq, end)
+    await is_verified(mq, end)
 
     assert group.now - began <= 2 * step_s * -(-end // STEP)
 
@@ -154,7 +154,7 @@ async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away
     await is_in_sync(mq)
     assert await is_found_to_differ(mq) <= differs
 
-    await is_proven(mq, end)
+    await is_verified(mq, end)
     copies_are_equal(group)
 
 
@@ -171,7 +171,7 @@ async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_n
     await group.world.buried()
     group.node("a1").start()
 
-    await is_proven(mq, end)
+    await is_verified(mq, end)
     copies_are_equal(group)
 
 
@@ -193,7 +193,7 @@ async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_t
         while not [line for line in group.world.transcript.lines if "log_truncated node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
             await asyncio.sleep(1.0)
     group.node(reader).faults.read_bytes_per_s = math.inf
-    await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
+    await is_verified(mq, (await mq.admin.ha_status("a/0")).end)
 
     copies_are_equal(group)
     assert not [line for line in group.world.transcript.lines if "silent for" in line]
@@ -203,21 +203,21 @@ async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_t
 async def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_the_old_one_only(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
-    while (await mq.admin.ha_status("a/2")).nodes[0].proven_equal != end:  # noqa: ASYNC110  # nodes tell nobody
+    while (await mq.admin.ha_status("a/2")).nodes[0].verified_offset != end:  # noqa: ASYNC110  # nodes tell nobody
         await asyncio.sleep(1.0)
 
     await group.switch_over("a/1")
     await group.in_sync(mq, "a/1")
 
-    [of_master] = [each.proven_equal for each in (await mq.admin.ha_status("a/1")).nodes if each.node == "a/2"]
-    [of_slave] = [each.proven_equal for each in (await mq.admin.ha_status("a/2")).nodes]
+    [of_master] = [each.verified_offset for each in (await mq.admin.ha_status("a/1")).nodes if each.node == "a/2"]
+    [of_slave] = [each.verified_offset for each in (await mq.admin.ha_status("a/2")).nodes]
     assert (of_slave or 0) <= (of_master or 0) + STEP < end
 
 
 @told_by(play, SHAPE)
 async def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
-    await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
+    await is_verified(mq, (await mq.admin.ha_status("a/0")).end)
     await asyncio.sleep(2)
     assert KEPT in group.node("a1").disk.names.files
 

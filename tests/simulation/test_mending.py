@@ -73,7 +73,7 @@ async def has_caught_up(mq: AsyncClient, node: str) -> bool:
 
 
 async def whole(mq: AsyncClient, *, within_s: float = 120.0) -> None:
-    """Wait until no node misses or doubts a byte, and every slave is proven equal up to the end."""
+    """Wait until no node misses or doubts a byte, and every slave is verified up to the end."""
     async with asyncio.timeout(within_s):
         while True:
             await asyncio.sleep(0.5)
@@ -87,7 +87,7 @@ async def is_whole(mq: AsyncClient) -> bool:
         seen = await mq.admin.ha_status("a/0")
     except DittoError:
         return False
-    proven = [each.proven_equal for each in seen.nodes if each.role == "slave"]
+    proven = [each.verified_offset for each in seen.nodes if each.role == "slave"]
     return [each.damaged_bytes for each in views] == [0] * 3 and proven == [seen.end] * 2
 
 
@@ -111,7 +111,7 @@ async def most_proven_while_damaged(mq: AsyncClient, machine: str) -> int:
     while damaged == 0 or (await view(mq, machine)).damaged_bytes:
         with contextlib.suppress(DittoError):
             own, master = await view(mq, machine), await mq.admin.ha_status("a/0")
-            proven = [each.proven_equal or 0 for each in (own, *master.nodes) if each.node == "a/1" and each.state != "gone"]
+            proven = [each.verified_offset or 0 for each in (own, *master.nodes) if each.node == "a/1" and each.state != "gone"]
             most = max(most, *proven, 0) if own.damaged_bytes else most
             damaged += own.damaged_bytes or 0
         await asyncio.sleep(0.02)
@@ -127,7 +127,7 @@ async def each_moment(seconds: float) -> AsyncIterator[None]:
 
 async def proven_by_master(mq: AsyncClient, node: str) -> int:
     """How far the master calls this slave equal to itself."""
-    [proven] = [each.proven_equal or 0 for each in (await mq.admin.ha_status("a/0")).nodes if each.node == node]
+    [proven] = [each.verified_offset or 0 for each in (await mq.admin.ha_status("a/0")).nodes if each.node == node]
     return proven
 
 

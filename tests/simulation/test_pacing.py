@@ -69,7 +69,7 @@ async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_
     assert size / LIMIT - 1 <= took <= size / LIMIT + 5
     rates = [rate for _, each in seen[25:-5] for rate in (each.transfer_bytes_per_s, each.received_bytes_per_s)]
     assert all(0.5 * LIMIT <= rate <= 1.5 * LIMIT for rate in rates)
-    proven = [each.proven_equal or 0 for _, each in seen]
+    proven = [each.verified_offset or 0 for _, each in seen]
     assert any(proven), "heartbeats go on while it copies"
     assert [early for early, late in pairwise(proven) if late < early] == []
     [own] = (await mq.admin.ha_status("a1:10911")).nodes

@@ -1,5 +1,5 @@
 """What a slave keeps of its masters beyond one stream, and what it forgets: what it promised and adopted, what they said is confirmed, what
-was proven equal to whom."""
+was verified against whom."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.broker.config import NodeTable, ReadingTable, ReplicationTable, StoreTable
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.verified import Verified, load_verified, save_verified
+from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.store import Store
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
@@ -298,7 +298,7 @@ async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_one
                 await digested(master)
             master.leave()
             said = await handshake(master)
-            told.append((said.verified_equal // size, said.verified_with))
+            told.append((said.verified_offset // size, said.verified_with))
             master.say(stream((entry(1, 0),), 2 * size, "m2"))
     assert told == [(2, "m1"), (1, "m2")]
 
@@ -306,11 +306,11 @@ async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_one
 @under(run)
 async def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_before_other_bytes_come_also_where_the_node_died() -> None:
     machine = Machine(random.Random(7))
-    save_verified(machine.storage(), Verified(at(100_000), "m1"))  # the log was longer then
+    save_verified(machine.storage(), VerifiedUpTo(at(100_000), "m1"))  # the log was longer then
     async with following(machine) as (master, _):
         said = await handshake(master)
         written = load_verified(machine.beside())
-    assert written.end == said.verified_equal == 0
+    assert written.end == said.verified_offset == 0
 
 
 @under(run)
@@ -334,7 +334,7 @@ async def test_what_was_found_to_differ_is_in_every_handshake_until_it_is_proven
             await digested(master)
             master.leave()
             said = await handshake(master)
-            told.append((said.verified_equal, [(digest.start, digest.end) for digest in said.digests]))
+            told.append((said.verified_offset, [(digest.start, digest.end) for digest in said.digests]))
             master.say(stream((entry(1, 0),), 2 * size))
     assert told == [(size, [newest]), (1_000, [newest, (1_000, 2_000)]), (size, [newest])]
 
@@ -357,10 +357,10 @@ async def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended
         assert store.verify(second, second + 1).damaged == ((second, third),)
         store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
         master.leave()
-        after = (await handshake(master)).verified_equal
+        after = (await handshake(master)).verified_offset
     machine.kill()
     async with following(machine) as (master, _):
-        assert (proven, after, (await handshake(master)).verified_equal) == (size, second, second)
+        assert (proven, after, (await handshake(master)).verified_offset) == (size, second, second)
 
 
 @under(run)
@@ -379,7 +379,7 @@ async def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room(
         await asyncio.sleep(1)
     machine.kill()
     async with following(machine) as (master, _):
-        assert (await handshake(master)).verified_equal == size
+        assert (await handshake(master)).verified_offset == size
 
 
 @under(run)

@@ -9,7 +9,7 @@ from dittomq.routes import DataVersion, Node, NodeState, Role
 NOW_MS = 1_800_000_000_000
 MASTER_VIEW = NodeView("a/0", "master", "leading", received=1000, flushed=1000, applied=1000, applied_lag_bytes=0)
 SLAVE_VIEW = NodeView(
-    "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
+    "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, 0.2, verified_offset=1000, since_ms=NOW_MS - 9 * 86_400_000
 )
 MASTER = HaStatus(
     node="a/0",

@@ -20,7 +20,7 @@ def handshake(broker_id: int, end: int, epoch_history: EpochHistory = ONE, confi
         confirmed=PhysicalOffset(confirmed),
         epoch_history=epoch_history,
         digests=(),
-        verified_equal=PhysicalOffset(0),
+        verified_offset=PhysicalOffset(0),
         replication_address=f"a-{broker_id}:10912",
         segment_bytes=65_536,
     )

@@ -30,7 +30,7 @@ _UNTOLD: dict[str, Any] = {
     "confirmed": 0,
     "epoch_history": (),
     "digests": (),
-    "verified_equal": 0,
+    "verified_offset": 0,
     "replication_address": "a-1:10912",
     "segment_bytes": _SEGMENT_BYTES,
     "applied": 0,
@@ -72,7 +72,7 @@ class Master:
             given.get("window_bytes", 16 * 1024 * 1024),
             heartbeat_s=given.get("heartbeat_s", 5.0),
             silence_s=20.0,
-            proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024),
+            verify_step_bytes=given.get("step_bytes", 64 * 1024 * 1024),
         )
         self._session = MasterSession(log, limits, now)
 

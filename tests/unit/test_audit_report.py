@@ -156,8 +156,8 @@ def test_history_has_one_row_a_run_and_gives_the_whole_back(tmp_path: Path) -> N
     assert [row["run"] for row in history.rows(tmp_path)] == ["r1", "r2"]
     assert history.load(tmp_path, "last") == second
     assert history.load(tmp_path, "r1") == first
-    assert history.last_proven(history.rows(tmp_path), "a", 1_240) == second["ended_time"]
-    assert history.last_proven(history.rows(tmp_path), "a", END) is None
+    assert history.last_verified(history.rows(tmp_path), "a", 1_240) == second["ended_time"]
+    assert history.last_verified(history.rows(tmp_path), "a", END) is None
     with pytest.raises(history.NoSuchRun, match="the newest are: r1, r2"):
         history.load(tmp_path, "r9")
 

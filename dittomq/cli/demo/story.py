@@ -123,11 +123,11 @@ async def _show_ha_status(story: Story, mq: "AsyncClient") -> None:
             view = node.view
             lags = ["", "", ""]
             if view is not None and view.role == "slave":
-                proven = "not yet compared" if view.proven_equal is None else f"proven equal up to {view.proven_equal:,}"
+                verified = "not yet compared" if view.verified_offset is None else f"verified up to {view.verified_offset:,}"
                 lags = [
                     f"received {human_bytes(view.received_lag_bytes or 0)}",
                     f"flushed {human_bytes(view.flushed_lag_bytes or 0)}",
-                    proven,
+                    verified,
                 ]
             rows.append([node.node, view.role if view else "", view.state if view else "unknown", *lags])
         for line in table(rows):

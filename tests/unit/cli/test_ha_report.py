@@ -22,7 +22,7 @@ def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None
     assert report_lines(report, NOW_MS) == [
         "prod · 1 broker group · all in order",
         "a  epoch 7  SYNC_MASTER  in sync 2 of 2, in_sync_replicas 2  confirmed 1,000  failover automatic  writes accepted",
-        "   NODE  ROLE    STATE        RECEIVED LAG    FLUSHED LAG     APPLIED LAG     PROVEN EQUAL UP TO",
+        "   NODE  ROLE    STATE        RECEIVED LAG    FLUSHED LAG     APPLIED LAG     VERIFIED UP TO",
         "   a/0   master  leading      -               -               0 B             -",
         "   a/1   slave   in sync 9 d  0 B      0.0 s  1.2 KiB  0.2 s  1.2 KiB  0.2 s  1,000",
     ]
@@ -349,5 +349,5 @@ def test_the_document_keeps_unknown_as_null() -> None:
 
     groups = document["groups"]
     assert isinstance(groups, list)
-    assert groups[0]["nodes"][0]["proven_equal"] is None
+    assert groups[0]["nodes"][0]["verified_offset"] is None
     assert groups[0]["master"]["confirmed"] == 1000
