@@ -15,7 +15,7 @@ from dittomq.broker.registration import record_host
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import NotReady, OutOfReach, Refused, StoreFailed, leaves
+from dittomq.errors import NotReady, Refused, StorageFailure, Unavailable, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import Registrar
@@ -64,7 +64,7 @@ class Lanes:
 
 @contextlib.asynccontextmanager
 async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Lane) -> AsyncIterator[Store]:
-    """An open store, which is closed as `open_store` does. Raises UnreadableStore for a disk of another group."""
+    """An open store, which is closed as `open_store` does. Raises StoreOpenFailed for a disk of another group."""
     home = Home(config.node.cluster, config.node.broker)
     await lane.call(lambda: refuse_strangers(doors.storage, home, config.node.data_dir))
     options = StoreOptions(
@@ -83,7 +83,7 @@ async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerSer
 
 @contextlib.asynccontextmanager
 async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Lane) -> AsyncIterator[Store]:
-    """An open store. It is closed as clean only when nothing was raised; after a StoreFailed it says so on disk, if it still can."""
+    """An open store. It is closed as clean only when nothing was raised; after a StorageFailure it says so on disk, if it still can."""
     store = await lane.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
     _report(options, store)
     clean = False
@@ -91,8 +91,8 @@ async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Lane) -> A
         yield store
         clean = True
     except BaseException as raised:
-        if any(isinstance(failure, StoreFailed) for failure in leaves(raised)):
-            with contextlib.suppress(StoreFailed):  # a disk that takes nothing more keeps the stamp of a dead process
+        if any(isinstance(failure, StorageFailure) for failure in leaves(raised)):
+            with contextlib.suppress(StorageFailure):  # a disk that takes nothing more keeps the stamp of a dead process
                 await lane.call(store.clear_boot_stamp)
         raise
     finally:
@@ -187,9 +187,9 @@ class Errand(Generic[Order, Answer]):
             order, answer = await self._orders.get()
             try:
                 answer.set_result(await self._carry_out(order))
-            except (Refused, OutOfReach) as refused:
+            except (Refused, Unavailable) as refused:
                 answer.set_exception(refused)
-            except StoreFailed as failed:
+            except StorageFailure as failed:
                 answer.set_exception(failed)
                 raise
             finally:

@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from dittomq.broker.role import RoleChanged
-from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, leaves
+from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, StartError, leaves
 from dittomq.rpc.buffers import keep_buffers
 from dittomq.rpc.vitals import Vitals
 from dittomq.settings import Loaded, configured, settings_of
@@ -158,7 +158,7 @@ def _exit_status(program: str, raised: BaseException) -> int:
     match error:
         case ConfigError():
             return EXIT_USAGE
-        case StartError() | NodeIdTaken():
+        case StartError() | DuplicateBrokerId():
             return EXIT_REFUSED
         case _:
             return EXIT_INTERNAL

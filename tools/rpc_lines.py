@@ -84,7 +84,7 @@ LINES: Final = {
         _NAMESERVER,
         '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}',
         "Refused with `SESSION_ENDED`: no node has this session.",
-        refused="SESSION_ENDED",
+        refused="SESSION_EXPIRED",
     ),
     f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes no node."),
     f"{_COORDINATION}/Get": Line(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
@@ -133,7 +133,10 @@ LINES: Final = {
     f"{_AUDIT}/Describe": Line(_CLIENTS, "{}"),
     f"{_AUDIT}/Pin": Line(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),
     f"{_AUDIT}/RenewPin": Line(
-        _CLIENTS, f'{{"pin_id":"{_NO_PIN}","lease":"60s"}}', "Refused with `SESSION_ENDED`: there is no such pin.", refused="SESSION_ENDED"
+        _CLIENTS,
+        f'{{"pin_id":"{_NO_PIN}","lease":"60s"}}',
+        "Refused with `SESSION_ENDED`: there is no such pin.",
+        refused="SESSION_EXPIRED",
     ),
     f"{_AUDIT}/Unpin": Line(_CLIENTS, f'{{"pin_id":"{_NO_PIN}"}}', "Answers that it had ended: there is no such pin."),
     f"{_AUDIT}/DigestRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100,"salt":"7","leaves":true}'),

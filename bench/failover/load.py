@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from dittomq.client import AsyncClient, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer, Receipt
+from dittomq.client import AckLevelNotReached, AsyncClient, DittoError, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer, Receipt
 from tests.support.told import Told
 from tests.support.traffic import note
 
@@ -94,7 +94,7 @@ class Load:
             outcome = await producer.resolve(handle)
         except OutcomeUnknown:
             return
-        except (NotStored, LevelNotReached) as told:
+        except (NotStored, AckLevelNotReached) as told:
             outcome = told
         del self._unknown[body]
         note(self.told, body, outcome, stream=stream, sent=next(self.told.moments), at_once=False)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from dittomq.commitlog.records.digest import root_digest
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, CopyDescription, RangeDigests
 from dittomq.doors.workers import Lane
-from dittomq.errors import InvalidField, OffsetOutOfRange, QueueFull
+from dittomq.errors import InvalidField, LimitReached, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 
 SLICE_BYTES = 8 * LEAF_BYTES
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
 
 class Auditing:
-    """Answers an auditor from one store. Two ranges are read at a time; up to 64 more callers wait, others get QueueFull."""
+    """Answers an auditor from one store. Two ranges are read at a time; up to 64 more callers wait, others get LimitReached."""
 
     def __init__(self, store: AuditedStore, lane: Lane, describe: Callable[[], CopyDescription]) -> None:
         self._store = store
@@ -91,7 +91,7 @@ class Auditing:
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         if self._waiting >= MAX_WAITING:
-            raise QueueFull("the queue of audit reads", MAX_WAITING)
+            raise LimitReached("the queue of audit reads", MAX_WAITING)
         self._waiting += 1
         try:
             await self._running.acquire()

@@ -17,7 +17,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, NotPermitted, StaleEpoch, StoreFailed, first_of
+from dittomq.errors import DittoError, NotPermitted, StaleEpoch, StorageFailure, first_of
 from dittomq.group_record import GroupRecord
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import election_events as election
@@ -164,7 +164,7 @@ class Candidate:
         return own, decide_ask(own, candidate, sent_by)
 
     async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
-        """Promise, if nothing is in the way, durably. Raises NotReady, StoreFailed."""
+        """Promise, if nothing is in the way, durably. Raises NotReady, StorageFailure."""
         async with self._promising:
             if not decide_promise(await self.position(), request):
                 return await self.position(), False
@@ -174,7 +174,7 @@ class Candidate:
             return await self.position(), True
 
     async def promise_self(self, epoch: Epoch, *, leaves_birth: bool) -> Position:
-        """The candidate's own promise, durable; where it stands behind what its stream brought. Raises StoreFailed."""
+        """The candidate's own promise, durable; where it stands behind what its stream brought. Raises StorageFailure."""
         async with self._promising:
             await self._promise(epoch, leaves_birth=leaves_birth)
             return await self.position()
@@ -207,7 +207,7 @@ class Candidate:
         return found
 
     async def run(self) -> NoReturn:
-        """Stand when it is time, until cancelled or elected; then wait for the end. Raises StoreFailed."""
+        """Stand when it is time, until cancelled or elected; then wait for the end. Raises StorageFailure."""
         while not self._is_elected:
             self._wake.clear()
             if (order := await self._due()) is not None:
@@ -321,13 +321,13 @@ class _Attempt:
         self._events: asyncio.Queue[election.Event] = asyncio.Queue(_MOST_EVENTS)
 
     async def run(self) -> election.BecomeMaster | election.EndElection:
-        """The command that ends it. Raises StoreFailed."""
+        """The command that ends it. Raises StorageFailure."""
         failed: DittoError | None = None
         ended: election.BecomeMaster | election.EndElection | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 ended = await self._run(tasks)
-        except* StoreFailed as problems:
+        except* StorageFailure as problems:
             failed = first_of(problems)
         if failed is not None:
             raise failed
@@ -373,7 +373,7 @@ class _Attempt:
         parts = self._parts
         try:
             found = await parts.coordination.read(parts.key)
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError as error:
             await self._events.put(election.StoreSilent(str(error)))
@@ -407,7 +407,7 @@ class _Attempt:
         await self._events.put(event)
 
     async def _take_tables(self, source: Position) -> None:
-        """Newer tables of who promised: one of this node may be older, or may have rotted. Raises StoreFailed.
+        """Newer tables of who promised: one of this node may be older, or may have rotted. Raises StorageFailure.
 
         At once, for a master that promised closes its doors in a moment.
         """
@@ -416,7 +416,7 @@ class _Attempt:
             async with asyncio.timeout(_TABLES_S):
                 await self._parts.tail.take_tables(source.address)
                 return
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError as error:
             problem = str(error)
@@ -431,7 +431,7 @@ class _Attempt:
                 await take_tail(parts.tail, source, self._check_promise)
                 await parts.files.call(lambda: self._adopt(source.adopted))
             own = await self._candidate.position()
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError as error:
             log.warning("tail_not_taken", node=parts.rules.node, source=source.node, problem=str(error))
@@ -452,7 +452,7 @@ class _Attempt:
         parts = self._parts
         try:
             outcome = await parts.coordination.write(parts.key, command.record, command.expected)
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError as error:
             await self._events.put(election.StoreSilent(str(error)))

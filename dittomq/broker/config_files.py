@@ -6,7 +6,7 @@ A crash at any point leaves each file old or new, and a whole `.bak` beside it o
 from collections.abc import Generator
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
-from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
+from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from dittomq.metadata.formats import DamagedFile, TableKind, decode, encode
 from dittomq.metadata.tables import R, Table
 
@@ -26,14 +26,14 @@ class ConfigFiles:
     def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
         """The table, and what was wrong with its file when it came from `.bak`: it may lack the last change.
 
-        Without a file the table is empty. Raises UnreadableStore when there is no whole copy. No file is changed: the next load says the
-        same, until a newer version is saved. What is loaded stays: names are made durable before, or StoreFailed is raised.
+        Without a file the table is empty. Raises StoreOpenFailed when there is no whole copy. No file is changed: the next load says the
+        same, until a newer version is saved. What is loaded stays: names are made durable before, or StorageFailure is raised.
         """
         try:
             self._settle()
             data, backup = self._bytes(kind.path), self._bytes(_backup(kind))
         except OSError as error:
-            raise UnreadableStore(kind.path, str(error)) from error
+            raise StoreOpenFailed(kind.path, str(error)) from error
         if data is None and backup is None:
             return Table(), ""
         problem = "is missing"
@@ -43,16 +43,16 @@ class ConfigFiles:
             except DamagedFile as damage:
                 problem = f"is damaged ({damage})"
         if backup is None:
-            raise UnreadableStore(kind.path, f"it {problem} and has no .bak; put a good copy there, or remove it and lose the {kind.name}")
+            raise StoreOpenFailed(kind.path, f"it {problem} and has no .bak; put a good copy there, or remove it and lose the {kind.name}")
         try:
             return decode(kind, backup), problem
         except DamagedFile as damage:
-            raise UnreadableStore(kind.path, f"it {problem}, and its .bak is damaged ({damage}); put a good copy there") from damage
+            raise StoreOpenFailed(kind.path, f"it {problem}, and its .bak is damaged ({damage}); put a good copy there") from damage
 
     def save(self, kind: TableKind[R], table: Table[R]) -> Generator[None, None, None]:
         """Durably replace the table's file, in steps that a crash may separate.
 
-        DiskFull before anything is written; StoreFailed when the disk fails.
+        DiskFull before anything is written; StorageFailure when the disk fails.
         """
         data = encode(kind, table)
         free, needed = self._storage.free_bytes(), 2 * len(data) + RESERVE_BYTES
@@ -61,7 +61,7 @@ class ConfigFiles:
         try:
             held = self._bytes(kind.path)
         except OSError as error:
-            raise StoreFailed("reading", kind.path, str(error)) from error
+            raise StorageFailure("reading", kind.path, str(error)) from error
         if held is not None and _is_whole(kind, held):  # one that has rotted must not take the .bak with it
             self._replace(_backup(kind), held)
             yield
@@ -81,7 +81,7 @@ class ConfigFiles:
                 self._settle()
             replace_file(self._storage, path, data)
         except OSError as error:
-            raise StoreFailed("replacement", path, str(error)) from error
+            raise StorageFailure("replacement", path, str(error)) from error
 
     def _bytes(self, path: str) -> bytes | None:
         """The file's bytes, None where there is no file."""

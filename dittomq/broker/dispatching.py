@@ -43,7 +43,7 @@ class Dispatcher:
                 self.applied = min(self.applied, to)
 
     async def run(self) -> None:
-        """Dispatch until cancelled; raises StoreFailed when the disk fails."""
+        """Dispatch until cancelled; raises StorageFailure when the disk fails."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -11,7 +11,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.epoch_history import entry_at, epoch_end_offset
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, WrongCluster
+from dittomq.errors import CorruptRecord, LimitReached, OffsetOutOfRange, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 
@@ -62,10 +62,10 @@ class RangeServing:
         """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged.
 
         `past_damage`: there comes a piece that names the damage instead, once it is durably noted here, and what is behind it follows.
-        Each that is under way keeps a piece in memory: with 32 of them, of whomever, the next one gets QueueFull.
+        Each that is under way keeps a piece in memory: with 32 of them, of whomever, the next one gets LimitReached.
         """
         if self._fetches >= MAX_FETCHES:
-            raise QueueFull("the number of ranges that are fetched", MAX_FETCHES)
+            raise LimitReached("the number of ranges that are fetched", MAX_FETCHES)
         self._fetches += 1
         try:
             async with contextlib.aclosing(self._pieces(start, end, past_damage)) as pieces:

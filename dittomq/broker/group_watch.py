@@ -11,7 +11,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteOutcome
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, StoreFailed
+from dittomq.errors import DittoError, StorageFailure
 from dittomq.group_record import GroupRecord
 
 READ_EVERY_S: Final = 5.0
@@ -58,7 +58,7 @@ class GroupWatch:
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Read and watch until cancelled. Raises StoreFailed when this node's disk fails."""
+        """Read and watch until cancelled. Raises StorageFailure when this node's disk fails."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name="group record hints")
             while True:
@@ -72,10 +72,10 @@ class GroupWatch:
                 await self._wake.wait()
 
     async def read(self) -> None:
-        """Read the record now; what is wrong is in `problem`. Raises StoreFailed."""
+        """Read the record now; what is wrong is in `problem`. Raises StorageFailure."""
         try:
             await self.read_as_it_is()
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError:
             return
@@ -85,7 +85,7 @@ class GroupWatch:
         known = self._store.record_revision
         try:
             found = await self._coordination.read(self.key)
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError as error:
             self._has_problem(str(error))
@@ -97,11 +97,11 @@ class GroupWatch:
         return found
 
     async def write(self, record: GroupRecord, expected: Versioned) -> WriteOutcome:
-        """Put `record` in the place of `expected`. Raises OutOfReach when nothing was sent."""
+        """Put `record` in the place of `expected`. Raises Unavailable when nothing was sent."""
         return await self._coordination.write(self.key, record, expected)
 
     async def learn(self, found: Versioned | None) -> None:
-        """Take what was read, here or by an election. Raises StoreFailed."""
+        """Take what was read, here or by an election. Raises StorageFailure."""
         self.was_read = True
         store = self._store
         if found is not None and (problem := self._refusal(found.record)):
@@ -140,7 +140,7 @@ class GroupWatch:
             try:
                 async for _ in self._coordination.watch(self.key):
                     self._wake.set()
-            except StoreFailed:
+            except StorageFailure:
                 raise
             except DittoError:
                 pass  # the next read says whether the store answers

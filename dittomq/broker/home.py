@@ -6,7 +6,7 @@ from typing import Final
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 _NAME: Final = "group"
 _KIND: Final = b"HOME"
@@ -24,15 +24,15 @@ class Home:
 
 
 def refuse_strangers(storage: Storage, home: Home, path: str) -> None:
-    """Raise UnreadableStore for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
+    """Raise StoreOpenFailed for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
     try:
         found = _load(storage)
-    except side_file.DamagedSideFile as damaged:
-        raise UnreadableStore(path, f"{damaged}; make sure that it is this node's disk, then delete that file") from damaged
+    except side_file.CorruptStateFile as damaged:
+        raise StoreOpenFailed(path, f"{damaged}; make sure that it is this node's disk, then delete that file") from damaged
     except OSError as error:
-        raise UnreadableStore(path, str(error)) from error
+        raise StoreOpenFailed(path, str(error)) from error
     if found is not None and found != home:
-        raise UnreadableStore(path, f"it is of {found} and this node is of {home}; mount this node's own disk, or an empty one")
+        raise StoreOpenFailed(path, f"it is of {found} and this node is of {home}; mount this node's own disk, or an empty one")
 
 
 def settle(storage: Storage, home: Home) -> None:

@@ -34,7 +34,7 @@ class Keeper:
         self._kept: tuple[Known, int] | None = None  # with the store's generation: the ends may be the same after a cut
 
     async def run(self) -> None:
-        """Persist until cancelled; raises StoreFailed when the disk fails."""
+        """Persist until cancelled; raises StorageFailure when the disk fails."""
         rested_s, covered = 0.0, 0
         while True:
             await asyncio.sleep(WATERMARK_PERIOD_S)

@@ -26,7 +26,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
 from dittomq.epoch_history import entry_at, epoch_end_offset
-from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
+from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, Refused, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 
@@ -98,7 +98,7 @@ class Mender:
         self._wake.set()
 
     async def run(self) -> None:
-        """Look and mend until cancelled; raises StoreFailed when the disk fails."""
+        """Look and mend until cancelled; raises StorageFailure when the disk fails."""
         pause_s = _FIRST_PAUSE_S
         while True:
             await self._pause(pause_s)
@@ -244,7 +244,7 @@ class Mender:
                 break
             try:
                 problem = await self._fetch_all(peer, start, end, gave)
-            except (TimeoutError, OutOfReach) as silence:
+            except (TimeoutError, Unavailable) as silence:
                 problem = str(silence) or f"silent for {_PIECE_S:.0f} s"
                 peers.remove(peer)  # nor is it asked for the other ranges now
             if problem:
@@ -288,7 +288,7 @@ class Mender:
     ) -> tuple[str, bool]:
         """Mend with pieces that begin at `at`, and count them; why that came to no end, and whether because that copy is damaged too.
 
-        What of a piece cannot be written by itself is kept and written with the next one. Raises OutOfReach, TimeoutError.
+        What of a piece cannot be written by itself is kept and written with the next one. Raises Unavailable, TimeoutError.
         """
         start, kept = at, b""
         try:

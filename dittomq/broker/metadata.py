@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer
 from dittomq.offsets import NO_EPOCH, Epoch
@@ -25,7 +25,7 @@ class Metadata:
     """The tables of one node. `table` and `answer` are plain reads and never wait.
 
     `lane` has width 1: it puts the changes in order. When the disk fails, the change stays unseen, all later ones raise the same
-    StoreFailed, and so does `watch`, for which the node stops.
+    StorageFailure, and so does `watch`, for which the node stops.
     """
 
     def __init__(self, files: ConfigFiles, lane: Lane, clock: Clock, listener: Listener) -> None:
@@ -35,18 +35,18 @@ class Metadata:
         self._listener = listener
         self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in KINDS}
         self._led = NO_EPOCH
-        self._failure: StoreFailed | None = None
+        self._failure: StorageFailure | None = None
         self._failed = asyncio.Event()
 
     async def load(self) -> list[str]:
         """Take the tables from the disk; tells in a sentence each which came from their `.bak`, and may lack their last change.
 
-        Raises UnreadableStore when a table has no whole file.
+        Raises StoreOpenFailed when a table has no whole file.
         """
         return await self._lane.run(self._load_steps())
 
     async def watch(self) -> NoReturn:
-        """Wait until a change fails on the disk, and raise its StoreFailed."""
+        """Wait until a change fails on the disk, and raise its StorageFailure."""
         await self._failed.wait()
         assert self._failure is not None
         raise self._failure
@@ -61,7 +61,7 @@ class Metadata:
         return tuple([self._tables[kind.name].version for kind in KINDS])
 
     def answer(self, kind: TableKind[R], ask: Ask) -> Page[R]:
-        """The page asked for, or that the caller's version is the newest; VersionChanged for a token of another version."""
+        """The page asked for, or that the caller's version is the newest; VersionConflict for a token of another version."""
         return replace(answer(kind.name, self.table(kind), ask), led=self._led)
 
     async def change(self, kind: TableKind[R], next_table: Callable[[Table[R]], Table[R]]) -> Table[R]:
@@ -101,16 +101,16 @@ class Metadata:
             yield
         return restored
 
-    def _hear(self, kind: TableKind[Any], news: Table[Any] | StoreFailed | None) -> None:
+    def _hear(self, kind: TableKind[Any], news: Table[Any] | StorageFailure | None) -> None:
         match news:
             case Table():
                 self._listener(kind, news)
-            case StoreFailed():
+            case StorageFailure():
                 self._failed.set()
 
     def _change_steps(
         self, kind: TableKind[R], next_table: Callable[[Table[R]], Table[R]]
-    ) -> Generator[Table[R] | StoreFailed | None, None, Table[R]]:
+    ) -> Generator[Table[R] | StorageFailure | None, None, Table[R]]:
         """Yields None between steps on the disk, and what the loop must hear: the new table once it is durable, or the failure."""
         if self._failure is not None:
             raise self._failure
@@ -120,7 +120,7 @@ class Metadata:
             return old
         try:
             yield from self._files.save(kind, new)
-        except StoreFailed as failure:
+        except StorageFailure as failure:
             self._failure = failure
             yield failure
             raise

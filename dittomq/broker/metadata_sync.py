@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
-from dittomq.errors import DiskFull, DittoError, OutOfReach, Refused, StoreFailed, VersionChanged, first_of
+from dittomq.errors import DiskFull, DittoError, Refused, StorageFailure, Unavailable, VersionConflict, first_of
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, sorted_rows
 from dittomq.routes import DataVersion
@@ -38,7 +38,7 @@ class MetadataSource(Protocol):
     """The master, as a slave asks it for tables."""
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
-        """One page, or a DittoError within `deadline_s`: OutOfReach without an answer, VersionChanged for a token of an older version."""
+        """One page, or a DittoError within `deadline_s`: Unavailable without an answer, VersionConflict for a token of an older version."""
         ...
 
 
@@ -98,7 +98,7 @@ class MetadataPuller:
         return None if pulled_s is None else self._clock.monotonic() - pulled_s
 
     async def run(self) -> None:
-        """Pull for ever. Raises StoreFailed when a table cannot be written."""
+        """Pull for ever. Raises StorageFailure when a table cannot be written."""
         pause_s, is_hidden = FIRST_ROUND_S, False
         while True:
             is_hidden = is_hidden or await self._hide_own()
@@ -108,7 +108,7 @@ class MetadataPuller:
             pause_s = ROUND_S - SHORTEST_ROUND_S
 
     async def pull_once(self) -> None:
-        """Pull every table whose version differs, and wait until it is durable here. Raises StoreFailed."""
+        """Pull every table whose version differs, and wait until it is durable here. Raises StorageFailure."""
         self._woken.clear()
         topics_asked, self._next_topics = self._next_topics, asyncio.Event()
         failed: DittoError | None = None
@@ -116,7 +116,7 @@ class MetadataPuller:
             async with asyncio.TaskGroup() as tasks:
                 pulling = {kind.name: tasks.create_task(self._pull_table(kind)) for kind in KINDS}
                 pulling[TOPICS.name].add_done_callback(lambda _: topics_asked.set())
-        except* StoreFailed as problems:
+        except* StorageFailure as problems:
             failed = first_of(problems)
         if failed is not None:
             raise failed
@@ -124,15 +124,15 @@ class MetadataPuller:
     async def take_all(self) -> None:
         """Take over every table that is newer than ours, durably.
 
-        They are asked for at once: a master that has promised answers for a moment only. Raises OutOfReach unless all could be asked for,
-        within 30 s of a silence; DiskFull, StoreFailed.
+        They are asked for at once: a master that has promised answers for a moment only. Raises Unavailable unless all could be asked for,
+        within 30 s of a silence; DiskFull, StorageFailure.
         """
         failed: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 for kind in KINDS:
                     tasks.create_task(self._take(kind))
-        except* StoreFailed as problems:
+        except* StorageFailure as problems:
             failed = first_of(problems)
         except* DittoError as problems:
             failed = failed or first_of(problems)
@@ -143,7 +143,7 @@ class MetadataPuller:
         try:
             pulled = await self._pull(kind)
         except DittoError as error:
-            raise OutOfReach(f"the table of {kind.name}", str(error)) from error
+            raise Unavailable(f"the table of {kind.name}", str(error)) from error
         if pulled is not None:
             await self._apply(kind, *pulled)
 
@@ -193,7 +193,7 @@ class MetadataPuller:
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= _ATTEMPTS or self._clock.monotonic() >= until,
             wait=wait_exponential(multiplier=0.1),
-            retry=retry_if_exception_type((OutOfReach, VersionChanged)),
+            retry=retry_if_exception_type((Unavailable, VersionConflict)),
             sleep=asyncio.sleep,
             reraise=True,
         )
@@ -213,7 +213,7 @@ class MetadataPuller:
         while page.next_token:
             page = await self._source.fetch(kind, Ask(page_token=page.next_token), PAGE_DEADLINE_S)
             if page.version != version:
-                raise VersionChanged(kind.name)
+                raise VersionConflict(kind.name)
             rows += page.rows
             minimums |= page.minimums
         return held, Table(version, sorted_rows(rows), held.other_fields, minimums)
@@ -226,7 +226,7 @@ class MetadataPuller:
 
 
 async def take_tables(source: MetadataSource, metadata: Metadata, clock: Clock) -> None:
-    """Take over every table of `source` that is newer than ours, durably; OutOfReach unless all could be asked for, DiskFull."""
+    """Take over every table of `source` that is newer than ours, durably; Unavailable unless all could be asked for, DiskFull."""
     await MetadataPuller(source, metadata, clock, _leave_to_the_term).take_all()
 
 

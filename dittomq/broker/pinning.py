@@ -21,7 +21,7 @@ from dittomq.copies import MAX_LEASE_S, Pin
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, OffsetOutOfRange, QueueFull, SessionEnded
+from dittomq.errors import DiskFull, LimitReached, OffsetOutOfRange, SessionExpired
 from dittomq.ha_status import PinView
 from dittomq.offsets import PhysicalOffset
 
@@ -65,7 +65,7 @@ class _Held:
 
 
 class Pins:
-    """Up to 16 pins of one node; who asks for another one gets QueueFull.
+    """Up to 16 pins of one node; who asks for another one gets LimitReached.
 
     Whoever drops keeps `still` from asking for the holds until the drop is done, so a pin that was granted is never overlooked.
     """
@@ -87,11 +87,11 @@ class Pins:
         self._written = _rows(self._held)
 
     async def pin(self, run: str, start: PhysicalOffset | None, lease_s: float) -> Pin:
-        """Durably hold the log from `start` on, or all of it. Raises OffsetOutOfRange, QueueFull, DiskFull."""
+        """Durably hold the log from `start` on, or all of it. Raises OffsetOutOfRange, LimitReached, DiskFull."""
         async with self.still:
             store, held = self._parts.store, self._lasting()
             if len(held) >= MAX_PINS:
-                raise QueueFull(f"the list of audit pins of {self._parts.node}", MAX_PINS)
+                raise LimitReached(f"the list of audit pins of {self._parts.node}", MAX_PINS)
             low = store.min_offset if start is None else start
             if not store.min_offset <= low <= store.end:
                 raise OffsetOutOfRange("byte", low, store.min_offset, store.end)
@@ -101,11 +101,11 @@ class Pins:
             return Pin(pin_id, low)
 
     async def renew(self, pin_id: str, lease_s: float) -> Pin:
-        """Let the lease begin anew. Raises SessionEnded when the pin has ended, or never was, DiskFull for another length of lease."""
+        """Let the lease begin anew. Raises SessionExpired when the pin has ended, or never was, DiskFull for another length of lease."""
         async with self.still:
             held = self._lasting()
             if pin_id not in held:
-                raise SessionEnded(f"pin {pin_id} of {self._parts.node}")
+                raise SessionExpired(f"pin {pin_id} of {self._parts.node}")
             found = held[pin_id]
             renewed = {**held, pin_id: self._lease(found.run, found.start, lease_s)}
             if found.lease_s == lease_s:
@@ -176,7 +176,7 @@ class Pins:
     def _load(self) -> dict[str, tuple[str, int, float]]:
         try:
             found = side_file.load_json(self._parts.storage, _NAME, _KIND, dict[str, tuple[str, side_file.Number, float]])
-        except side_file.DamagedSideFile as damage:
+        except side_file.CorruptStateFile as damage:
             log.warning("pins_forgotten", node=self._parts.node, problem=str(damage))
             return {}
         return found or {}

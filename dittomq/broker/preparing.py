@@ -10,7 +10,7 @@ PREPARE_PERIOD_S: Final = 0.25
 
 
 async def prepare_segments(ahead: Ahead, lane: Lane) -> None:
-    """Prepare a segment whenever there is none, until cancelled; raises StoreFailed when the disk fails."""
+    """Prepare a segment whenever there is none, until cancelled; raises StorageFailure when the disk fails."""
     while True:
         if ahead.wants_segment:
             await lane.call(ahead.prepare_segment)

@@ -11,7 +11,7 @@ from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, OffsetOutOfRange, QueueFull, QueueNotFound, TopicNotFound
+from dittomq.errors import CorruptRecord, InvalidField, LimitReached, NotPermitted, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
@@ -53,7 +53,7 @@ class ReadRules:
 
 
 class Reading:
-    """Answers pulls. A pull that waits costs one entry of a bounded number; others get QueueFull."""
+    """Answers pulls. A pull that waits costs one entry of a bounded number; others get LimitReached."""
 
     def __init__(self, store: Store, lane: Lane, dispatcher: Dispatcher, clock: Clock, rules: ReadRules) -> None:
         self._store = store
@@ -130,7 +130,7 @@ class Reading:
     @contextlib.contextmanager
     def _seat(self) -> Iterator[None]:
         if self._waiting >= MAX_WAITING_PULLS:
-            raise QueueFull("the number of waiting pulls", MAX_WAITING_PULLS)
+            raise LimitReached("the number of waiting pulls", MAX_WAITING_PULLS)
         self._waiting += 1
         try:
             yield

@@ -6,7 +6,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.broker.config import BrokerConfig
 from dittomq.copies import Beginning
-from dittomq.errors import OutOfReach, QueueFull
+from dittomq.errors import LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from dittomq.rpc.channel import Channels, breaking, peers_disk
@@ -28,7 +28,7 @@ class RemoteRanges:
         self._node = asking.name
 
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
-        """Whole records of [start, end) in order; the other side's typed error, or OutOfReach: also while it serves all that it may.
+        """Whole records of [start, end) in order; the other side's typed error, or Unavailable: also while it serves all that it may.
 
         `past_damage`: where that copy is damaged a piece that says so instead of CorruptRecord.
         """
@@ -40,11 +40,11 @@ class RemoteRanges:
             with peers_disk(self._address), breaking(self._address):
                 async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
                     yield wire.range_piece_from_pb(piece)
-        except QueueFull as problem:
-            raise OutOfReach(self._address, str(problem)) from problem
+        except LimitReached as problem:
+            raise Unavailable(self._address, str(problem)) from problem
 
     async def beginning(self) -> Beginning:
-        """Where its log and its queues begin; the other side's typed error, or OutOfReach, within 10 s."""
+        """Where its log and its queues begin; the other side's typed error, or Unavailable, within 10 s."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchBeginningRequest(cluster=self._cluster, broker=self._broker)
         with peers_disk(self._address), breaking(self._address):

@@ -19,7 +19,7 @@ def load(storage: Storage) -> dict[str, int]:
     """By node, the start of a segment; nothing where the file is not there, or damaged."""
     try:
         found = side_file.load_json(storage, _NAME, _KIND, dict[str, side_file.Number])
-    except side_file.DamagedSideFile as damage:
+    except side_file.CorruptStateFile as damage:
         log.warning("holds_forgotten", problem=str(damage))
         return {}
     return found or {}

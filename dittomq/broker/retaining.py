@@ -60,7 +60,7 @@ class Retaining:
         self.dropped_bytes = 0
 
     async def run(self) -> None:
-        """Drop what may go, until cancelled; raises StoreFailed when the disk fails."""
+        """Drop what may go, until cancelled; raises StorageFailure when the disk fails."""
         while not self._rules.keep_all:
             await asyncio.sleep(self._period_s)
             await self.step()

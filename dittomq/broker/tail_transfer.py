@@ -40,8 +40,8 @@ class TailTransferParts:
 async def take_tail(parts: TailTransferParts, source: Position, check_promise: Callable[[], None]) -> None:
     """Make this log what the source's is, durably. What is taken in part changes no adopted epoch: the next election asks for the rest.
 
-    `check_promise` raises before a step that comes after another promise. Raises that, OutOfReach, a Refused of the source, CorruptRecord,
-    DiskFull, StoreFailed.
+    `check_promise` raises before a step that comes after another promise. Raises that, Unavailable, a Refused of the source, CorruptRecord,
+    DiskFull, StorageFailure.
     """
     store = parts.store
     await parts.take_tables(source.address)

@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionChanged
+from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionConflict
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, Table, answer
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name, find_topic, updated
@@ -70,7 +70,7 @@ class TopicReads:
         return topic, await self._lane.call(lambda: [QueueStatus(queue, *self._store.queue_range(name, queue)) for queue in queues])
 
     def list(self, page_size: int, page_token: str) -> Page[TopicConfig]:
-        """A page of topics, by name; VersionChanged when the table moved on since the page before."""
+        """A page of topics, by name; VersionConflict when the table moved on since the page before."""
         table = self._metadata.table(TOPICS)
         if not table.rows:
             self._check_complete()
@@ -120,7 +120,7 @@ class MasterTopics:
     async def update(self, update: TopicUpdate, validate_only: bool) -> tuple[TopicConfig, bool]:
         """Change settings of the topic, durably before returning; tells the topic as it is and whether something changed.
 
-        Raises TopicNotFound, InvalidField, and VersionChanged when the change is for another version of the topics.
+        Raises TopicNotFound, InvalidField, and VersionConflict when the change is for another version of the topics.
         """
         name = update.topic.name
         check_topic_name(name, "topic.name")
@@ -166,7 +166,7 @@ class MasterTopics:
     def _with_update(self, table: Table[TopicConfig], update: TopicUpdate) -> Table[TopicConfig]:
         before = find_topic(table.rows, update.topic.name, self.node)
         if update.known is not None and update.known != table.version:
-            raise VersionChanged(TOPICS.name)
+            raise VersionConflict(TOPICS.name)
         after = updated(before, update)
         if after is before:
             return table

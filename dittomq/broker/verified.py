@@ -23,7 +23,7 @@ def load_verified(storage: Storage) -> VerifiedUpTo:
     """What was written down; nothing when that is not legible: then everything is compared anew. A cut may have taken some of it since."""
     try:
         payload = side_file.load(storage, _NAME, _KIND)
-    except side_file.DamagedSideFile:  # or of a version that did not seal it
+    except side_file.CorruptStateFile:  # or of a version that did not seal it
         return VerifiedUpTo()
     if payload is None:
         return VerifiedUpTo()

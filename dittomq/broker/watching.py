@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dittomq.doors.clock import Clock
-from dittomq.errors import QueueFull
+from dittomq.errors import LimitReached
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.interceptors import taken_in_time
 
@@ -36,9 +36,9 @@ class StatusWatches:
         self._stopping = asyncio.Event()
 
     async def watch(self, order: WatchOrder, tell: Callable[[HaStatus], Awaitable[None]]) -> None:
-        """Tell until all answers are given or the node stops. Raises QueueFull, and UnreadError when an answer is not taken."""
+        """Tell until all answers are given or the node stops. Raises LimitReached, and UnreadError when an answer is not taken."""
         if self._watchers >= MAX_WATCHERS:
-            raise QueueFull(f"the list of watches of {self._node}", MAX_WATCHERS)
+            raise LimitReached(f"the list of watches of {self._node}", MAX_WATCHERS)
         self._watchers += 1
         try:
             await self._watch(order, tell)

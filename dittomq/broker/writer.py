@@ -7,7 +7,7 @@ The loop hands frames over in one bounded queue; the writer's lane runs the step
 A group is synced where it was written, which is the shortest way, unless more frames wait already: then it is synced on a lane of
 its own, while the next group is encoded, and one sync covers all groups that were written before it.
 
-A StoreFailed ends the writer: every frame that is not answered becomes unknown, nothing is tried again.
+A StorageFailure ends the writer: every frame that is not answered becomes unknown, nothing is tried again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from dittomq.commitlog.store import Frame, Group, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, Refused, StoreFailed
+from dittomq.errors import DiskFull, Refused, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun
 
@@ -93,7 +93,7 @@ class Writer:
         self._must_sync = asyncio.Event()
         self._writing = self._syncing = False
         self._written = store.end
-        self._failed: StoreFailed | None = None
+        self._failed: StorageFailure | None = None
         self._refusal: Refused | None = None
         self.full: DiskFull | None = None  # what frames were refused with last, while it stands
         self._ran_full = asyncio.Event()
@@ -113,7 +113,7 @@ class Writer:
         """Hand the frame over; the future is done when it is written, not when it is flushed. Waits while the queue is full, or paused.
 
         `size` is the bytes of its bodies and properties. `check` refuses it by raising, when it has waited. The future's Refused means
-        that nothing of it is in the log, its StoreFailed that nobody knows.
+        that nothing of it is in the log, its StorageFailure that nobody knows.
         """
         size += _OVERHEAD_BYTES * len(frame.drafts)
         number = self._calls
@@ -140,7 +140,7 @@ class Writer:
             await self._went_on.wait()
 
     async def run(self, events: WriterEvents) -> None:
-        """Write until cancelled; raises StoreFailed, in a group, when the disk fails."""
+        """Write until cancelled; raises StorageFailure, in a group, when the disk fails."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_groups(events))
             tasks.create_task(self._sync_behind(events))
@@ -172,7 +172,7 @@ class Writer:
         batch = self._take()
         try:
             await self._write(batch, events)
-        except StoreFailed as failure:
+        except StorageFailure as failure:
             self._fail_all(batch, failure)
             raise
 
@@ -184,7 +184,7 @@ class Writer:
             self._syncing = True
             try:
                 flushed = await self._lanes.sync.call(self._store.sync)
-            except StoreFailed as failure:
+            except StorageFailure as failure:
                 self._fail_all((), failure)
                 raise
             self._syncing = False
@@ -275,7 +275,7 @@ class Writer:
         elsewhere = self._syncing or self._waiting
         return self._store.sync() if self._sync_each_group and not elsewhere else None
 
-    def _fail_all(self, batch: Sequence[_Waiting], failure: StoreFailed) -> None:
+    def _fail_all(self, batch: Sequence[_Waiting], failure: StorageFailure) -> None:
         """Nobody is answered any more but with it."""
         self._failed = failure
         self._room.set()
@@ -293,7 +293,7 @@ def _answer(batch: list[_Waiting], group: Group) -> None:
             waiting.done.set_result(placed)
 
 
-def _fail(waiting: _Waiting, error: Refused | StoreFailed) -> None:
+def _fail(waiting: _Waiting, error: Refused | StorageFailure) -> None:
     if not waiting.done.done():
         waiting.done.set_exception(error)
         waiting.done.exception()  # a caller that left must not make the loop complain

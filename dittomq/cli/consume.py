@@ -20,8 +20,8 @@ from dittomq.errors import (
     MessageTooLarge,
     NotReady,
     OffsetOutOfRange,
-    OutOfReach,
     QueueNotFound,
+    Unavailable,
 )
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -33,7 +33,7 @@ _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
 _BEYOND_ALL = 2**62
 _MOST_DIGITS = 18  # no offset has more
-_AWAY = (OutOfReach, NotReady)
+_AWAY = (Unavailable, NotReady)
 _ILLEGIBLE = (CorruptRecord, MessageTooLarge)
 
 

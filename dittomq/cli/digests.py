@@ -10,7 +10,7 @@ from dittomq.errors import ConfigError
 
 
 def read_digest(path: Path) -> StoreDigest:
-    """Read one; ConfigError or NotADigestFile where it is none."""
+    """Read one; ConfigError or InvalidDigestFile where it is none."""
     try:
         return from_bytes(path.read_bytes(), str(path))
     except OSError as error:

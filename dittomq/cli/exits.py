@@ -4,15 +4,15 @@ from enum import IntEnum
 
 from dittomq.cli.output import OutputFailed
 from dittomq.errors import (
+    AckLevelNotReached,
     ConfigError,
     DittoError,
-    LevelNotReached,
     NotStored,
     OutcomeUnknown,
-    OutOfReach,
     Refused,
     StartError,
-    StoreFailed,
+    StorageFailure,
+    Unavailable,
 )
 
 
@@ -23,17 +23,17 @@ class Exit(IntEnum):
     REFUSED = 1
     PARTLY = 3
     UNKNOWN = 4
-    OUT_OF_REACH = 5
+    UNAVAILABLE = 5
     USAGE = 64
     INTERNAL = 128
 
 
 _EXIT_OF: tuple[tuple[type[DittoError], Exit], ...] = (
     (Refused, Exit.REFUSED),
-    (LevelNotReached, Exit.PARTLY),
+    (AckLevelNotReached, Exit.PARTLY),
     (OutcomeUnknown, Exit.UNKNOWN),
-    (StoreFailed, Exit.UNKNOWN),
-    (OutOfReach, Exit.OUT_OF_REACH),
+    (StorageFailure, Exit.UNKNOWN),
+    (Unavailable, Exit.UNAVAILABLE),
     (ConfigError, Exit.USAGE),
     (StartError, Exit.REFUSED),
     (OutputFailed, Exit.PARTLY),

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_views import ABSENT, Ends, joined, with_what_it_alone_tells, without_lags
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import COPYING_ANEW, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync
 from dittomq.routes import Node, Role
 
@@ -210,7 +210,7 @@ def _node(name: str, registered: Node | None, master: HaStatus | None, answer: H
     own = _view_of(name, answer) if isinstance(answer, HaStatus) else None
     seen_ms = registered.seen_ms if registered else None
     match answer:
-        case OutOfReach(problem=why):
+        case Unavailable(problem=why):
             problem = f"does not answer{f' since {clock_time(seen_ms)}' if seen_ms else ''}: {why}"
         case DittoError():
             problem = str(answer)

@@ -11,7 +11,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.output import progress, say, say_json
 from dittomq.cli.quantities import bounds
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 if TYPE_CHECKING:  # `--help` must not wait for it
     from dittomq.commitlog.disk.storage import Storage
@@ -137,7 +137,7 @@ def _storage(store: Path) -> "Storage":
     from dittomq.commitlog.disk.storage import OsStorage
 
     if not store.is_dir():
-        raise UnreadableStore(str(store), "there is no such folder")
+        raise StoreOpenFailed(str(store), "there is no such folder")
     return OsStorage(store)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dittomq.cli.exits import Exit, exit_of
-from dittomq.errors import DittoError, LevelNotReached, OutcomeUnknown
+from dittomq.errors import AckLevelNotReached, DittoError, OutcomeUnknown
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
 
 _REACHED = {
@@ -43,7 +43,7 @@ class Tally:
 
     def add(self, outcome: Outcome) -> None:
         """Count one message."""
-        if isinstance(outcome, LevelNotReached):
+        if isinstance(outcome, AckLevelNotReached):
             self._note(outcome)
             self.weaker += 1
         elif isinstance(outcome, OutcomeUnknown):
@@ -96,7 +96,7 @@ class Tally:
 
     def _add_receipt(self, receipt: Receipt) -> None:
         if receipt.status is not PutStatus.PUT_OK:
-            self._note(LevelNotReached(receipt))
+            self._note(AckLevelNotReached(receipt))
             self.weaker += 1
             return
         self.asked = receipt.asked if self.asked is None else _in_both(self.asked, receipt.asked)

@@ -10,7 +10,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.cli.output import hint, printable, say, say_json, table
 from dittomq.cli.route import permission_words
-from dittomq.errors import DittoError, OutOfReach, TopicNotFound
+from dittomq.errors import DittoError, TopicNotFound, Unavailable
 from dittomq.message import MAX_TOPIC_CHARACTERS
 from dittomq.metadata.topics import TopicConfig
 
@@ -192,5 +192,5 @@ def _exit(failed: "Sequence[GroupResult[T]]", *, some_did: bool, quiet: bool = F
 
 
 def _reason(error: DittoError | None) -> str:
-    again = "; run the same command again when it does" if isinstance(error, OutOfReach) else ""
+    again = "; run the same command again when it does" if isinstance(error, Unavailable) else ""
     return f"{error}{again}"

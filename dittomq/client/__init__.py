@@ -6,11 +6,12 @@ from dittomq.client.bulk import Bulk, Outcomes, Tally
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
-from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
 
 __all__ = [
     "Ack",
+    "AckLevelNotReached",
     "Admin",
     "AsyncClient",
     "Bulk",
@@ -20,7 +21,6 @@ __all__ = [
     "CreatedTopic",
     "DittoError",
     "GroupResult",
-    "LevelNotReached",
     "Message",
     "NotStored",
     "OutcomeHandle",

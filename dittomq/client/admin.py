@@ -16,7 +16,7 @@ from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicSe
 from dittomq.client.checks import check_number, is_address
 from dittomq.client.routing import Surroundings
 from dittomq.copies import RepairOrder, RepairReport
-from dittomq.errors import DittoError, InvalidField, NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
@@ -150,7 +150,7 @@ class Admin:
                     raise
                 # It hears of topics later than its master, which was asked before it.
                 problem = f'{node.name} answers, and does not know topic "{name}"'
-                raise OutOfReach(f"the master of {node.broker}", problem) from unknown
+                raise Unavailable(f"the master of {node.broker}", problem) from unknown
             return TopicDescription(node.name, *wire.topic_and_queues(response))
 
         results = await self._on_any(describe, broker)
@@ -172,7 +172,7 @@ class Admin:
     async def watch_ha_status(self, node: str, *, period_s: float = 0.5) -> AsyncGenerator[HaStatus, None]:
         """The view of one node at once, then again when it has changed, at most once in `period_s`, and every 5 s when it has not.
 
-        Ends when the node stops; raises OutOfReach when it is gone or was silent for 15 s, or when nothing was read here for 30 s.
+        Ends when the node stops; raises Unavailable when it is gone or was silent for 15 s, or when nothing was read here for 30 s.
         """
         address, _ = await self._find(node)
         stub: Any = self._around.channels.stub(BrokerServiceStub, address)
@@ -191,7 +191,7 @@ class Admin:
     async def switchover(self, node: str, *, validate_only: bool = False) -> SwitchoverAnswer:
         """Let the slave "broker/id" take its master's place; it is sent to be elected when this returns, and `ha_status` tells the outcome.
 
-        Raises NotPermitted, which says what is missing, NotReady, or OutOfReach, after which the switchover may still happen.
+        Raises NotPermitted, which says what is missing, NotReady, or Unavailable, after which the switchover may still happen.
         """
         order = SwitchoverOrder(node, validate_only)
         master = await self._master_of(node.partition("/")[0])
@@ -212,11 +212,11 @@ class Admin:
         """Stop or start automatic failover of a group; whether that changed anything. Any node of the group takes it."""
         order = PauseOrder(broker, paused, validate_only)
         nodes = (await self._groups(broker))[broker]
-        problem: DittoError = OutOfReach(f"any node of {broker}", "none is registered")
+        problem: DittoError = Unavailable(f"any node of {broker}", "none is registered")
         for node in nodes:
             try:
                 response: pb.SetPausedResponse = await self._on_node(node.name, "SetPaused", wire.set_paused_request(order))
-            except (OutOfReach, NotReady) as silent:
+            except (Unavailable, NotReady) as silent:
                 problem = silent
             else:
                 return response.changed
@@ -237,7 +237,7 @@ class Admin:
         nodes = (await self._groups(broker))[broker]
         master = next((node.name for node in nodes if node.role is not Role.SLAVE), None)
         if master is None:
-            raise OutOfReach(f"the master of {broker}", "no nameserver knows one now; see dittomq ha status")
+            raise Unavailable(f"the master of {broker}", "no nameserver knows one now; see dittomq ha status")
         return master
 
     async def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
@@ -276,7 +276,7 @@ class Admin:
         if broker is not None and not groups:
             raise InvalidField("broker", f'"{broker}" is not registered with any nameserver; list them: dittomq cluster')
         if not groups:
-            raise OutOfReach("any broker", "none is registered with the nameserver")
+            raise Unavailable("any broker", "none is registered with the nameserver")
         return dict(sorted(groups.items()))
 
     async def _topics_of(self, node: Node) -> tuple[TopicConfig, ...]:
@@ -345,7 +345,7 @@ async def _next(stream: Any, who: str) -> Any:
             async with asyncio.timeout(_SILENCE_S):
                 return await stream.read()
     except TimeoutError as silence:
-        raise OutOfReach(who, f"silent for {_SILENCE_S:g} s") from silence
+        raise Unavailable(who, f"silent for {_SILENCE_S:g} s") from silence
 
 
 async def _results(groups: dict[str, list[Node]], ask: Callable[[Node], Awaitable[T]]) -> list[GroupResult[T]]:
@@ -357,11 +357,11 @@ async def _results(groups: dict[str, list[Node]], ask: Callable[[Node], Awaitabl
 
 async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:
     """The first node's answer; the next one is asked only when a node does not answer, or is not ready to, and then says why."""
-    problem: DittoError = OutOfReach(f"the master of {broker}", "no nameserver knows one now")
+    problem: DittoError = Unavailable(f"the master of {broker}", "no nameserver knows one now")
     for node in nodes:
         try:
             return GroupResult(broker, await ask(node), None)
-        except (OutOfReach, NotReady) as silent:
+        except (Unavailable, NotReady) as silent:
             problem = problem if isinstance(problem, NotReady) else silent
         except DittoError as refused:
             return GroupResult(broker, None, refused)

@@ -104,7 +104,7 @@ class AsyncClient:
         return ClusterWatch(self.admin, self._around, period_s=period_s)
 
     async def route(self, topic: str) -> Route:
-        """Where the topic's queues are now; raises TopicNotFound, OutOfReach, or NotReady when nameservers cannot know it within 10 s.
+        """Where the topic's queues are now; raises TopicNotFound, Unavailable, or NotReady when nameservers cannot know it within 10 s.
 
         That much they get where they were just started: brokers register with them within that time, if it was not configured to be longer.
         """

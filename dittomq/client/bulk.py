@@ -11,7 +11,7 @@ from dittomq.client.checks import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.client.frames import FULL_FRAME_BYTES
 from dittomq.client.outcomes import Absent, Failure, Outcome, Parted, Stored, Unknown
 from dittomq.client.queues import QueueChooser, Target
-from dittomq.errors import DittoError, LevelNotReached, NotStored, QueueNotFound
+from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
 from dittomq.message import MAX_FRAME_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route
 
@@ -117,7 +117,7 @@ class Outcomes(Sequence[Receipt | Failure]):
         number, position = self._where.of(index)
         entry = self._pieces[number].item(position, index)
         if isinstance(entry, Receipt) and entry.status is not PutStatus.PUT_OK and self._weak_fails:
-            return LevelNotReached(entry)
+            return AckLevelNotReached(entry)
         return entry
 
     def tally(self) -> Tally:

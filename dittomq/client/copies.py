@@ -9,7 +9,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
 from dittomq.copies import CopyDescription, Pin, RangeDigests
 from dittomq.doors.clock import OsClock  # noqa: TID251  # a list of nodes has no age
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc.channel import Channels, call, typed
@@ -41,7 +41,7 @@ class CopyReader:
     async def nodes(self, nameservers: str) -> list[NodeAddress]:
         """All nodes that are registered with any nameserver of the cluster, in the order of broker name and id.
 
-        `nameservers`: "host:port", several separated by commas. Raises OutOfReach when none answers.
+        `nameservers`: "host:port", several separated by commas. Raises Unavailable when none answers.
         """
         if nameservers not in self._routes:
             addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
@@ -68,7 +68,7 @@ class CopyReader:
         return wire.pin(await call(stub.Pin, request, who=node.name, deadline_s=self._deadline_s))
 
     async def renew(self, node: NodeAddress, pin: Pin, lease_s: float) -> None:
-        """Let a pin's lease begin anew. Raises SessionEnded when it has ended."""
+        """Let a pin's lease begin anew. Raises SessionExpired when it has ended."""
         stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
         request = audit_pb2.RenewPinRequest(pin_id=pin.pin_id, lease=wire.lease(lease_s))
         await call(stub.RenewPin, request, who=node.name, deadline_s=self._deadline_s)
@@ -88,7 +88,7 @@ class CopyReader:
         except grpc.aio.AioRpcError as error:
             raise typed(error, node.name) from error
         if len(answers) != 1 or (answers[0].start, answers[0].end) != (start, end):
-            raise OutOfReach(node.name, f"it answered for other bytes than [{start:,}, {end:,})")
+            raise Unavailable(node.name, f"it answered for other bytes than [{start:,}, {end:,})")
         return answers[0]
 
     async def read(self, node: NodeAddress, start: int, end: int) -> AsyncIterator[bytes]:
@@ -99,10 +99,10 @@ class CopyReader:
         try:
             async for piece in stub.ReadRange(request, timeout=self._deadline_s):
                 if piece.offset != at:
-                    raise OutOfReach(node.name, f"it sent byte {piece.offset:,} where {at:,} was next")
+                    raise Unavailable(node.name, f"it sent byte {piece.offset:,} where {at:,} was next")
                 at = PhysicalOffset(at + len(piece.data))
                 yield piece.data
         except grpc.aio.AioRpcError as error:
             raise typed(error, node.name) from error
         if at != end:
-            raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
+            raise Unavailable(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")

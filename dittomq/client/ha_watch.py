@@ -8,7 +8,7 @@ from typing import Final
 
 from dittomq.client.admin import Admin
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Node
 from dittomq.rpc.channel import CLIENT_LEFT
@@ -31,9 +31,9 @@ class ClusterView:
 
 
 def told_by(node: Node, status: HaStatus) -> HaStatus:
-    """What was told at the node's address; OutOfReach where somebody else has that by now, who tells nothing of this node or its group."""
+    """What was told at the node's address; Unavailable where somebody else has that by now, who tells nothing of this node or its group."""
     if (status.node, status.cluster) != (node.name, node.cluster):
-        raise OutOfReach(node.name, f'{status.node} of cluster "{status.cluster}" has this address now')
+        raise Unavailable(node.name, f'{status.node} of cluster "{status.cluster}" has this address now')
     return status
 
 
@@ -57,16 +57,16 @@ class ClusterWatch:
 
     @property
     def view(self) -> ClusterView | None:
-        """The cluster as far as it is known by now, with an OutOfReach for who has not answered yet; None before nodes were listed."""
+        """The cluster as far as it is known by now, with an Unavailable for who has not answered yet; None before nodes were listed."""
         if self._nodes is None:
             return None
-        answers = {name: self._answers.get(name) or OutOfReach(name, "no answer yet") for name in self._nodes}
+        answers = {name: self._answers.get(name) or Unavailable(name, "no answer yet") for name in self._nodes}
         return ClusterView(tuple(self._nodes.values()), answers, self._problem)
 
     async def until(self, enough: Callable[[ClusterView], bool]) -> None:
         """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough.
 
-        Raises OutOfReach when the client is left before.
+        Raises Unavailable when the client is left before.
         """
         seen = False
         async with asyncio.TaskGroup() as tasks:
@@ -78,7 +78,7 @@ class ClusterWatch:
                 for task in self._following.values():
                     task.cancel()
         if not seen:
-            raise OutOfReach("the cluster", CLIENT_LEFT)
+            raise Unavailable("the cluster", CLIENT_LEFT)
 
     async def _show(self, enough: Callable[[ClusterView], bool]) -> bool:
         """Whether it was enough; otherwise the client was left."""

@@ -32,7 +32,7 @@ from dittomq.client.outbox_events import (
 )
 from dittomq.client.queues import master_of
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, OutOfReach, QueueNotFound, Refused, first_of
+from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, QueueNotFound, Refused, Unavailable, first_of
 from dittomq.message import Ack
 from dittomq.receipts import FrameReceipt
 from dittomq.routes import DEFAULT_NETWORK, Node, NodeState
@@ -156,7 +156,7 @@ class GroupLink:
         route = await self._around.routing.route(self._topic, fresh=self._failures > 0, of_all=self._failures > 1)
         master = master_of(route, self._broker)
         if master is None:
-            raise OutOfReach(f"the master of {self._broker}", "no nameserver knows one now")
+            raise Unavailable(f"the master of {self._broker}", "no nameserver knows one now")
         if master.state is NodeState.RECOVERING:
             raise NotReady(master.name, "it recovers and takes no writes yet")
         if master.epoch <= self._not_masters.get(master.address, -1):
@@ -195,7 +195,7 @@ class GroupLink:
             return await tasks.create_task(self._write_and_read(stream, who))
 
     async def _write_and_read(self, stream: Stream, who: str) -> DittoError:
-        problem: DittoError = OutOfReach(who, "it ended the stream")
+        problem: DittoError = Unavailable(who, "it ended the stream")
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(stream, who))
@@ -222,7 +222,7 @@ class GroupLink:
                 continue
             leads = master_of(route, self._broker)
             if leads is not None and leads.epoch > self._epoch:
-                raise OutOfReach(who, f"it does not answer, and {leads.name} leads in epoch {leads.epoch}")
+                raise Unavailable(who, f"it does not answer, and {leads.name} leads in epoch {leads.epoch}")
 
     async def _open(self, stream: Stream, master: Node, who: str) -> None:
         """The server's headers show that it is of the group and takes messages: before them, nothing is sent.
@@ -238,12 +238,12 @@ class GroupLink:
                 self._epoch, self._log_end = int(headers.get(EPOCH_HEADER, 0)), int(headers.get(LOG_END_HEADER, 0))
                 if LOG_END_HEADER not in headers:
                     await stream.read()
-                    raise OutOfReach(who, "it ended the stream" if EPOCH_HEADER in headers else "it is no dittomq broker")
+                    raise Unavailable(who, "it ended the stream" if EPOCH_HEADER in headers else "it is no dittomq broker")
         except grpc.aio.AioRpcError as error:
             raise typed(error, who) from error
         except TimeoutError as late:
             silent = f"named no {LOG_END_HEADER}, so it takes no messages, nor said why" if headers else "did not take a stream"
-            raise OutOfReach(who, f"it {silent} within {_OPEN_DEADLINE_S:g} s") from late
+            raise Unavailable(who, f"it {silent} within {_OPEN_DEADLINE_S:g} s") from late
 
     async def _read(self, stream: Stream, who: str) -> None:
         while True:
@@ -252,7 +252,7 @@ class GroupLink:
             except grpc.aio.AioRpcError as error:
                 raise typed(error, who) from error
             if not isinstance(response, pb.PublishStreamResponse):
-                raise OutOfReach(who, "it ended the stream")
+                raise Unavailable(who, "it ended the stream")
             self._feed(_answer(response))
 
     async def _write(self, stream: Stream) -> None:

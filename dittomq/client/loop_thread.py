@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-from dittomq.errors import InvalidField, OutOfReach
+from dittomq.errors import InvalidField, Unavailable
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class LoopThread:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end; a caller that is interrupted cancels it. Raises InvalidField unless started, OutOfReach if stopped meanwhile."""
+        """Run to the end; a caller that is interrupted cancels it. Raises InvalidField unless started, Unavailable if stopped meanwhile."""
         future = self.begin(work)
         try:
             return future.result()
@@ -82,9 +82,9 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
         await asyncio.wait(doomed)
 
 
-def left_meanwhile() -> OutOfReach:
+def left_meanwhile() -> Unavailable:
     """What a thread hears whose call ran on when another one left the client's block."""
-    return OutOfReach("the cluster", "the client's block was left meanwhile; leave it when all threads that use it are done")
+    return Unavailable("the cluster", "the client's block was left meanwhile; leave it when all threads that use it are done")
 
 
 class Held(Generic[T]):

@@ -43,10 +43,20 @@ from dittomq.client.outbox_events import (
     Ticked,
     TurnEnded,
 )
-from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, ProducerExpired, QueueFull, Refused, SequenceGap, TooFewCopies
+from dittomq.errors import (
+    DittoError,
+    LimitReached,
+    NotEnoughReplicas,
+    NotMaster,
+    NotReady,
+    OutOfOrderSequence,
+    Refused,
+    Unavailable,
+    UnknownProducerId,
+)
 from dittomq.receipts import FrameReceipt
 
-MAY_PASS = (NotMaster, NotReady, TooFewCopies, QueueFull)
+MAY_PASS = (NotMaster, NotReady, NotEnoughReplicas, LimitReached)
 """Refusals that are worth another try within a message's time."""
 
 
@@ -102,7 +112,7 @@ class Outbox:
         self._frames: list[Frame] = []  # in the order of their sequences; those in doubt first
         self._frame_count = 0
         self._spoiled: DittoError | None = None  # why the session must end once the stream is drained
-        self._gap: SequenceGap | None = None  # some frame of this stream was refused for a gap
+        self._gap: OutOfOrderSequence | None = None  # some frame of this stream was refused for a gap
         self._caused = False  # some frame of this stream was refused for another reason, which explains gaps
         self._pause: DittoError | None = None  # a refusal that may pass
         self._problem: DittoError | None = None  # the last thing that went wrong; None after a frame was stored
@@ -189,7 +199,7 @@ class Outbox:
             return
         if len(receipt) != len(frame.place_of):
             problem = f"sent receipts for {len(receipt)} of {len(frame.place_of)} messages"
-            self._end_stream(OutOfReach(f"the master of {self._broker}", problem))
+            self._end_stream(Unavailable(f"the master of {self._broker}", problem))
             return
         self._frames.remove(frame)
         self._session.settled = max(self._session.settled, frame.end_sequence)
@@ -204,12 +214,12 @@ class Outbox:
         if self._stream is _Stream.OPEN:
             self._stream = _Stream.DRAINING
         match error:
-            case SequenceGap():
+            case OutOfOrderSequence():
                 self._gap = error
-            case ProducerExpired():
+            case UnknownProducerId():
                 self._spoiled = error
                 self._log_end = max(self._log_end, error.log_end)
-            case NotMaster() | NotReady() | TooFewCopies() | QueueFull():
+            case NotMaster() | NotReady() | NotEnoughReplicas() | LimitReached():
                 self._caused, self._pause = True, error
             case _ if frame.in_doubt:
                 self._caused, self._spoiled = True, error
@@ -277,7 +287,7 @@ class Outbox:
             self._fail_waiting(now, all_of_them=True)
 
     def _abandon(self) -> None:
-        problem = OutOfReach(f"the master of {self._broker}", "the producer was closed before it answered")
+        problem = Unavailable(f"the master of {self._broker}", "the producer was closed before it answered")
         self._judge_unanswered()
         self._take_back([frame for frame in self._frames if not frame.in_doubt])
         self._end_session(problem)
@@ -365,9 +375,9 @@ class Outbox:
         """Why a batch was never sent in its time, though nothing went wrong."""
         master, time = f"the master of {self._broker}", f"{self._options.retry_s:g} s"
         if self._stream is _Stream.CLOSED:
-            return OutOfReach(master, f"no stream to it was opened within {time}, so nothing was sent")
-        return QueueFull(f"its turn to be sent did not come in {time}: the stream to {master}", self._options.max_frames)
+            return Unavailable(master, f"no stream to it was opened within {time}, so nothing was sent")
+        return LimitReached(f"its turn to be sent did not come in {time}: the stream to {master}", self._options.max_frames)
 
-    def _silence(self) -> OutOfReach:
+    def _silence(self) -> Unavailable:
         waited = self._options.timeout_s + self._options.grace_s
-        return OutOfReach(f"the master of {self._broker}", f"no answer within {waited:g} s")
+        return Unavailable(f"the master of {self._broker}", f"no answer within {waited:g} s")

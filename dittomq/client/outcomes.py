@@ -7,11 +7,11 @@ from typing import assert_never
 
 from dittomq.client.frames import Batch
 from dittomq.client.outbox_events import SettleNotStored, SettleStored, SettleUnknown
-from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import PutStatus, Receipt
 from dittomq.receipts import FrameReceipt
 
-Failure = NotStored | OutcomeUnknown | LevelNotReached
+Failure = NotStored | OutcomeUnknown | AckLevelNotReached
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,18 +35,18 @@ from dittomq.client.unknowns import Unknowns
 from dittomq.client.waiting_bytes import WaitingBytes
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
+    AckLevelNotReached,
     DittoError,
     InvalidField,
-    LevelNotReached,
+    LimitReached,
     NotPermitted,
     NotReady,
     NotStored,
     OutcomeHandle,
     OutcomeUnknown,
-    OutOfReach,
-    QueueFull,
+    OutOfOrderSequence,
     Refused,
-    SequenceGap,
+    Unavailable,
 )
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
@@ -69,7 +69,7 @@ class ProducerOptions:
     """`ack` None: the broker's default.
 
     `timeout_s`: how long a broker may wait for the level; `retry_s`: how long a message is tried beyond it.
-    `on_weak`: raise LevelNotReached for what is stored weaker than asked, or return its receipt. `on_full`: when `max_waiting_bytes`
+    `on_weak`: raise AckLevelNotReached for what is stored weaker than asked, or return its receipt. `on_full`: when `max_waiting_bytes`
     wait for an answer, a further publish waits too or raises NotStored. `linger_s`: how long a message may wait for company.
     """
 
@@ -145,7 +145,7 @@ class Producer:
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         try:
             content = encoded("body", body) if isinstance(body, str) else body
         except InvalidField as cause:
@@ -153,7 +153,7 @@ class Producer:
         return await self.publish_message(Message(topic, content, queue, tuple(keys), tag, order_key, properties or {}))
 
     async def publish_message(self, message: Message) -> Receipt:
-        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         try:
             size = checked_size(message)
             target = self.chooser.target(await self.route(message.topic), message)
@@ -202,7 +202,7 @@ class Producer:
         if not outcome.absent:
             raise OutcomeUnknown(handle, f"{master} does not remember the producer")
         if self._is_proof(epoch, handle):
-            raise self._absent(handle, OutOfReach(master, "it was replaced before it stored the message"))
+            raise self._absent(handle, Unavailable(master, "it was replaced before it stored the message"))
         raise OutcomeUnknown(handle, f"it is not in the log of {master} now, but the lost request may still arrive there")
 
     async def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
@@ -218,7 +218,9 @@ class Producer:
                 response, _ = await self._ask_master(handle, "Publish", request)
         except OutcomeUnknown as unknown:
             gap = unknown.__cause__
-            if isinstance(gap, SequenceGap) and self._unknowns_of(handle).is_cut_off(handle.producer_id, gap.expected, handle.sequence):
+            if isinstance(gap, OutOfOrderSequence) and self._unknowns_of(handle).is_cut_off(
+                handle.producer_id, gap.expected, handle.sequence
+            ):
                 raise self._absent(handle, gap) from gap
             raise
         self._unknowns_of(handle).resent_and_stored(handle.producer_id)
@@ -242,7 +244,7 @@ class Producer:
         while True:
             try:
                 return await self._around.routing.route(topic)
-            except (OutOfReach, NotReady) as silent:
+            except (Unavailable, NotReady) as silent:
                 if self._around.clock.monotonic() - started >= self._options.retry_s:
                     raise NotStored(topic, silent) from silent
             await asyncio.sleep(backoff_s(failures, self._around.chance))
@@ -253,7 +255,7 @@ class Producer:
     ) -> asyncio.Future[Outcome]:
         """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline. NotReady outside of the block."""
         if self._options.on_full == "raise" and not self._waiting.has_room(size):
-            raise QueueFull("the producer's waiting bytes", self._options.max_waiting_bytes)
+            raise LimitReached("the producer's waiting bytes", self._options.max_waiting_bytes)
         await self._waiting.take(size)
         if not self._is_open:
             self._waiting.give(size)
@@ -282,7 +284,7 @@ class Producer:
 
     def _judged(self, receipt: Receipt) -> Receipt:
         if receipt.status is not PutStatus.PUT_OK and self._options.on_weak == "raise":
-            raise LevelNotReached(receipt)
+            raise AckLevelNotReached(receipt)
         return receipt
 
     def _link(self, broker: str) -> GroupLink:
@@ -328,7 +330,7 @@ class Producer:
         """The answer of the group's master and its epoch, asked for as long as a message is tried; raises OutcomeUnknown."""
         until = self._around.clock.monotonic() + self._options.retry_s
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type((OutOfReach, *MAY_PASS)),
+            retry=retry_if_exception_type((Unavailable, *MAY_PASS)),
             wait=lambda state: backoff_s(state.attempt_number, self._around.chance),
             stop=lambda _: self._around.clock.monotonic() >= until,
             sleep=asyncio.sleep,
@@ -343,7 +345,7 @@ class Producer:
         route = await self._around.routing.route(handle.topic, fresh=True, of_all=True)
         master = master_of(route, handle.broker)
         if master is None:
-            raise OutOfReach(f"the master of {handle.broker}", "no nameserver knows one now")
+            raise Unavailable(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)
         who = f"{master.name} at {address}"
         request.sent_since_offset = self._sent_since(handle)

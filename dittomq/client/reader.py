@@ -15,12 +15,12 @@ from dittomq.errors import (
     CorruptRecord,
     DittoError,
     InvalidField,
+    LimitReached,
     NotReady,
     OffsetOutOfRange,
-    OutOfReach,
-    QueueFull,
     QueueNotFound,
     TopicNotFound,
+    Unavailable,
 )
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
@@ -35,7 +35,7 @@ _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
 _MOST_WAIT_S = 1e9  # beyond what any broker takes
 _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
 _ROUNDS = 3
-_TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
+_TRY_ANOTHER = (Unavailable, NotReady, LimitReached, CorruptRecord)
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # what a slave says of whose topics are older than another one's
 _TELLING = (CorruptRecord, OffsetOutOfRange, *_UNHEARD_OF)  # what a copy says of the offset, which another one's silence does not hide
 
@@ -100,7 +100,7 @@ class Reader:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
 
         All waits together are no longer than `wait_s`; a silent node costs 3 s more.
-        Raises OffsetOutOfRange when no copy that answers holds the offset, TopicNotFound, OutOfReach when none answers, NotReady when none
+        Raises OffsetOutOfRange when no copy that answers holds the offset, TopicNotFound, Unavailable when none answers, NotReady when none
         holds what the token names.
         """
         self._check(offset, wait_s)
@@ -141,7 +141,7 @@ class Reader:
 
     async def _rounds(self, order: PullOrder, until: float) -> Page | NotReady:
         rounds = AsyncRetrying(
-            retry=retry_if_exception_type((OutOfReach, NotReady)),
+            retry=retry_if_exception_type((Unavailable, NotReady)),
             stop=stop_after_attempt(_ROUNDS),
             wait=self._pause_s,
             sleep=asyncio.sleep,
@@ -196,14 +196,14 @@ class Reader:
         for node, answer, epoch in idle:
             try:
                 told = await self._ask(node, rest) if rest.wait_s > 0 else (answer, epoch)
-            except (QueueFull, CorruptRecord) as problem:
+            except (LimitReached, CorruptRecord) as problem:
                 heard.problem = self._went_wrong(node, problem, heard.problem)
                 if isinstance(problem, CorruptRecord):
                     break
             else:
                 return self._taken(node, *told, order.offset)
         if not heard.behind:
-            raise heard.problem or OutOfReach(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
+            raise heard.problem or Unavailable(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
         first = heard.behind[0]
         if looks_first and rest.wait_s > 0:
             answer, epoch = await self._ask(first, rest)

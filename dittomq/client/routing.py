@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.doors.clock import Clock
-from dittomq.errors import NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import NotReady, TopicNotFound, Unavailable
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
 from dittomq.routes import Node, Route
@@ -39,7 +39,7 @@ class Routing:
     async def route(self, topic: str, *, fresh: bool = False, of_all: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
         """The topic's route; asked for again when `fresh`, of each nameserver if `of_all`, or older than `max_age_s`.
 
-        For a topic never seen raises TopicNotFound, OutOfReach, or NotReady where nameservers were just started and cannot know yet;
+        For a topic never seen raises TopicNotFound, Unavailable, or NotReady where nameservers were just started and cannot know yet;
         InvalidField for what cannot be one.
         """
         known = self._known.get(topic)
@@ -51,8 +51,8 @@ class Routing:
             route = await (
                 self._cache.refresh(topic, of_all=of_all) if fresh or topic in self._outdated else self._cache.route(topic, max_age_s)
             )
-        except (OutOfReach, TopicNotFound, NotReady) as error:
-            if isinstance(error, OutOfReach):
+        except (Unavailable, TopicNotFound, NotReady) as error:
+            if isinstance(error, Unavailable):
                 self._silent_until = self._clock.monotonic() + _SILENCE_S
             if known is None:
                 raise

@@ -126,13 +126,13 @@ class SyncProducer:
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         return self._thread.run(
             self._producer.publish(topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties)
         )
 
     def publish_message(self, message: Message) -> Receipt:
-        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         return self._thread.run(self._producer.publish_message(message))
 
     @overload

@@ -25,7 +25,7 @@ from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.recovery import Layout, open_log
 from dittomq.commitlog.state import watermark
 from dittomq.commitlog.state.boot import StopKind
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 # Folders of RocketMQ that hold what we do not read.
 _UNREAD = {
@@ -56,18 +56,18 @@ _HEAD_BYTES = 76
 
 
 def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
-    """Raise UnreadableStore for what this version does not read; a topic of ours may be called as LMQ queues are."""
+    """Raise StoreOpenFailed for what this version does not read; a topic of ours may be called as LMQ queues are."""
     for folder, what in _unread(storage, ours=ours):
         if storage.list_folder(folder):
-            raise UnreadableStore(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
+            raise StoreOpenFailed(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
     if storage.exists(_TIERED_FILE):
-        raise UnreadableStore(name, f"{_TIERED_FILE} belongs to a tiered store, which this version does not read; use another data_dir")
+        raise StoreOpenFailed(name, f"{_TIERED_FILE} belongs to a tiered store, which this version does not read; use another data_dir")
     if ours or storage.list_folder(FOLDER):
         return
     for folder in _BUILT:
         if storage.list_folder(folder):
             change = f"bring here as {FOLDER}/ what storePathCommitLog names, or empty the data_dir"
-            raise UnreadableStore(name, f"{folder}/ was built from a log, and {FOLDER}/ holds none; {change}")
+            raise StoreOpenFailed(name, f"{folder}/ was built from a log, and {FOLDER}/ holds none; {change}")
 
 
 def _unread(storage: Storage, *, ours: bool) -> Iterator[tuple[str, str]]:
@@ -86,16 +86,16 @@ def _unread(storage: Storage, *, ours: bool) -> Iterator[tuple[str, str]]:
 def adopt(layout: Layout) -> StopKind:
     """Durably say where the watermark of RocketMQ's store is, and tell how it was left; nothing else is changed.
 
-    May be repeated. Raises UnreadableStore.
+    May be repeated. Raises StoreOpenFailed.
     """
     if layout.storage.exists(f"{side_file.FOLDER}/lineage"):
-        raise UnreadableStore(layout.name, "dittomq/identity is missing; restore it, or empty the data_dir to copy all from the group")
+        raise StoreOpenFailed(layout.name, "dittomq/identity is missing; restore it, or empty the data_dir to copy all from the group")
     log = open_log(layout)
     clean = not layout.storage.exists(_ABORT)
     try:
         flushed = _last_whole_end(log) if clean else _recovery_start(layout.storage, log)
     except NotRead as problem:
-        raise UnreadableStore(layout.name, f"{problem}; use another data_dir") from problem
+        raise StoreOpenFailed(layout.name, f"{problem}; use another data_dir") from problem
     watermark.reset(layout.storage, watermark.Watermark(1, flushed, 0))
     return StopKind.CLEAN if clean else StopKind.POWER_LOSS
 

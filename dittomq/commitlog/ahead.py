@@ -28,12 +28,12 @@ class Ahead:
         return self._maker.is_wanted
 
     def prepare_segment(self) -> bool:
-        """Make the next segment, beside everything else; False when there is one already, or no room. Raises StoreFailed."""
+        """Make the next segment, beside everything else; False when there is one already, or no room. Raises StorageFailure."""
         with self._gate.guard("prepare_segment"):
             return self._has_room() and self._maker.prepare()
 
     def give_room(self) -> None:
-        """Remove the next segment, if it is prepared: it is made again when there is room for it. Raises StoreFailed."""
+        """Remove the next segment, if it is prepared: it is made again when there is room for it. Raises StorageFailure."""
         with self._gate.guard("give_room"):
             self._maker.discard()
 

@@ -51,7 +51,7 @@ class CutIntent:
 
 
 def load_intent(storage: Storage) -> CutIntent | None:
-    """None when no cut is under way. Raises DamagedSideFile."""
+    """None when no cut is under way. Raises CorruptStateFile."""
     return side_file.load_json(storage, _NAME, _KIND, CutIntent)
 
 
@@ -67,7 +67,7 @@ def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int, *,
 
 def finish(storage: Storage, intent: CutIntent) -> None:
     """Do all of the cut, durably; may be repeated from any point."""
-    with contextlib.suppress(side_file.DamagedSideFile):  # recovery falls back to the checkpoint, which is cut as well
+    with contextlib.suppress(side_file.CorruptStateFile):  # recovery falls back to the checkpoint, which is cut as well
         mark = watermark.load(storage)
         if mark is not None:
             lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to))
@@ -76,7 +76,7 @@ def finish(storage: Storage, intent: CutIntent) -> None:
     kept = truncate_history(epoch_history, PhysicalOffset(intent.to + intent.keeps_epoch))
     if epoch_history != kept:
         epoch_history_file.save(storage, kept)
-    with contextlib.suppress(side_file.DamagedSideFile):  # recovery forgets all of it then
+    with contextlib.suppress(side_file.CorruptStateFile):  # recovery forgets all of it then
         damaged.cut(storage, intent.to)
     producers.cut_snapshot(storage, intent.to)
     checkpoint.forget_for_rocketmq(storage)
@@ -116,7 +116,7 @@ def _cut_queues(storage: Storage, to: int) -> None:
     """Durably leave in each queue what the checkpoint vouches for and what lies below `to`; the rest is dispatched again from the log."""
     try:
         held = checkpoint.load(storage)
-    except side_file.DamagedSideFile:
+    except side_file.CorruptStateFile:
         held = None
     if held is None:
         return  # all queues are built anew

@@ -72,7 +72,7 @@ class _Saved(TypedDict):
 
 
 def load(storage: Storage) -> Dropped:
-    """What was dropped so far. Raises DamagedSideFile."""
+    """What was dropped so far. Raises CorruptStateFile."""
     value = side_file.load_json(storage, _NAME, _KIND, _Saved)
     if value is None:
         return Dropped()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from dittomq.errors import Refused, StoreFailed
+from dittomq.errors import Refused, StorageFailure
 
 
 class Gate:
@@ -18,10 +18,10 @@ class Gate:
         self.dispatching = threading.Lock()
         self.syncing = threading.Lock()
         self._writing = threading.Lock()
-        self._failed: StoreFailed | None = None
+        self._failed: StorageFailure | None = None
 
     def guard(self, operation: str) -> AbstractContextManager[None]:
-        """Run a change. What goes wrong in it, except a refusal, fails the store for good; a failed store raises StoreFailed."""
+        """Run a change. What goes wrong in it, except a refusal, fails the store for good; a failed store raises StorageFailure."""
         return _Guard(self, operation, None)
 
     def writing(self, operation: str) -> AbstractContextManager[None]:
@@ -33,18 +33,18 @@ class Gate:
         return self._writing
 
     def check(self) -> None:
-        """Raise StoreFailed when the store has failed."""
+        """Raise StorageFailure when the store has failed."""
         if self._failed is not None:
-            raise StoreFailed(self._failed.operation, self._failed.path, self._failed.problem)
+            raise StorageFailure(self._failed.operation, self._failed.path, self._failed.problem)
 
     def fail(self, operation: str, error: BaseException) -> None:
-        """A change went wrong. Raises what it raised as StoreFailed where the operating system raised it."""
+        """A change went wrong. Raises what it raised as StorageFailure where the operating system raised it."""
         if isinstance(error, Refused | AssertionError):
             return
         if isinstance(error, OSError):
-            self._failed = StoreFailed(operation, str(error.filename or "the store"), str(error))
+            self._failed = StorageFailure(operation, str(error.filename or "the store"), str(error))
             raise self._failed from error
-        self._failed = error if isinstance(error, StoreFailed) else StoreFailed(operation, "the store", repr(error))
+        self._failed = error if isinstance(error, StorageFailure) else StorageFailure(operation, "the store", repr(error))
 
 
 class _Guard:
@@ -62,7 +62,7 @@ class _Guard:
             self._lock.acquire()
         try:
             self._gate.check()
-        except StoreFailed:
+        except StorageFailure:
             if self._lock is not None:
                 self._lock.release()
             raise
@@ -78,19 +78,19 @@ class _Guard:
 
 @contextlib.contextmanager
 def reported(operation: str) -> Iterator[None]:
-    """Raise what the operating system says as StoreFailed."""
+    """Raise what the operating system says as StorageFailure."""
     try:
         yield
     except OSError as error:
-        raise StoreFailed(operation, str(error.filename or "the store"), str(error)) from error
+        raise StorageFailure(operation, str(error.filename or "the store"), str(error)) from error
 
 
 @contextlib.contextmanager
 def confessed(confess: Callable[[], None]) -> Iterator[None]:
-    """After a StoreFailed call `confess`, if the disk still lets it; the failure goes on."""
+    """After a StorageFailure call `confess`, if the disk still lets it; the failure goes on."""
     try:
         yield
-    except StoreFailed:
-        with contextlib.suppress(StoreFailed):
+    except StorageFailure:
+        with contextlib.suppress(StorageFailure):
             confess()
         raise

@@ -29,7 +29,7 @@ from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, master_ids_of
-from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, UnreadableStore
+from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, StoreOpenFailed
 from dittomq.offsets import PhysicalOffset
 
 _NEAR_BYTES: Final = 4 * 1024 * 1024
@@ -253,16 +253,16 @@ class Mending(RemovedFiles):
     def _verify_end(self, *, is_cut: bool) -> None:
         """The same where a start finds the log's end: a cut that it went on with may have left zeros there.
 
-        Raises UnreadableStore where that cannot be read now, or, if it is to be cut there, cannot be noted.
+        Raises StoreOpenFailed where that cannot be read now, or, if it is to be cut there, cannot be noted.
         """
         try:
             self._verify_around(self._log.end)
         except NotReady as problem:
-            raise UnreadableStore(self._options.path, str(problem)) from problem
+            raise StoreOpenFailed(self._options.path, str(problem)) from problem
         except DiskFull as full:
             if is_cut:
                 room = f"{full.free:,} bytes of its disk are left, and {full.needed:,} must be free"
-                raise UnreadableStore(self._options.path, f"{room} to note what is damaged where the log ends; make room") from full
+                raise StoreOpenFailed(self._options.path, f"{room} to note what is damaged where the log ends; make room") from full
 
     def _check_room_to_mend(self, start: int, end: int) -> None:
         """In place the room is enough that appends leave: a master may wait for these bytes before it leads and drops old segments."""

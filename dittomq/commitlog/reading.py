@@ -7,7 +7,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.commitlog.records import foreign
-from dittomq.commitlog.records.bodies import CannotInflate, MissingPackage
+from dittomq.commitlog.records.bodies import DecompressionFailed, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES, START, intact, problem_of
 from dittomq.commitlog.records.gathering import whole_end
@@ -227,7 +227,7 @@ class Reader:
             message = message_of(record)
         except MissingPackage as missing:
             raise NotReady(self._node, str(missing)) from missing
-        except CannotInflate as broken:
+        except DecompressionFailed as broken:
             raise CorruptRecord(self._node, unit.position, str(broken)) from broken
         if (message.topic, message.queue, message.queue_offset) != (queue.topic, queue.queue, unit.offset):
             raise CorruptRecord(self._node, unit.position, "it is not the message that the queue names")

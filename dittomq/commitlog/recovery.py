@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import WINDOW_BYTES, LegiblePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.segment import check_sizes, sizes_of, without_unmade
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.side_file import DamagedSideFile
+from dittomq.commitlog.disk.side_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers, surplus
@@ -33,7 +33,7 @@ from dittomq.commitlog.state import damaged, watermark
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import Visits
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 _READ_BYTES = 1024 * 1024
 
@@ -108,7 +108,7 @@ class _Unsure:
 def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     """Read what is there; changes only what is derived, and the epoch history when someone else wrote behind our last stop.
 
-    The log ends where its last whole record does, whatever follows. Raises UnreadableStore.
+    The log ends where its last whole record does, whatever follows. Raises StoreOpenFailed.
     """
     notes: list[str] = []
     layout.files.forget("")  # what was recovered before has files open that may go now
@@ -126,7 +126,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     mark = _load_watermark(layout, held, notes)
     flushed = max(mark.flushed, held.end if held else 0, covered, log.min_offset)  # the others are saved behind a sync too
     if flushed > log.stop:
-        raise UnreadableStore(layout.name, _lost(flushed, log.stop))
+        raise StoreOpenFailed(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
     visits = Visits(layout.storage, log, mark)
     index = _index_of(layout, log, visits.seals, held)
@@ -148,7 +148,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     try:
         end = _absorb(found, visits, _Known(held.end, covered, readable, held.leap if covered >= held.end else Leap()))
     except NotRead as problem:
-        raise UnreadableStore(layout.name, f"{problem}; go back to RocketMQ with it") from problem
+        raise StoreOpenFailed(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
     _begin_unsure(layout, index, unsure, notes)
     anew.apply_minimums(layout.storage, index, end)
@@ -156,7 +156,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
 
 
 def refuse_misfits(layout: Layout) -> None:
-    """Raise UnreadableStore, before a start changes anything, for segments that `open_log` would refuse. No cut is under way.
+    """Raise StoreOpenFailed, before a start changes anything, for segments that `open_log` would refuse. No cut is under way.
 
     Where lost ones are made again, only those that were made with another size are looked for.
     """
@@ -167,7 +167,7 @@ def refuse_misfits(layout: Layout) -> None:
 
 
 def open_log(layout: Layout) -> Log:
-    """The segments that are there, as an empty log; what is left of dropped ones goes. Raises UnreadableStore."""
+    """The segments that are there, as an empty log; what is left of dropped ones goes. Raises StoreOpenFailed."""
     begin = dropping.load(layout.storage).min_offset
     dropping.unlink(layout.storage, layout.files, dropping.segments_below(layout.storage, begin))
     sizes = without_unmade(sizes_of(layout.storage, layout.name))
@@ -224,7 +224,7 @@ def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint |
     """None when the queues are to be built anew."""
     try:
         held = checkpoint.load(layout.storage)
-    except DamagedSideFile as damage:
+    except CorruptStateFile as damage:
         notes.append(f"{damage}; all queues are built again from the log")
         return None
     if held is None:
@@ -272,7 +272,7 @@ def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -
     storage, fallback = layout.storage, watermark.Watermark(0, held.end if held else 0, 0)
     try:
         return watermark.load(storage) or fallback
-    except DamagedSideFile as damage:
+    except CorruptStateFile as damage:
         if held is None:
             raise
         notes.append(f"{damage}; the checkpoint's end, {held.end:,}, is taken for it")
@@ -285,7 +285,7 @@ def _load_register(storage: Storage, notes: list[str]) -> Register:
     """Damaged, it leaves nobody who knows what queues and producers lack: they are built anew, and what it named is met again."""
     try:
         return damaged.load(storage)
-    except DamagedSideFile as problem:
+    except CorruptStateFile as problem:
         notes.append(f"{problem}; what it named is found again where the log is read, and all queues are built again from it")
         checkpoint.remove(storage)
         producers.remove(storage)
@@ -296,7 +296,7 @@ def _load_register(storage: Storage, notes: list[str]) -> Register:
 def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Producers, int]:
     try:
         return producers.load(storage)
-    except DamagedSideFile as damage:
+    except CorruptStateFile as damage:
         notes.append(f"{damage}; it is built again from the log")
         producers.remove(storage)
         return producers.Producers(), 0

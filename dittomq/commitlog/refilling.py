@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at
 from dittomq.commitlog.disk.segment import FOLDER, path_of, sizes_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.side_file import DamagedSideFile
+from dittomq.commitlog.disk.side_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import NotRead
@@ -68,9 +68,9 @@ class Refilling:
     def _flushed(self) -> int:
         """How far the log was durable, as far as anybody knows."""
         mark = held = None
-        with contextlib.suppress(DamagedSideFile):
+        with contextlib.suppress(CorruptStateFile):
             mark = watermark.load(self._storage)
-        with contextlib.suppress(DamagedSideFile):
+        with contextlib.suppress(CorruptStateFile):
             held = checkpoint.load(self._storage)
         return max(mark.flushed if mark else 0, held.end if held else 0)
 

@@ -5,7 +5,7 @@ may run beside them, each one at a time; reads run beside everything. Positions 
 are there: applied ≤ end, flushed ≤ end, and `end` is always the end of a record.
 
 What reads raises NotReady where this process cannot read now (too many open files): that says nothing of the bytes.
-After a StoreFailed the store takes no more writes and syncs nothing more: what was in flight is unknown, and the node must stop.
+After a StorageFailure the store takes no more writes and syncs nothing more: what was in flight is unknown, and the node must stop.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, grows
-from dittomq.errors import InvalidField, OffsetOutOfRange, StoreFailed, UnreadableStore
+from dittomq.errors import InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.places import PlacedRun
@@ -80,25 +80,25 @@ class Store(Front, Mending):
 
         A replica that may lack bytes which it acknowledged has drawn a new incarnation before that.
 
-        Raises StoreLocked, UnreadableStore (the log was not changed), StoreFailed.
+        Raises StoreLocked, StoreOpenFailed (the log was not changed), StorageFailure.
         """
         try:
             identity.refuse_newer(storage, options.path)  # before anything is made, the lock's file included
             storage.make_folder("")
             store = cls(storage, options, storage.lock("lock"), chance)
         except OSError as error:
-            raise UnreadableStore(options.path, str(error)) from error
+            raise StoreOpenFailed(options.path, str(error)) from error
         try:
             store._recover()
         except BaseException as error:
-            if isinstance(error, StoreFailed):
-                with contextlib.suppress(StoreFailed):  # a disk that takes nothing more keeps the stamp of a dead process
+            if isinstance(error, StorageFailure):
+                with contextlib.suppress(StorageFailure):  # a disk that takes nothing more keeps the stamp of a dead process
                     store.clear_boot_stamp()
             store.close(clean=False)
-            if isinstance(error, side_file.DamagedSideFile):
-                raise UnreadableStore(options.path, f"{error}; restore it, or empty the data_dir to copy all from the group") from error
+            if isinstance(error, side_file.CorruptStateFile):
+                raise StoreOpenFailed(options.path, f"{error}; restore it, or empty the data_dir to copy all from the group") from error
             if isinstance(error, OSError):
-                raise UnreadableStore(options.path, str(error)) from error
+                raise StoreOpenFailed(options.path, str(error)) from error
             raise
         ahead_ms = store._derived.store_ms - wall_ms
         if ahead_ms > 0:
@@ -106,7 +106,7 @@ class Store(Front, Mending):
         return store
 
     def close(self, clean: bool) -> None:
-        """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StoreFailed.
+        """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StorageFailure.
 
         On a full disk there is no checkpoint: the next start reads more of the log, and so does RocketMQ's.
         """
@@ -150,19 +150,21 @@ class Store(Front, Mending):
         return self._replica.state.revision
 
     def promise(self, epoch: Epoch) -> None:
-        """Durably promise that epoch; a higher promise stays. Needs no room. Raises StoreFailed."""
+        """Durably promise that epoch; a higher promise stays. Needs no room. Raises StorageFailure."""
         self._replica.promise(epoch)
 
     def adopt_epoch(self, epoch: Epoch) -> None:
-        """Durably adopt that epoch, which promises it too; a higher one stays. Needs no room. Raises StoreFailed."""
+        """Durably adopt that epoch, which promises it too; a higher one stays. Needs no room. Raises StorageFailure."""
         self._replica.adopt(epoch)
 
     def take_birth(self, birth: str) -> None:
-        """Durably belong to the group record of that birth, "" for none: another one's revision is 0. Needs no room. Raises StoreFailed."""
+        """Durably belong to the group record of that birth, "" for none: another one's revision is 0. Needs no room. Raises
+        StorageFailure.
+        """
         self._replica.take_birth(birth)
 
     def note_revision(self, revision: int) -> None:
-        """Durably know that revision of the group record; a higher one stays. Needs no room. Raises StoreFailed."""
+        """Durably know that revision of the group record; a higher one stays. Needs no room. Raises StorageFailure."""
         self._replica.note_revision(revision)
 
     @property
@@ -186,7 +188,7 @@ class Store(Front, Mending):
         return self._options.segment_bytes
 
     def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
-        """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StoreFailed."""
+        """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StorageFailure."""
         with self._gate.writing("append"):
             assert self.epoch_history, "a master opens its epoch before it appends"
             assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
@@ -203,7 +205,7 @@ class Store(Front, Mending):
             return PhysicalOffset(self._receiver.write(offset, data))
 
     def sync(self) -> PhysicalOffset:
-        """Make durable what was written when this was called; returns `flushed`. A failure is final: StoreFailed."""
+        """Make durable what was written when this was called; returns `flushed`. A failure is final: StorageFailure."""
         with self._gate.syncing, self._gate.guard("sync"):
             target = self.end
             self._log.sync()
@@ -243,7 +245,9 @@ class Store(Front, Mending):
             return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags, readable))
 
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> PlacedRun | None:
-        """Where a message lies, never below `sent_since`; None when it is not in the log. Raises ProducerExpired when that is not known."""
+        """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not
+        known.
+        """
         with self._gate.looking():
             position = self._derived.producers.find(producer_id, sequence, sent_since)
         return None if position is None else self._place(position)
@@ -329,7 +333,7 @@ class Store(Front, Mending):
             self._checkpointed = now
 
     def clear_boot_stamp(self) -> None:
-        """Durably take that back after a failed write or sync: the next start is told so. Raises StoreFailed."""
+        """Durably take that back after a failed write or sync: the next start is told so. Raises StorageFailure."""
         with reported("clear_boot_stamp"):
             boot.mark_failed(self._storage)
 
@@ -382,7 +386,7 @@ class Store(Front, Mending):
         if found is not None and found.format >= identity.REPLICA_FORMAT:
             state = replica.settle(storage)
             if state is None:
-                raise side_file.DamagedSideFile("dittomq/replica is missing")
+                raise side_file.CorruptStateFile("dittomq/replica is missing")
             self._replica.begin(state, is_drawn=False)
             last = boot.read(storage)
         elif found is not None:

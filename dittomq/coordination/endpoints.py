@@ -10,7 +10,7 @@ import grpc.aio
 from dittomq.coordination.credentials import NO_TLS, TlsFiles
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import ChannelOptions, Transport
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.rpc import status
 from dittomq.rpc.channel import CHANNEL_OPTIONS
 
@@ -67,7 +67,7 @@ class Endpoints:
         return f"{self._what} {line.address}"
 
     async def connected(self) -> Line:
-        """An open connection to one of them, within 1.5 s. Nothing was sent yet. Raises OutOfReach, ConfigError."""
+        """An open connection to one of them, within 1.5 s. Nothing was sent yet. Raises Unavailable, ConfigError."""
         ends_at = self._clock.monotonic() + DEADLINE_S
         problems: list[str] = []
         addresses = list(self._addresses)
@@ -77,10 +77,10 @@ class Endpoints:
                     return Line(address, await self._ready(address), self._clock, ends_at)
             except TimeoutError:
                 problems.append(f"{address} took too long to connect")
-            except OutOfReach as error:
+            except Unavailable as error:
                 problems.append(f"{address}: {error.problem}" if len(addresses) > 1 else error.problem)
             await self.failed(address)
-        raise OutOfReach(self.name, "; ".join(problems) or "there is no endpoint")
+        raise Unavailable(self.name, "; ".join(problems) or "there is no endpoint")
 
     async def failed(self, address: str) -> None:
         """That endpoint did not do what it should: close its connection, which other calls may be on, and use the others first."""
@@ -101,7 +101,7 @@ class Endpoints:
         if channel is None:
             credentials = await self._tls.credentials()
             if self._is_closed:
-                raise OutOfReach(self.name, "this node has closed its connections to it")
+                raise Unavailable(self.name, "this node has closed its connections to it")
             channel = self._channels.get(address) or self._transport.channel(address, _OPTIONS, credentials)
             self._channels[address] = channel
         while (state := channel.get_state(try_to_connect=True)) is not _READY:
@@ -111,11 +111,11 @@ class Endpoints:
             try:
                 await channel.wait_for_state_change(state)
             except grpc.aio.UsageError as closed:  # another call has found that the endpoint does not answer
-                raise OutOfReach(address, "its connection was closed") from closed
+                raise Unavailable(address, "its connection was closed") from closed
         return channel
 
     async def _check(self, address: str, channel: grpc.aio.Channel) -> None:
-        """Raise OutOfReach with the reason, which gRPC tells only to a call; this one does nothing where it arrives after all."""
+        """Raise Unavailable with the reason, which gRPC tells only to a call; this one does nothing where it arrives after all."""
         ask: Callable[..., Any] = channel.unary_unary(_NO_METHOD)
         try:
             await ask(b"", timeout=_CONNECT_S)
@@ -123,9 +123,9 @@ class Endpoints:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise status.decode(error, address) from error
         except grpc.aio.UsageError as closed:  # as above
-            raise OutOfReach(address, "its connection was closed") from closed
+            raise Unavailable(address, "its connection was closed") from closed
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise OutOfReach(address, "the connection was closed") from None
+            raise Unavailable(address, "the connection was closed") from None

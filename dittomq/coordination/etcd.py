@@ -14,7 +14,7 @@ from dittomq.coordination.credentials import SecretFile
 from dittomq.coordination.endpoints import Endpoints, Line
 from dittomq.coordination.of_group import of_group
 from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
-from dittomq.errors import NotPermitted, OutOfReach, UnreadableRecord
+from dittomq.errors import NotPermitted, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 from dittomq.rpc.channel import breaking
 
@@ -88,7 +88,7 @@ class EtcdCoordination:
                     yield
                 with breaking(where):
                     response = await stream.read()
-        except OutOfReach:
+        except Unavailable:
             await self._endpoints.failed(line.address)
             raise
         finally:
@@ -120,7 +120,7 @@ class EtcdCoordination:
         metadata = await self._signed_in(line)
         try:
             response = await self._call(line, line.stub(KVStub).Txn, request, metadata)
-        except (OutOfReach, _TokenRefusedError) as error:
+        except (Unavailable, _TokenRefusedError) as error:
             return Unknown(str(error))
         if not response.succeeded:
             return Conflict()
@@ -144,13 +144,13 @@ class EtcdCoordination:
 
     def _check_watch(self, response: pb.WatchResponse, where: str) -> None:
         if response.compact_revision > 0:
-            raise OutOfReach(where, f"changes before revision {response.compact_revision} are compacted away")
+            raise Unavailable(where, f"changes before revision {response.compact_revision} are compacted away")
         if response.canceled:
             self._token = ""  # it may be why
-            raise OutOfReach(where, f"it has ended the watch: {response.cancel_reason or 'no reason given'}")
+            raise Unavailable(where, f"it has ended the watch: {response.cancel_reason or 'no reason given'}")
 
     async def _signed_in(self, line: Line) -> Metadata:
-        """The headers of a call. Raises NotPermitted, OutOfReach, ConfigError; what follows was not sent then."""
+        """The headers of a call. Raises NotPermitted, Unavailable, ConfigError; what follows was not sent then."""
         if self._password is not None and not self._token:
             password = (await self._password.read()).decode(errors="replace").strip()
             request = pb.AuthenticateRequest(name=self._username, password=password)
@@ -159,7 +159,7 @@ class EtcdCoordination:
         return (_ONLY_WITH_LEADER, *((("token", self._token),) if self._token else ()))
 
     async def _call(self, line: Line, method: Callable[..., Awaitable[T]], request: object, metadata: Metadata) -> T:
-        """One call on an open connection. Raises NotPermitted, after which nothing was done, _TokenRefusedError, and OutOfReach."""
+        """One call on an open connection. Raises NotPermitted, after which nothing was done, _TokenRefusedError, and Unavailable."""
         where = self._endpoints.where(line)
         try:
             with breaking(where):
@@ -168,7 +168,7 @@ class EtcdCoordination:
                 except grpc.aio.AioRpcError as error:
                     self._check_refusal(error, where, metadata)
                     raise
-        except OutOfReach:
+        except Unavailable:
             await self._endpoints.failed(line.address)
             raise
 
@@ -186,13 +186,13 @@ class EtcdCoordination:
 
 
 async def _within(line: Line, where: str, step: Awaitable[Any]) -> Any:
-    """A step at the beginning of a stream. Raises OutOfReach, also at the line's deadline."""
+    """A step at the beginning of a stream. Raises Unavailable, also at the line's deadline."""
     try:
         with breaking(where):
             async with asyncio.timeout(line.left_s):
                 return await step
     except TimeoutError:
-        raise OutOfReach(where, "it begins no watch") from None
+        raise Unavailable(where, "it begins no watch") from None
 
 
 class _TokenRefusedError(Exception):

@@ -19,7 +19,7 @@ from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
 from dittomq.doors.workers import Lane
-from dittomq.errors import ConfigError, NotPermitted, OutOfReach, UnreadableRecord
+from dittomq.errors import ConfigError, NotPermitted, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 
 RECORD_ANNOTATION: Final = "dittomq/group-record"
@@ -127,11 +127,11 @@ class KubernetesCoordination:
         try:  # without a resourceVersion the API server reads from etcd, not from its cache
             answer = await self._call(where, lambda api: api.read_namespaced_lease(name, namespace, **_AS_IT_COMES))
         except _UnansweredError as error:
-            raise OutOfReach(where, str(error)) from error
+            raise Unavailable(where, str(error)) from error
         if answer.is_not_found_of(name):
             return None
         if answer.lease is None:
-            raise OutOfReach(where, answer.problem)
+            raise Unavailable(where, answer.problem)
         return of_group(_versioned(answer.lease, key, where), key, where)
 
     async def write(self, key: GroupKey, record: GroupRecord, expected: Versioned | None) -> WriteOutcome:
@@ -178,9 +178,9 @@ class KubernetesCoordination:
                 )
                 if response.status != 200:
                     answer = _permitted(_Answer(response.status, await response.read()), where)
-                    raise OutOfReach(where, f"it begins no watch: {answer.problem}")
+                    raise Unavailable(where, f"it begins no watch: {answer.problem}")
         except (_UnansweredError, aiohttp.ClientError, TimeoutError) as error:
-            raise OutOfReach(where, f"it begins no watch: {_problem(error)}") from error
+            raise Unavailable(where, f"it begins no watch: {_problem(error)}") from error
         try:
             yield
             async for line in response.content:
@@ -189,7 +189,7 @@ class KubernetesCoordination:
                     return
                 yield
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise OutOfReach(where, f"the watch has ended: {_problem(error)}") from error
+            raise Unavailable(where, f"the watch has ended: {_problem(error)}") from error
         finally:
             response.close()
 
@@ -224,7 +224,7 @@ class KubernetesCoordination:
         )
 
     async def _change(self, where: str, name: str, request: Request) -> "_Answer | WriteOutcome":
-        """The answer where it was done. Raises OutOfReach and NotPermitted where it was not, and never will be."""
+        """The answer where it was done. Raises Unavailable and NotPermitted where it was not, and never will be."""
         try:
             answer = await self._call(where, request)
         except _UnansweredError as error:
@@ -236,7 +236,7 @@ class KubernetesCoordination:
         if answer.code == 409 or answer.is_not_found_of(name):
             return Conflict()
         if answer.code == 429:
-            raise OutOfReach(where, answer.problem)
+            raise Unavailable(where, answer.problem)
         if answer.code == 404:
             raise NotPermitted(f"{where} cannot be written: {answer.problem}; create that namespace, or correct coordination.namespace")
         if answer.code in _REFUSALS:
@@ -244,7 +244,7 @@ class KubernetesCoordination:
         return Unknown(f"{where} does not answer: {answer.problem}")
 
     async def _call(self, where: str, request: Request) -> "_Answer":
-        """Raises NotPermitted and OutOfReach, after which nothing was done; _UnansweredError; ConfigError."""
+        """Raises NotPermitted and Unavailable, after which nothing was done; _UnansweredError; ConfigError."""
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 response = await self._send(request)
@@ -253,20 +253,20 @@ class KubernetesCoordination:
             raise _UnansweredError(_problem(error)) from error
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        """Raises OutOfReach where nothing was sent, and else what aiohttp raises; ConfigError."""
+        """Raises Unavailable where nothing was sent, and else what aiohttp raises; ConfigError."""
         client = await self._connected()
         try:
             return cast("aiohttp.ClientResponse", await request(Api(client)))
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-            raise OutOfReach(self.name, _problem(error)) from error
+            raise Unavailable(self.name, _problem(error)) from error
 
     async def _connected(self) -> kubernetes.ApiClient:
-        """A client with what the files hold now. Raises OutOfReach, ConfigError."""
+        """A client with what the files hold now. Raises Unavailable, ConfigError."""
         access = self._access
         token = None if access.token is None else await access.token.read()
         tls = tuple([await file.read() for file in access.tls])
         if self._is_closed:
-            raise OutOfReach(self.name, "this node has closed its connections to it")
+            raise Unavailable(self.name, "this node has closed its connections to it")
         if self._client is None or tls != self._tls:
             before, self._client, self._tls = self._client, _client_for(access, self.name), tls
             if before is not None:
@@ -334,14 +334,14 @@ class _Answer:
 
 
 def _client_for(access: KubernetesAccess, name: str) -> kubernetes.ApiClient:
-    """A client that sends each request once, and only there. Raises OutOfReach when the TLS files are no such files."""
+    """A client that sends each request once, and only there. Raises Unavailable when the TLS files are no such files."""
     configuration = kubernetes.Configuration(host=f"https://{access.address}", ssl_ca_cert=access.ca.path)
     if access.certificate is not None and access.key is not None:
         configuration.cert_file, configuration.key_file = access.certificate.path, access.key.path
     try:
         client = kubernetes.ApiClient(configuration)
     except OSError as error:
-        raise OutOfReach(name, f"the files for TLS cannot be used: {error}") from error
+        raise Unavailable(name, f"the files for TLS cannot be used: {error}") from error
     made = client.rest_client.pool_manager
     connector = made.connector
     made.detach()

@@ -8,7 +8,7 @@ from dittomq._pb.ditto.coordination.v1.coordination_pb2_grpc import Coordination
 from dittomq.coordination.endpoints import Endpoints, Line
 from dittomq.coordination.of_group import of_group
 from dittomq.doors.coordination import GroupKey, Unknown, Versioned, WriteOutcome
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.group_record import GroupRecord
 from dittomq.rpc.channel import breaking, call, peers_disk
 from dittomq.wire import coordination as wire
@@ -54,15 +54,15 @@ class NameserverCoordination:
         line = await self._endpoints.connected()
         try:
             response: pb.CompareAndSetResponse = await self._call(line, line.stub(CoordinationServiceStub).CompareAndSet, request)
-        except OutOfReach as error:
+        except Unavailable as error:
             return Unknown(str(error))
         return wire.write_outcome(response, deletes=not request.record)
 
     async def _call(self, line: Line, method: Callable[..., Awaitable[T]], request: object) -> T:
-        """One call on an open connection. Raises OutOfReach where it may have been obeyed; other errors are refusals."""
+        """One call on an open connection. Raises Unavailable where it may have been obeyed; other errors are refusals."""
         try:
             with peers_disk(self.name):
                 return await call(method, request, who=self.name, deadline_s=line.left_s)
-        except OutOfReach:
+        except Unavailable:
             await self._endpoints.failed(line.address)
             raise

@@ -61,19 +61,19 @@ class CoordinationStore(Protocol):
         ...
 
     async def read(self, key: GroupKey) -> Versioned | None:
-        """The record as it is now (linearizable), None when there is none. Raises OutOfReach, UnreadableRecord, NotPermitted."""
+        """The record as it is now (linearizable), None when there is none. Raises Unavailable, UnreadableRecord, NotPermitted."""
         ...
 
     async def write(self, key: GroupKey, record: GroupRecord, expected: Versioned | None) -> WriteOutcome:
-        """Put `record` in the place of `expected`, or create it where there must be none. Raises OutOfReach when nothing was sent."""
+        """Put `record` in the place of `expected`, or create it where there must be none. Raises Unavailable when nothing was sent."""
         ...
 
     async def delete(self, key: GroupKey, expected: Versioned) -> WriteOutcome:
-        """Remove the record, if it still is `expected`. Raises OutOfReach when nothing was sent."""
+        """Remove the record, if it still is `expected`. Raises Unavailable when nothing was sent."""
         ...
 
     def watch(self, key: GroupKey) -> AsyncIterator[None]:
-        """Yields when the record may have changed: a hint. Ends or raises OutOfReach on a gap; then read, and watch again."""
+        """Yields when the record may have changed: a hint. Ends or raises Unavailable on a gap; then read, and watch again."""
         ...
 
     async def close(self) -> None:

@@ -2,84 +2,84 @@
 
 DittoError
   Refused         nothing of it happened; crosses the wire (`dittomq.rpc.status` maps each to a gRPC code and back)
-  StoreFailed     a write or sync failed: the node stops, what was in flight is unknown; crosses the wire too
+  StorageFailure     a write or sync failed: the node stops, what was in flight is unknown; crosses the wire too
   StartError      this process cannot start: configuration, store, port
-  OutOfReach      nobody answers at an address, or not in time
+  Unavailable      nobody answers at an address, or not in time
     ConnectionRefused  its machine says at once that nothing listens there
-    EpochOver     a newer epoch was opened: what was in flight is unknown; crosses the wire
-  NotStored, LevelNotReached, OutcomeUnknown
+    FencedEpoch     a newer epoch was opened: what was in flight is unknown; crosses the wire
+  NotStored, AckLevelNotReached, OutcomeUnknown
                   what publishing raises; a caller has one question: may I send it again?
 """
 
-from dittomq.errors.publishing import LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.errors.publishing import AckLevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.errors.refused import (
     CorruptRecord,
     DiskFull,
+    DuplicateBrokerId,
     InvalidField,
+    LimitReached,
     MessageTooLarge,
     NeedsOperator,
-    NodeIdTaken,
+    NotEnoughReplicas,
     NotMaster,
     NotPermitted,
     NotReady,
     OffsetOutOfRange,
-    ProducerExpired,
-    QueueFull,
+    OutOfOrderSequence,
     QueueNotFound,
     Refused,
-    SequenceGap,
-    SessionEnded,
+    SessionExpired,
     StaleEpoch,
-    StreamDropped,
-    TooFewCopies,
+    StreamReset,
     TopicExists,
     TopicNotFound,
+    UnknownProducerId,
     UnreadableRecord,
-    VersionChanged,
+    VersionConflict,
     WrongCluster,
 )
-from dittomq.errors.root import ConnectionRefused, DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
-from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, UnreadableStore, not_bound
+from dittomq.errors.root import ConnectionRefused, DittoError, FencedEpoch, StorageFailure, Unavailable, first_of, leaves
+from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, StoreOpenFailed, not_bound
 
 __all__ = [
+    "AckLevelNotReached",
     "CannotListen",
     "ConfigError",
     "ConnectionRefused",
     "CorruptRecord",
     "DiskFull",
     "DittoError",
-    "EpochOver",
+    "DuplicateBrokerId",
+    "FencedEpoch",
     "InvalidField",
-    "LevelNotReached",
+    "LimitReached",
     "MessageTooLarge",
     "NeedsOperator",
-    "NodeIdTaken",
+    "NotEnoughReplicas",
     "NotMaster",
     "NotPermitted",
     "NotReady",
     "NotStored",
     "OffsetOutOfRange",
-    "OutOfReach",
+    "OutOfOrderSequence",
     "OutcomeHandle",
     "OutcomeUnknown",
     "PortInUse",
-    "ProducerExpired",
-    "QueueFull",
     "QueueNotFound",
     "Refused",
-    "SequenceGap",
-    "SessionEnded",
+    "SessionExpired",
     "StaleEpoch",
     "StartError",
-    "StoreFailed",
+    "StorageFailure",
     "StoreLocked",
-    "StreamDropped",
-    "TooFewCopies",
+    "StoreOpenFailed",
+    "StreamReset",
     "TopicExists",
     "TopicNotFound",
+    "Unavailable",
+    "UnknownProducerId",
     "UnreadableRecord",
-    "UnreadableStore",
-    "VersionChanged",
+    "VersionConflict",
     "WrongCluster",
     "first_of",
     "leaves",

@@ -19,10 +19,10 @@ class NotStored(DittoError):
 
 
 @dataclass(eq=False)
-class LevelNotReached(DittoError):
+class AckLevelNotReached(DittoError):
     """Stored, on fewer or less safe copies than asked; the receipt names them."""
 
-    reason: ClassVar[str] = "LEVEL_NOT_REACHED"
+    reason: ClassVar[str] = "ACK_LEVEL_NOT_REACHED"
     receipt: Receipt
 
     def __str__(self) -> str:

@@ -111,10 +111,10 @@ class NotReady(Refused):
 
 
 @dataclass(eq=False)
-class TooFewCopies(Refused):
+class NotEnoughReplicas(Refused):
     """Copies count the master."""
 
-    reason: ClassVar[str] = "TOO_FEW_COPIES"
+    reason: ClassVar[str] = "NOT_ENOUGH_REPLICAS"
     node: str
     in_sync: int
     demanded: int
@@ -139,10 +139,10 @@ class DiskFull(Refused):
 
 
 @dataclass(eq=False)
-class QueueFull(Refused):
+class LimitReached(Refused):
     """A bounded queue is full."""
 
-    reason: ClassVar[str] = "QUEUE_FULL"
+    reason: ClassVar[str] = "LIMIT_REACHED"
     sentence: ClassVar[str] = "{0.what} is full ({0.limit:,}); send slower or retry later"
     what: str
     limit: int
@@ -160,10 +160,10 @@ class NotPermitted(Refused):
 
 
 @dataclass(eq=False)
-class SequenceGap(Refused):
+class OutOfOrderSequence(Refused):
     """The node expected `expected` next from this producer."""
 
-    reason: ClassVar[str] = "SEQUENCE_GAP"
+    reason: ClassVar[str] = "OUT_OF_ORDER_SEQUENCE"
     sentence: ClassVar[str] = "producer {0.producer_id} sent sequence {0.got:,} and {0.expected:,} is next; send the missing ones first"
     producer_id: str
     expected: int
@@ -171,10 +171,10 @@ class SequenceGap(Refused):
 
 
 @dataclass(eq=False)
-class ProducerExpired(Refused):
+class UnknownProducerId(Refused):
     """What this sequence became is not remembered any more. The log has at least the end `log_end`."""
 
-    reason: ClassVar[str] = "PRODUCER_EXPIRED"
+    reason: ClassVar[str] = "UNKNOWN_PRODUCER_ID"
     producer_id: str
     sequence: int
     log_end: int
@@ -207,13 +207,13 @@ class WrongCluster(Refused):
 
 
 @dataclass(eq=False)
-class NodeIdTaken(Refused):
+class DuplicateBrokerId(Refused):
     """A living replica holds the id; it was last heard `silent_ms` ago.
 
     `holder_node` is its configured name, "" where that is unknown. `copied` is the replica's uuid where both have it, else "".
     """
 
-    reason: ClassVar[str] = "NODE_ID_TAKEN"
+    reason: ClassVar[str] = "DUPLICATE_BROKER_ID"
     node: str
     holder: str
     silent_ms: int = 0
@@ -235,19 +235,19 @@ class NodeIdTaken(Refused):
 
 
 @dataclass(eq=False)
-class SessionEnded(Refused):
+class SessionExpired(Refused):
     """What the session was for goes on under a new one."""
 
-    reason: ClassVar[str] = "SESSION_ENDED"
+    reason: ClassVar[str] = "SESSION_EXPIRED"
     sentence: ClassVar[str] = "{0.what} has ended; open a new one"
     what: str
 
 
 @dataclass(eq=False)
-class VersionChanged(Refused):
+class VersionConflict(Refused):
     """The table moved on since the page, or the version to be changed, was read."""
 
-    reason: ClassVar[str] = "VERSION_CHANGED"
+    reason: ClassVar[str] = "VERSION_CONFLICT"
     sentence: ClassVar[str] = "{0.table} changed since that version was read; read again from the first page"
     table: str
 
@@ -263,10 +263,10 @@ class StaleEpoch(Refused):
 
 
 @dataclass(eq=False)
-class StreamDropped(Refused):
+class StreamReset(Refused):
     """A master ended a slave's stream. What is wrong is settled by what follows the slave's next handshake, and by nobody's hand."""
 
-    reason: ClassVar[str] = "STREAM_DROPPED"
+    reason: ClassVar[str] = "STREAM_RESET"
     sentence: ClassVar[str] = "{0.node} ended the stream: {0.why}; the slave says hello again"
     node: str
     why: str

@@ -19,10 +19,10 @@ class DittoError(Exception):
 
 
 @dataclass(eq=False)
-class StoreFailed(DittoError):
+class StorageFailure(DittoError):
     """A write or sync failed. It is never repeated: the node stops and what was in flight is unknown."""
 
-    reason: ClassVar[str] = "STORE_FAILED"
+    reason: ClassVar[str] = "STORAGE_FAILURE"
     sentence: ClassVar[str] = "{0.operation} of {0.path} failed: {0.problem}; the node stops, check its disk and start it again"
     operation: str
     path: str
@@ -30,25 +30,25 @@ class StoreFailed(DittoError):
 
 
 @dataclass(eq=False)
-class OutOfReach(DittoError):
+class Unavailable(DittoError):
     """Nobody answers, or not in time."""
 
-    reason: ClassVar[str] = "OUT_OF_REACH"
+    reason: ClassVar[str] = "UNAVAILABLE"
     sentence: ClassVar[str] = "{0.who} does not answer: {0.problem}"
     who: str
     problem: str
 
 
 @dataclass(eq=False)
-class ConnectionRefused(OutOfReach):
+class ConnectionRefused(Unavailable):
     """Its machine answered at once that nothing listens there: the process does not run, or is just about to."""
 
 
 @dataclass(eq=False)
-class EpochOver(OutOfReach):
+class FencedEpoch(Unavailable):
     """A master heard of a newer epoch than its own and acknowledges nothing more: what was in flight is unknown. Crosses the wire."""
 
-    reason: ClassVar[str] = "EPOCH_OVER"
+    reason: ClassVar[str] = "FENCED_EPOCH"
     sentence: ClassVar[str] = "{0.who} acknowledges nothing more: {0.problem}"
 
 
@@ -58,7 +58,7 @@ def first_of(group: BaseExceptionGroup[DittoError]) -> DittoError:
     To be raised behind the `except*`, never in it: before Python 3.11.4 what is raised there comes out in one more group.
     """
     found = [error for error in leaves(group) if isinstance(error, DittoError)]
-    return next((error for error in found if isinstance(error, StoreFailed)), found[0])
+    return next((error for error in found if isinstance(error, StorageFailure)), found[0])
 
 
 def leaves(raised: BaseException) -> Iterator[BaseException]:

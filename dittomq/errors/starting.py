@@ -31,10 +31,10 @@ class StoreLocked(StartError):
 
 
 @dataclass(eq=False)
-class UnreadableStore(StartError):
+class StoreOpenFailed(StartError):
     """The store cannot be opened; nothing in it was changed."""
 
-    reason: ClassVar[str] = "UNREADABLE_STORE"
+    reason: ClassVar[str] = "STORE_OPEN_FAILED"
     sentence: ClassVar[str] = "the store {0.path} cannot be opened: {0.problem}"
     path: str
     problem: str

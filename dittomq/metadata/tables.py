@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from dittomq.errors import InvalidField, VersionChanged
+from dittomq.errors import InvalidField, VersionConflict
 from dittomq.metadata.rows import Json
 from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.routes import DataVersion
@@ -86,7 +86,7 @@ def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
 
 
 def answer(name: str, table: Table[R], ask: Ask) -> Page[R]:
-    """The page asked for, or that the caller's version is the newest. A token of another version raises VersionChanged."""
+    """The page asked for, or that the caller's version is the newest. A token of another version raises VersionConflict."""
     if not 0 <= ask.page_size <= MAX_PAGE_ROWS:
         raise InvalidField("page_size", f"{ask.page_size:,} is outside 0 to {MAX_PAGE_ROWS:,}; 0 means {DEFAULT_PAGE_ROWS:,}")
     if ask.known == table.version:
@@ -112,5 +112,5 @@ def _start(name: str, table: Table[R], token: str) -> int:
         raise InvalidField("page_token", "is not a token of this list; take next_page_token of the page before, or none for the first page")
     start = int(token.rpartition(".")[2])
     if token != _token(table.version, start):
-        raise VersionChanged(name)
+        raise VersionConflict(name)
     return start

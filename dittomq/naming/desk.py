@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, Unavailable
 from dittomq.routes import GroupMaster, Registration
 
 CALL_DEADLINE_S: Final = 3.0
@@ -52,7 +52,7 @@ class Desk:
         if self.refusal not in ("", before):
             log.warning(event, node=node, nameserver=self.nameserver, reason=self.refusal)
 
-    def note_silence(self, node: str, silence: OutOfReach | None, now: float) -> None:
+    def note_silence(self, node: str, silence: Unavailable | None, now: float) -> None:
         """Log when it no longer answers, and when it does again, if only to refuse; `silence` None: it answered just now."""
         if silence is not None and self.silent_since_s is None:
             self.silent_since_s = now

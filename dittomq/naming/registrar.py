@@ -12,7 +12,7 @@ import structlog
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
-from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
+from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
 from dittomq.naming.desk import CALL_DEADLINE_S, Desk, NameserverAnswer
 from dittomq.naming.limits import registrable
 from dittomq.routes import Beat, BeatAnswer, GroupMaster, Membership, NodeState, Registration
@@ -80,7 +80,7 @@ class Registrar:
 
         Raises ConfigError (in a group) when all nameservers serve another cluster. At a start raises, as long as the node was registered
         nowhere: ConfigError when three registration periods exceed the expiry of a nameserver, also of one that takes longer to answer
-        than the others; NodeIdTaken when another living replica is configured with this node's id.
+        than the others; DuplicateBrokerId when another living replica is configured with this node's id.
         """
         async with asyncio.TaskGroup() as tasks:
             for desk in self._desks:
@@ -107,13 +107,13 @@ class Registrar:
         while not self._leaving.is_set():
             desk.wake.clear()
             registration = self._describe()
-            silence: OutOfReach | None = None
+            silence: Unavailable | None = None
             try:
                 await self._report(desk, registration)
                 desk.was_asked = True
                 failures = 0
                 pause_s = self._period_s(desk, registration)
-            except SessionEnded:
+            except SessionExpired:
                 desk.session = ""
                 pause_s = 0.0
             except ConfigError:
@@ -123,7 +123,7 @@ class Registrar:
                 self._stop_if_taken(desk, registration, error)
                 desk.was_asked = True
                 desk.answer = desk.registered = None
-                silence = error if isinstance(error, OutOfReach) else None
+                silence = error if isinstance(error, Unavailable) else None
                 desk.note(registration.node, None if silence else error, "registration_refused")
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
@@ -188,12 +188,12 @@ class Registrar:
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
 
     def _stop_if_taken(self, desk: Desk, registration: Registration, error: DittoError) -> None:
-        """At a start raise NodeIdTaken once the holder of this node's id has spoken after it was found in the way.
+        """At a start raise DuplicateBrokerId once the holder of this node's id has spoken after it was found in the way.
 
         A holder that died is silent from then on, but for what was on its way, and makes room at its expiry. Another node has the id since
         a change of roles, and leaves it when it has read the group record.
         """
-        if not isinstance(error, NodeIdTaken):
+        if not isinstance(error, DuplicateBrokerId):
             desk.taken_since_s = None
             return
         now = self._clock.monotonic()

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound, VersionChanged
+from dittomq.errors import DittoError, NotReady, TopicNotFound, Unavailable, VersionConflict
 from dittomq.naming.asking import CALL_DEADLINE_S, Question, ask_in_turn
 from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
 from dittomq.rpc.channel import Channels, call
@@ -22,7 +22,7 @@ MAX_AGE_S: Final = 30.0
 _MAX_TOPICS: Final = 10_000  # the oldest is forgotten
 _LIST_PAGE: Final = 1_000
 _LIST_TRIES: Final = 5
-_REASONS: Final[tuple[type[DittoError], ...]] = (OutOfReach, NotReady, TopicNotFound)
+_REASONS: Final[tuple[type[DittoError], ...]] = (Unavailable, NotReady, TopicNotFound)
 """Why one nameserver may have no answer, from what says least to what says most; anything else the others would say too."""
 
 
@@ -60,7 +60,7 @@ class RouteCache:
         self._entries: dict[str, _Entry] = {}
 
     async def route(self, topic: str, max_age_s: float = MAX_AGE_S) -> Route:
-        """The topic's route, at most `max_age_s` old; raises TopicNotFound, OutOfReach, or NotReady while no nameserver can know it."""
+        """The topic's route, at most `max_age_s` old; raises TopicNotFound, Unavailable, or NotReady while no nameserver can know it."""
         entry = self._entries.get(topic)
         if entry is not None and isinstance(entry.outcome, Route) and self._clock.monotonic() - entry.asked_s <= max_age_s:
             return entry.outcome
@@ -98,7 +98,7 @@ class RouteCache:
             tries -= 1
             try:
                 return await self._ask(self._all_pages, lambda _: False, lambda nodes: nodes[0].cluster if nodes else None)
-            except VersionChanged:
+            except VersionConflict:
                 if not tries:
                     raise
 
@@ -173,11 +173,11 @@ class RouteCache:
 
         await ask_in_turn(sorted(self._nameservers, key=self._channels.backs_off), put, is_the_last)
         if not answers:
-            none = OutOfReach("any nameserver", "none is configured")
-            silent = [problem for problem in problems if isinstance(problem, OutOfReach)]
+            none = Unavailable("any nameserver", "none is configured")
+            silent = [problem for problem in problems if isinstance(problem, Unavailable)]
             if len(silent) == len(problems) > 1:
                 each = "; ".join(f"{problem.who}: {problem.problem}" for problem in silent)
-                raise OutOfReach(f"each of the {len(silent)} nameservers", each)
+                raise Unavailable(f"each of the {len(silent)} nameservers", each)
             raise max(reversed(problems), key=_weight, default=none)
         self._prefer(max(answers, key=lambda nameserver: is_enough(answers[nameserver])))
         return list(answers.values())
@@ -185,7 +185,7 @@ class RouteCache:
     def _check_cluster(self, nameserver: str, cluster: str | None) -> None:
         self._cluster = self._cluster or cluster
         if cluster and cluster != self._cluster:
-            raise OutOfReach(_who(nameserver), f'it is of cluster "{cluster}", not "{self._cluster}"')
+            raise Unavailable(_who(nameserver), f'it is of cluster "{cluster}", not "{self._cluster}"')
 
     def _prefer(self, nameserver: str) -> None:
         if self._nameservers[0] != nameserver:

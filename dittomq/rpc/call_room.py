@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc.aio
 
-from dittomq.errors import InvalidField, QueueFull
+from dittomq.errors import InvalidField, LimitReached
 from dittomq.reads import MAX_PULL_BYTES
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -53,7 +53,7 @@ class CallRoom:
         self.taken = 0
 
     async def take(self, connection: str, size: int, *, always_one: bool = False) -> "Share":
-        """Room for `size` bytes, at most MAX_PULL_BYTES; QueueFull when there is none in time. The caller gives it back."""
+        """Room for `size` bytes, at most MAX_PULL_BYTES; LimitReached when there is none in time. The caller gives it back."""
         share = Share(self, connection, size, always_one=always_one)
         self._waiting.setdefault(connection, deque()).append(share)
         self._grant()
@@ -64,13 +64,13 @@ class CallRoom:
     def page(self, connection: str) -> AbstractAsyncContextManager["Share"]:
         """Room for a page of a table or a list, to be made and yielded inside the block: that ends when the answer is sent.
 
-        Raises QueueFull.
+        Raises LimitReached.
         """
         return self._held(connection, _PAGE_BYTES)
 
     @contextlib.asynccontextmanager
     async def request(self, context: Context) -> AsyncIterator[Any]:
-        """The only request of a call, taken in when there is room, and held until the block ends. Raises QueueFull, InvalidField."""
+        """The only request of a call, taken in when there is room, and held until the block ends. Raises LimitReached, InvalidField."""
         async with self._held(context.peer(), _REQUEST_BYTES) as share:
             yield share.of(await _only_request(context))
 
@@ -101,7 +101,7 @@ class CallRoom:
             else:
                 self._remove(share)
             if isinstance(left, TimeoutError):
-                raise QueueFull(f"the memory for {self._what}", self._limit) from None
+                raise LimitReached(f"the memory for {self._what}", self._limit) from None
             raise
 
     def _remove(self, share: "Share") -> None:

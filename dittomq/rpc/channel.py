@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions, Transport
-from dittomq.errors import DittoError, OutOfReach, StoreFailed
+from dittomq.errors import DittoError, StorageFailure, Unavailable
 from dittomq.routes import Node
 from dittomq.rpc import status
 from dittomq.rpc.headers import Group, check_answerer, meant_for
@@ -42,16 +42,16 @@ class Channels:
         self.closed = False
 
     def to(self, address: str) -> grpc.aio.Channel:
-        """The channel to "host:port"; connects when first used. Raises OutOfReach once all are closed."""
+        """The channel to "host:port"; connects when first used. Raises Unavailable once all are closed."""
         if self.closed:
-            raise OutOfReach(address, CLIENT_LEFT)
+            raise Unavailable(address, CLIENT_LEFT)
         channel = self._by_address.get(address)
         if channel is None:
             channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)
         return channel
 
     def stub(self, kind: Callable[[grpc.aio.Channel], S], address: str) -> S:
-        """A generated stub on the channel to `address`, made once. Raises OutOfReach once all are closed."""
+        """A generated stub on the channel to `address`, made once. Raises Unavailable once all are closed."""
         channel = self.to(address)
         stubs = self._stubs.setdefault(address, {})
         if kind not in stubs:
@@ -96,7 +96,7 @@ async def call(  # a call has these parts
     """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`.
 
     Without a connection it fails at once. When it is `patient` it waits for one; it is sent once, or not at all.
-    Nobody but `node`, or one of that group, obeys it; what another one says, an error too, is no answer: OutOfReach.
+    Nobody but `node`, or one of that group, obeys it; what another one says, an error too, is no answer: Unavailable.
     """
     with breaking(who, node):
         metadata = meant_for(node) if node is not None else None
@@ -117,7 +117,7 @@ def breaking(who: str, node: Node | Group | None = None) -> AbstractContextManag
 
 
 def peers_disk(who: str) -> AbstractContextManager[None]:
-    """For a node that asks `who`: what that one's disk has failed in comes out as OutOfReach, for StoreFailed ends whose disk it is.
+    """For a node that asks `who`: what that one's disk has failed in comes out as Unavailable, for StorageFailure ends whose disk it is.
 
     May be entered again and again.
     """
@@ -142,7 +142,7 @@ class _Breaking:
         if isinstance(raised, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
-                raise OutOfReach(self._who, "its connection was given up meanwhile") from None
+                raise Unavailable(self._who, "its connection was given up meanwhile") from None
 
 
 class _PeersDisk:
@@ -155,8 +155,8 @@ class _PeersDisk:
         return
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(raised, StoreFailed):
-            raise OutOfReach(self._who, str(raised)) from raised
+        if isinstance(raised, StorageFailure):
+            raise Unavailable(self._who, str(raised)) from raised
 
 
 def typed(error: grpc.aio.AioRpcError, who: str) -> DittoError:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from dittomq.errors import OutOfReach, WrongCluster
+from dittomq.errors import Unavailable, WrongCluster
 from dittomq.routes import Node
 
 NODE_HEADER = "dittomq-node"
@@ -53,13 +53,13 @@ def check_meant(headers: Iterable[tuple[str, Any]] | None, here: Answerer) -> No
 
 
 def check_answerer(headers: Iterable[tuple[str, Any]] | None, whom: Node | Group, who: str) -> None:
-    """Raise OutOfReach when an answer's headers name another node than the one that was called. Where nobody answered they name none."""
+    """Raise Unavailable when an answer's headers name another node than the one that was called. Where nobody answered they name none."""
     named = dict(headers or ())
     name, cluster = named.get(NODE_HEADER), named.get(CLUSTER_HEADER, whom.cluster)
     if name is None:
         return
     is_meant = name.rpartition("/")[0] == whom.broker if isinstance(whom, Group) else name == whom.name
     if cluster != whom.cluster:
-        raise OutOfReach(who, f'{name} of cluster "{cluster}" has this address now')
+        raise Unavailable(who, f'{name} of cluster "{cluster}" has this address now')
     if not is_meant:
-        raise OutOfReach(who, f"{name} has this address now")
+        raise Unavailable(who, f"{name} has this address now")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, R
 from dittomq.rpc.channel import Channels, call, peers_disk
@@ -40,10 +40,10 @@ class RemoteMetadata:
         self._address = address
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
-        """One page, or the typed error of the other side; OutOfReach without an answer in time."""
+        """One page, or the typed error of the other side; Unavailable without an answer in time."""
         address = self._address()
         if not address:
-            raise OutOfReach("the master", "its address is not known now")
+            raise Unavailable("the master", "its address is not known now")
         rpc = _CALLS[kind.name]
         stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
         with peers_disk(address):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
 from dittomq._pb.ditto.replication.v1.election_pb2_grpc import ElectionServiceStub
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest
 from dittomq.rpc.channel import Channels, call, peers_disk
@@ -17,7 +17,7 @@ _ANSWER_S = 1.0
 class RemoteReplicas:
     """Replicas of one group, by the address of their replication port.
 
-    Each call raises OutOfReach without an answer within a second, which leaves it open whether it was obeyed, the typed error of the other
+    Each call raises Unavailable without an answer within a second, which leaves it open whether it was obeyed, the typed error of the other
     side, and InvalidField where its answer cannot be right.
     """
 
@@ -53,7 +53,7 @@ class RemoteReplicas:
         try:
             with peers_disk(address):
                 yield self._channels.stub(ElectionServiceStub, address)
-        except OutOfReach:
+        except Unavailable:
             if self._channels.backs_off(address):
                 await self._channels.forget(address)
             raise

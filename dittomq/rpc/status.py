@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 
 from dittomq import errors
 from dittomq._pb.ditto.error.v1 import error_pb2
-from dittomq.errors import ConnectionRefused, DittoError, OutOfReach, Refused
+from dittomq.errors import ConnectionRefused, DittoError, Refused, Unavailable
 
 DOMAIN = "dittomq"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -35,29 +35,29 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.OffsetOutOfRange: StatusCode.OUT_OF_RANGE,  # the caller must move its cursor
     errors.NotMaster: StatusCode.FAILED_PRECONDITION,  # refresh the route, then send there
     errors.NotReady: StatusCode.UNAVAILABLE,  # wait
-    errors.TooFewCopies: StatusCode.UNAVAILABLE,  # wait, or bring slaves back
+    errors.NotEnoughReplicas: StatusCode.UNAVAILABLE,  # wait, or bring slaves back
     errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
-    errors.QueueFull: StatusCode.RESOURCE_EXHAUSTED,  # slow down
+    errors.LimitReached: StatusCode.RESOURCE_EXHAUSTED,  # slow down
     errors.NotPermitted: StatusCode.PERMISSION_DENIED,
-    errors.SequenceGap: StatusCode.FAILED_PRECONDITION,
-    errors.ProducerExpired: StatusCode.FAILED_PRECONDITION,
+    errors.OutOfOrderSequence: StatusCode.FAILED_PRECONDITION,
+    errors.UnknownProducerId: StatusCode.FAILED_PRECONDITION,
     errors.CorruptRecord: StatusCode.DATA_LOSS,  # page someone; read another copy
     errors.WrongCluster: StatusCode.FAILED_PRECONDITION,
-    errors.NodeIdTaken: StatusCode.ALREADY_EXISTS,
-    errors.SessionEnded: StatusCode.ABORTED,  # open a new session
-    errors.VersionChanged: StatusCode.ABORTED,  # read again from the first page
+    errors.DuplicateBrokerId: StatusCode.ALREADY_EXISTS,
+    errors.SessionExpired: StatusCode.ABORTED,  # open a new session
+    errors.VersionConflict: StatusCode.ABORTED,  # read again from the first page
     errors.StaleEpoch: StatusCode.ABORTED,
-    errors.StreamDropped: StatusCode.ABORTED,  # send a handshake again
+    errors.StreamReset: StatusCode.ABORTED,  # send a handshake again
     errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
     errors.UnreadableRecord: StatusCode.FAILED_PRECONDITION,
-    errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown
-    errors.EpochOver: StatusCode.UNAVAILABLE,  # the same; ask the new master
+    errors.StorageFailure: StatusCode.UNKNOWN,  # what was in flight is unknown
+    errors.FencedEpoch: StatusCode.UNAVAILABLE,  # the same; ask the new master
 }
 
 RETRY_AFTER_MS: Mapping[type[DittoError], int] = {
     errors.NotReady: 1_000,
-    errors.TooFewCopies: 1_000,
-    errors.QueueFull: 100,
+    errors.NotEnoughReplicas: 1_000,
+    errors.LimitReached: 100,
     errors.DiskFull: 10_000,
 }
 
@@ -124,7 +124,7 @@ def encode(error: DittoError) -> grpc.Status:
 
 
 def decode(error: grpc.aio.AioRpcError, who: str) -> DittoError:
-    """The typed error behind a failed call to `who`; OutOfReach when the answer, or its absence, was not one of ours."""
+    """The typed error behind a failed call to `who`; Unavailable when the answer, or its absence, was not one of ours."""
     code = error.code()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
@@ -134,11 +134,11 @@ def decode(error: grpc.aio.AioRpcError, who: str) -> DittoError:
     details = error.details() or "no answer"
     problem = next((words for mark, words in _GRPC_SAYS if mark in details), "")
     if problem:
-        return OutOfReach(who, problem)
+        return Unavailable(who, problem)
     problem = _short_problem(details)
     if code is StatusCode.UNAVAILABLE and _REFUSED in problem.lower():
         return ConnectionRefused(who, problem)
-    return OutOfReach(who, problem if code in _SILENT else f"{code.name}: {problem}")
+    return Unavailable(who, problem if code in _SILENT else f"{code.name}: {problem}")
 
 
 def _short_problem(details: str) -> str:
@@ -180,7 +180,7 @@ def _details(error: DittoError) -> list[Message]:
 
 
 def _fields(kind: type[DittoError]) -> tuple[dataclasses.Field[Any], ...]:
-    if not issubclass(kind, Refused | errors.StoreFailed | errors.EpochOver):
+    if not issubclass(kind, Refused | errors.StorageFailure | errors.FencedEpoch):
         raise TypeError(f"{kind.__name__} does not cross the wire")
     return dataclasses.fields(kind)  # type: ignore[arg-type]  # every leaf is a dataclass; a test demands it
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dittomq.errors import ConfigError, DittoError, OutOfReach
+from dittomq.errors import ConfigError, DittoError, Unavailable
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded
@@ -91,10 +91,10 @@ class LocalCluster:
         return process is not None and processes.is_alive(process)
 
     def pid(self, name: str) -> int:
-        """The node's process id; OutOfReach when it does not run."""
+        """The node's process id; Unavailable when it does not run."""
         process = self.node(name).process
         if process is None or not processes.is_alive(process):
-            raise OutOfReach(name, "its process does not run; start it: dittomq local up")
+            raise Unavailable(name, "its process does not run; start it: dittomq local up")
         return process.pid
 
     def data_dir(self, name: str) -> Path:
@@ -153,7 +153,7 @@ class LocalCluster:
     def wait_in_sync(self, timeout_s: float = 60.0) -> float:
         """Wait until every master takes writes and every slave is in sync; return the seconds it took.
 
-        Raises OutOfReach with what it still waits for, at once when a process ended.
+        Raises Unavailable with what it still waits for, at once when a process ended.
         """
         from dittomq.testing.in_sync import missing_for_sync, why_late
 
@@ -162,7 +162,7 @@ class LocalCluster:
         while True:
             for node in self.nodes:
                 if not self._runs(node):
-                    raise OutOfReach(node.name, f"its process has ended: {self._last_words(node.name)}")
+                    raise Unavailable(node.name, f"its process has ended: {self._last_words(node.name)}")
             try:
                 missing = missing_for_sync(self.nameserver, state)
             except DittoError as error:
@@ -173,7 +173,7 @@ class LocalCluster:
             if took > timeout_s:
                 with contextlib.suppress(DittoError):
                     missing += why_late(self.nameserver)
-                raise OutOfReach("the local cluster", f"not in sync after {timeout_s:.0f} s: {missing}")
+                raise Unavailable("the local cluster", f"not in sync after {timeout_s:.0f} s: {missing}")
             time.sleep(_LOOK_EVERY_S)
 
     def _settle_shape(self) -> ClusterState:

@@ -6,7 +6,7 @@ from typing import NoReturn
 import structlog
 
 from dittomq.broker.role import BrokerService, RoleStart
-from dittomq.errors import NotPermitted, StoreFailed
+from dittomq.errors import NotPermitted, StorageFailure
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
@@ -24,10 +24,10 @@ class MasterAnswers:
         self._parts = parts
         self._promising = promising
         self.address = ""  # where this node serves replication; told before the first question
-        self._failed: asyncio.Queue[StoreFailed] = asyncio.Queue()
+        self._failed: asyncio.Queue[StorageFailure] = asyncio.Queue()
 
     async def run(self) -> NoReturn:
-        """Until cancelled; raises the StoreFailed that kept a promise from being durable: that ends the node."""
+        """Until cancelled; raises the StorageFailure that kept a promise from being durable: that ends the node."""
         raise await self._failed.get()
 
     def position(self) -> Position:
@@ -40,7 +40,7 @@ class MasterAnswers:
         return own, self._may_promise(candidate, sent_by) and decide_ask(own, candidate, sent_by)
 
     async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
-        """Promise, if nothing is in the way, durably; then this master leads no longer. Raises StoreFailed.
+        """Promise, if nothing is in the way, durably; then this master leads no longer. Raises StorageFailure.
 
         Without a group record there are no elections.
         """
@@ -50,7 +50,7 @@ class MasterAnswers:
             why = f"it promised epoch {request.epoch} to {request.candidate}"
             try:
                 await self._promise(request, why)
-            except StoreFailed as failed:
+            except StorageFailure as failed:
                 self._failed.put_nowait(failed)
                 raise
             except asyncio.CancelledError:  # the candidate has hung up, as one does that is elected without this answer

@@ -39,7 +39,7 @@ class HaHistory:
         self._changes = await self._lane.call(lambda: _load(self._storage))
 
     async def add(self, change: HaChange) -> None:
-        """Durable when this returns, unless the disk is full. Raises StoreFailed."""
+        """Durable when this returns, unless the disk is full. Raises StorageFailure."""
         self._changes = (*self._changes, change)[-MOST_CHANGES:]
         payload = json.dumps([astuple(each) for each in self._changes]).encode()
         await self._lane.call(lambda: side_file.save_if_room(self._storage, _NAME, _KIND, payload))
@@ -48,7 +48,7 @@ class HaHistory:
 def _load(storage: Storage) -> tuple[HaChange, ...]:
     try:
         rows = side_file.load_json(storage, _NAME, _KIND, list[_Row])
-    except side_file.DamagedSideFile as damage:
+    except side_file.CorruptStateFile as damage:
         log.warning("ha_history_forgotten", problem=str(damage))
         return ()
     return tuple(HaChange(*row) for row in rows or ())

@@ -13,7 +13,7 @@ from dittomq.broker.role import FIRST_START, RoleStart
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import Unknown, WriteOutcome
-from dittomq.errors import DittoError, OutOfReach, StoreFailed
+from dittomq.errors import DittoError, StorageFailure, Unavailable
 from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.replication.membership import MemberChange, MemberReasonKind, Membership, WriteRefusal
 from dittomq.replication.membership_states import RecordWrite
@@ -91,7 +91,7 @@ class InSyncSet:
         self._bell.set()
 
     async def run(self) -> NoReturn:
-        """Keep the record as it should be, until cancelled. Raises StoreFailed."""
+        """Keep the record as it should be, until cancelled. Raises StorageFailure."""
         unlisten = self._parts.term.listen(self._moved)
         try:
             while True:
@@ -103,7 +103,7 @@ class InSyncSet:
             unlisten()
 
     async def note_election(self, cause: str, took_s: float) -> None:
-        """The record as the election wrote it is the first of this term. Raises StoreFailed."""
+        """The record as the election wrote it is the first of this term. Raises StorageFailure."""
         await self._note(self.record, cause, took_s)
 
     def _moved(self) -> None:
@@ -130,9 +130,9 @@ class InSyncSet:
         outcome: WriteOutcome | None
         try:
             outcome = await parts.watch.write(change.record, change.expected)
-        except StoreFailed:
+        except StorageFailure:
             raise
-        except OutOfReach:
+        except Unavailable:
             outcome = None
         except DittoError as error:
             outcome = Unknown(str(error))
@@ -148,7 +148,7 @@ class InSyncSet:
         parts = self._parts
         try:
             found = await parts.watch.read_as_it_is()
-        except StoreFailed:
+        except StorageFailure:
             raise
         except DittoError:
             return  # the watch says so

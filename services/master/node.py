@@ -13,7 +13,7 @@ from dittomq.broker.watching import StatusWatches
 from dittomq.copies import CopyDescription
 from dittomq.doors.coordination import Versioned
 from dittomq.epoch_history import newest_epoch
-from dittomq.errors import NotMaster, NotReady, Refused, TooFewCopies
+from dittomq.errors import NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.formats import TOPICS
@@ -157,11 +157,11 @@ class MasterNode:
         if refusal is None:
             return None
         if refusal.kind is WriteRefusalKind.TOO_FEW_MEMBERS:
-            return TooFewCopies(self.name, refusal.in_sync, refusal.needed)
+            return NotEnoughReplicas(self.name, refusal.in_sync, refusal.needed)
         return NotReady(self.name, str(refusal))
 
     async def open_term(self) -> Term | None:
-        """Open the epoch, durably, and lead in it; None when this node goes on as a slave instead. Raises StoreFailed."""
+        """Open the epoch, durably, and lead in it; None when this node goes on as a slave instead. Raises StorageFailure."""
         term = await self._opening.run()
         if term is None:
             self.step_down("it is not what was elected", RoleStart(stands=True))

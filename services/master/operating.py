@@ -20,7 +20,7 @@ class MasterOperator:
     give_away: Callable[[SwitchoverOrder], Awaitable[SwitchoverAnswer]]
 
     async def switchover(self, order: SwitchoverOrder) -> SwitchoverAnswer:
-        """Give this master's place to a member that streams. Raises NotPermitted, NotReady, OutOfReach: then this master leads on."""
+        """Give this master's place to a member that streams. Raises NotPermitted, NotReady, Unavailable: then this master leads on."""
         return await self.give_away(order)
 
     async def failover(self, order: FailoverOrder) -> FailoverAnswer:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
-from dittomq.errors import NotReady, ProducerExpired
+from dittomq.errors import NotReady, UnknownProducerId
 from dittomq.places import PlacedRun, joined
 from dittomq.wire.publishing import Outcome, OutcomeOrder, ResentOrder, StoredFrame
 from services.master.appends import Appends
@@ -27,7 +27,7 @@ class Outcomes:
         self._leading_term()
         try:
             found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence, order.sent_since))
-        except ProducerExpired:
+        except UnknownProducerId:
             return Outcome.UNKNOWN, None
         if found is None:
             self._appends.check_absence()
@@ -46,7 +46,7 @@ class Outcomes:
         self._leading_term()
         try:
             placed = await self._lane.call(lambda: self._places(order))
-        except ProducerExpired:
+        except UnknownProducerId:
             return None
         return await self._appends.answer(order, placed) if placed else None
 

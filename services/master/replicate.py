@@ -14,7 +14,7 @@ from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, StreamDropped, first_of
+from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, StreamReset, first_of
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.events import (
@@ -101,7 +101,7 @@ class SlaveStream:
     async def run(self, handshake: Handshake, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
         """Serve until the slave leaves.
 
-        Raises StreamDropped or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StoreFailed.
+        Raises StreamReset or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StorageFailure.
         """
         await self._inbox.put(handshake)
         self._bell.set()
@@ -373,4 +373,4 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
 
 def _ended(node: str, by: master_events.EndSlaveStream | master_events.RejectSlave) -> DittoError:
     """What the slave is answered: whether its next handshake settles it, or a person must."""
-    return NeedsOperator(node, by.why) if isinstance(by, master_events.RejectSlave) else StreamDropped(node, by.reason)
+    return NeedsOperator(node, by.why) if isinstance(by, master_events.RejectSlave) else StreamReset(node, by.reason)

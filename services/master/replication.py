@@ -11,7 +11,7 @@ from dittomq.broker.outflow import Outflow
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionEnded, WrongCluster, first_of
+from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionExpired, WrongCluster, first_of
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch
 from dittomq.replication.events import Goodbye, Handshake, ReplicationSlots
@@ -106,7 +106,7 @@ class Replication:
             async with asyncio.timeout(_HANDSHAKE_DEADLINE_S):
                 first = await anext(said, None)
         except TimeoutError:
-            raise SessionEnded(f"a stream on which no hello came for {_HANDSHAKE_DEADLINE_S:g} s") from None
+            raise SessionExpired(f"a stream on which no hello came for {_HANDSHAKE_DEADLINE_S:g} s") from None
         if not isinstance(first, Handshake):
             raise InvalidField("handshake", "the first frame of a stream says hello")
         if first.cluster != self._config.node.cluster:

@@ -115,7 +115,7 @@ class MessagingServicer(PullServicer):
         await answers.give(wire.stored_frame_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
 
     async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:
-        """Answer one frame. A StoreFailed or EpochOver is no answer: the stream ends, and what was in flight is unknown."""
+        """Answer one frame. A StorageFailure or FencedEpoch is no answer: the stream ends, and what was in flight is unknown."""
         try:
             response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
         except Refused as refused:

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, NotPermitted, NotReady, OutOfReach
+from dittomq.errors import DittoError, NotPermitted, NotReady, Unavailable
 from dittomq.group_record import Member
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election_events import SentBy, StandOrder
@@ -104,7 +104,7 @@ class Switchover:
                 await term.over.wait()
         except TimeoutError:
             raise NotReady(node.name, f"{member.node} {late} within {_LIMIT_S:g} s; writes go on") from None
-        except OutOfReach as silent:
+        except Unavailable as silent:
             raise NotReady(node.name, f"{silent}; writes go on") from silent
         finally:
             node.hands_over("")

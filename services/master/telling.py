@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from dittomq.doors.clock import Clock
-from dittomq.errors import StreamDropped
+from dittomq.errors import StreamReset
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange
 from dittomq.replication.running import RunningTime
 
@@ -33,7 +33,7 @@ class Telling:
         self._is_saying = False
 
     def check(self) -> None:
-        """Raise StreamDropped where what is said is not taken for as long as a slave may be silent. Call it once a second."""
+        """Raise StreamReset where what is said is not taken for as long as a slave may be silent. Call it once a second."""
         silent_s = self._time.at(self._clock.monotonic()) - self._heard_at
         if self._is_saying and silent_s > self._silence_s:
-            raise StreamDropped(self._node, f"silent for {silent_s:.0f} s, and what it is told is not read")
+            raise StreamReset(self._node, f"silent for {silent_s:.0f} s, and what it is told is not read")

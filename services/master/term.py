@@ -16,7 +16,7 @@ from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import EpochHistory
-from dittomq.errors import EpochOver
+from dittomq.errors import FencedEpoch
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
@@ -133,12 +133,12 @@ class Term:
         self.confirm.forget(node)
 
     def end(self, why: str) -> None:
-        """Acknowledge nothing more. Whoever waits gets EpochOver, readers see no more than now. The first reason counts."""
+        """Acknowledge nothing more. Whoever waits gets FencedEpoch, readers see no more than now. The first reason counts."""
         if self.is_over:
             return
         self.why_over = why
         self.over.set()
-        self.acks.close(EpochOver(f"the master of epoch {self.opened.epoch}", why))
+        self.acks.close(FencedEpoch(f"the master of epoch {self.opened.epoch}", why))
         log.warning("term_ended", node=self.opened.node, epoch=self.opened.epoch, confirmed=self.confirm.confirmed, reason=why)
         self._tell_listeners()
 

@@ -96,8 +96,8 @@ class Master:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain.
 
-        Raises StartError when it cannot start, StoreFailed when the disk fails, and RoleChanged after it has drained, or at once where an
-        election must come first.
+        Raises StartError when it cannot start, StorageFailure when the disk fails, and RoleChanged after it has drained, or at once where
+        an election must come first.
         """
         try:
             await self._run(stop)

@@ -13,7 +13,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.chance import hex_id
 from dittomq.doors.coordination import GroupKey
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, QueueFull, StoreFailed, WrongCluster
+from dittomq.errors import DittoError, LimitReached, StorageFailure, WrongCluster
 from services.nameserver.group_records_file import MAX_GROUPS, KeptRecord, Rows, keep
 
 MAX_WATCHES: Final = 1_024
@@ -47,7 +47,7 @@ class GroupRecords:
         self._chance = chance
         self._pending: list[_Change] = []  # MAX_PENDING at most; more are refused
         self._wanted = asyncio.Event()
-        self._failed: StoreFailed | None = None
+        self._failed: StorageFailure | None = None
         self._watches: dict[asyncio.Event, str] = {}  # MAX_WATCHES at most; by what each waits for, the group
         self._is_over = False
 
@@ -57,7 +57,7 @@ class GroupRecords:
         return len(self._rows)
 
     def read(self, key: GroupKey) -> tuple[str, str]:
-        """The document and its version as they are now, both "" where there is no record. Raises WrongCluster, StoreFailed."""
+        """The document and its version as they are now, both "" where there is no record. Raises WrongCluster, StorageFailure."""
         self._check(key)
         kept = self._rows.get(key.broker)
         return ("", "") if kept is None else (kept.document, kept.version)
@@ -65,22 +65,22 @@ class GroupRecords:
     async def compare_and_set(self, key: GroupKey, expected: str, document: str) -> str | None:
         """Put `document` in the place of the record of version `expected`, or create it ("" there), or delete it ("" here), durably.
 
-        The version now, "" after a deletion; None when the record has another version. Raises WrongCluster, QueueFull, DiskFull, NotReady:
-        then nothing was changed. StoreFailed: that is not known.
+        The version now, "" after a deletion; None when the record has another version. Raises WrongCluster, LimitReached, DiskFull,
+        NotReady: then nothing was changed. StorageFailure: that is not known.
         """
         self._check(key)
         if len(self._pending) >= MAX_PENDING:
-            raise QueueFull("the queue of changes of group records", MAX_PENDING)
+            raise LimitReached("the queue of changes of group records", MAX_PENDING)
         change = _Change(key.broker, expected, document, asyncio.get_running_loop().create_future())
         self._pending.append(change)
         self._wanted.set()
         return await change.done
 
     async def watch(self, key: GroupKey) -> AsyncIterator[None]:
-        """Yields at once, and whenever the record was changed since, until `end_watches`. Raises WrongCluster, QueueFull."""
+        """Yields at once, and whenever the record was changed since, until `end_watches`. Raises WrongCluster, LimitReached."""
         self._check(key)
         if len(self._watches) >= MAX_WATCHES:
-            raise QueueFull("the list of watches of group records", MAX_WATCHES)
+            raise LimitReached("the list of watches of group records", MAX_WATCHES)
         changed = asyncio.Event()
         self._watches[changed] = key.broker
         try:
@@ -98,14 +98,14 @@ class GroupRecords:
             changed.set()
 
     async def run(self) -> NoReturn:
-        """Write what is asked for until it is cancelled. Raises StoreFailed when the disk fails: the process must end."""
+        """Write what is asked for until it is cancelled. Raises StorageFailure when the disk fails: the process must end."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             changes, self._pending = self._pending, []
             try:
                 await self._change(changes)
-            except StoreFailed as failed:
+            except StorageFailure as failed:
                 self._failed = failed
                 for change in [*changes, *self._pending]:
                     _refuse(change, failed)
@@ -143,7 +143,7 @@ class GroupRecords:
             rows.pop(change.group, None)
             return ""
         if now is None and len(rows) >= MAX_GROUPS:
-            return QueueFull("the list of group records", MAX_GROUPS)
+            return LimitReached("the list of group records", MAX_GROUPS)
         version = hex_id(self._chance)
         rows[change.group] = KeptRecord(change.document, version)
         return version

@@ -12,7 +12,7 @@ import msgspec
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.side_file import FOLDER, ROOM_BYTES
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.errors import DiskFull, NotReady, Refused, StoreFailed, UnreadableStore
+from dittomq.errors import DiskFull, NotReady, Refused, StorageFailure, StoreOpenFailed
 
 MAX_GROUPS: Final = 10_000
 
@@ -42,7 +42,7 @@ def opened(storage: Storage, path: str) -> Iterator[Rows]:
     """What the file holds, nothing when there is none. The folder is locked while the block runs.
 
     What is yielded is durable: the process before may have died between a rename and the sync of its folder. A damaged file is refused.
-    Raises StoreLocked, UnreadableStore, StoreFailed.
+    Raises StoreLocked, StoreOpenFailed, StorageFailure.
     """
     with _refused(path):
         storage.make_folder("")
@@ -50,7 +50,7 @@ def opened(storage: Storage, path: str) -> Iterator[Rows]:
     try:
         with _refused(path):
             if storage.exists(f"{FOLDER}/identity") or storage.exists("commitlog"):
-                raise UnreadableStore(path, "it is a broker's; set node.data_dir to a folder of the nameserver's own")
+                raise StoreOpenFailed(path, "it is a broker's; set node.data_dir to a folder of the nameserver's own")
             storage.make_folder(FOLDER)
             storage.sync_folder("")
             side_file.forget_unfinished(storage)
@@ -66,7 +66,7 @@ def opened(storage: Storage, path: str) -> Iterator[Rows]:
 def keep(storage: Storage, rows: Mapping[str, KeptRecord]) -> Refused | None:
     """Durably replace the file; why that could not be done, and the old one is and stays there: None where it was done.
 
-    Raises StoreFailed when it is not known which of the two the disk holds: the process must end.
+    Raises StorageFailure when it is not known which of the two the disk holds: the process must end.
     """
     payload = json.dumps([[group, kept.version, kept.document] for group, kept in rows.items()]).encode()
     needed = ROOM_BYTES + len(payload)
@@ -75,13 +75,13 @@ def keep(storage: Storage, rows: Mapping[str, KeptRecord]) -> Refused | None:
         if free < needed:
             return DiskFull(_WHO, free, needed)
         side_file.save(storage, _NAME, _KIND, payload)
-    except StoreFailed as failed:
+    except StorageFailure as failed:
         if failed.operation in _SYNCS:
             raise
         return NotReady(_WHO, f"{failed.operation} of {failed.path} failed: {failed.problem}; check its disk")
     except OSError as error:
         if error.errno not in _NOTHING_WAS_CHANGED:
-            raise StoreFailed("replacing", f"{FOLDER}/{_NAME}", str(error)) from error
+            raise StorageFailure("replacing", f"{FOLDER}/{_NAME}", str(error)) from error
         return NotReady(_WHO, f"{error}; check its disk")
     return None
 
@@ -89,9 +89,9 @@ def keep(storage: Storage, rows: Mapping[str, KeptRecord]) -> Refused | None:
 def _load(storage: Storage, path: str) -> Rows:
     try:
         found = side_file.load_json(storage, _NAME, _KIND, list[_Row]) or []
-    except side_file.DamagedSideFile as damaged:
+    except side_file.CorruptStateFile as damaged:
         remedy = "restore nothing older; delete it, and each group makes a new record when all its nodes are there"
-        raise UnreadableStore(path, f"{damaged}; {remedy}") from damaged
+        raise StoreOpenFailed(path, f"{damaged}; {remedy}") from damaged
     return {group: KeptRecord(document, version) for group, version, document in found}
 
 
@@ -100,4 +100,4 @@ def _refused(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnreadableStore(path, f"{error}; let this user read and write there, or set another node.data_dir") from error
+        raise StoreOpenFailed(path, f"{error}; let this user read and write there, or set another node.data_dir") from error

@@ -7,7 +7,7 @@ import structlog
 
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.errors import NodeIdTaken
+from dittomq.errors import DuplicateBrokerId
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.limits import check_network
 from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
@@ -36,11 +36,11 @@ class Names:
         return self._registry.nodes
 
     def register(self, registration: Registration) -> Membership:
-        """Enter a node under a new session. Raises NodeIdTaken, InvalidField, WrongCluster, QueueFull."""
+        """Enter a node under a new session. Raises DuplicateBrokerId, InvalidField, WrongCluster, LimitReached."""
         self.expire()
         try:
             membership = self._registry.register(registration, hex_id(self._chance), self._now())
-        except NodeIdTaken as refused:
+        except DuplicateBrokerId as refused:
             log.warning("broker_refused", node=registration.node, replica=registration.replica_uuid, reason=str(refused))
             raise
         log.info(
@@ -56,7 +56,7 @@ class Names:
         return membership
 
     def heartbeat(self, beat: Beat) -> BeatAnswer:
-        """Keep a session alive. Raises SessionEnded, InvalidField."""
+        """Keep a session alive. Raises SessionExpired, InvalidField."""
         return self._registry.heartbeat(beat, self._now())
 
     def unregister(self, session_id: str) -> bool:

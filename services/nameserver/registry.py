@@ -13,7 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from dittomq.errors import InvalidField, NodeIdTaken, NotReady, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
+from dittomq.errors import (
+    DuplicateBrokerId,
+    InvalidField,
+    LimitReached,
+    NotReady,
+    SessionExpired,
+    TopicNotFound,
+    VersionConflict,
+    WrongCluster,
+)
 from dittomq.metadata.topics import nearest_name
 from dittomq.naming.limits import check_beat, check_registration
 from dittomq.routes import (
@@ -88,7 +97,7 @@ class Registry:
         self.expire(now)
         key = (registration.broker, registration.broker_id)
         if key not in self._members and len(self._members) >= MAX_NODES:
-            raise QueueFull("the table of nodes", MAX_NODES)
+            raise LimitReached("the table of nodes", MAX_NODES)
         holders = self._holders_of(registration)
         for holder in holders:
             self._check_gives_way(holder, registration, now)
@@ -99,11 +108,11 @@ class Registry:
         return Membership(session_id, self._master(registration.broker), self._expiry_ms)
 
     def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
-        """Keep a session alive; raises SessionEnded, InvalidField."""
+        """Keep a session alive; raises SessionExpired, InvalidField."""
         check_beat(beat)
         member = self._of_session.get(beat.session_id)
         if member is None:
-            raise SessionEnded("this session")
+            raise SessionExpired("this session")
         member.seen = LastSeen(now)
         known = member.registration
         if (beat.epoch, beat.state) != (known.epoch, known.state):
@@ -145,7 +154,7 @@ class Registry:
         return Route(topic, self._cluster, queues, nodes, not self.is_settled(now))
 
     def page(self, size: int, token: str, network: str) -> NodePage:
-        """Nodes in the order of broker name and id; raises VersionChanged when they changed since the token."""
+        """Nodes in the order of broker name and id; raises VersionConflict when they changed since the token."""
         if not 0 <= size <= MAX_PAGE:
             raise InvalidField("page_size", f"{size} is outside [0, {MAX_PAGE:,}]")
         start = self._page_start(token)
@@ -184,15 +193,15 @@ class Registry:
         return holders
 
     def _check_gives_way(self, holder: _Member, registration: Registration, now: Now) -> None:
-        """Raise NodeIdTaken unless the holder gives way."""
+        """Raise DuplicateBrokerId unless the holder gives way."""
         held = holder.registration
         if registration.epoch > held.epoch:
             return
         if held.replica_uuid != registration.replica_uuid:
-            raise NodeIdTaken(registration.node, holder.address, holder.seen.silent_ms(now), held.node)
+            raise DuplicateBrokerId(registration.node, holder.address, holder.seen.silent_ms(now), held.node)
         heartbeat_ms = min(held.registration_period_ms, self._expiry_ms // PERIODS_IN_EXPIRY) + LATE_MS
         if holder.address != registration.addresses[DEFAULT_NETWORK] and holder.seen.counted_ms(now) <= heartbeat_ms:
-            raise NodeIdTaken(registration.node, holder.address, holder.seen.silent_ms(now), held.node, held.replica_uuid)
+            raise DuplicateBrokerId(registration.node, holder.address, holder.seen.silent_ms(now), held.node, held.replica_uuid)
 
     def _enter(self, member: _Member) -> None:
         registration = member.registration
@@ -276,7 +285,7 @@ class Registry:
             raise InvalidField("page_token", "is not one that this server gave; start with an empty one")
         version, start = map(int, parts.groups())
         if version != self._version:
-            raise VersionChanged("the list of nodes")
+            raise VersionConflict("the list of nodes")
         return start
 
 

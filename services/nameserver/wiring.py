@@ -39,7 +39,7 @@ class Nameserver:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; calls that run then get 2 s.
 
-        Raises StoreLocked, UnreadableStore, PortInUse, and StoreFailed when a sync of its disk fails.
+        Raises StoreLocked, StoreOpenFailed, PortInUse, and StorageFailure when a sync of its disk fails.
         """
         doors, config = self._doors, self._config
         lane = doors.workers.lane("group_records")

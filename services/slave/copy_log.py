@@ -50,7 +50,7 @@ class CopyLog:
     async def run(self, moved: Callable[[], None]) -> None:
         """Write until cancelled, and sync what nothing waits behind; `moved` is called after each step.
 
-        Raises CorruptRecord, StoreFailed.
+        Raises CorruptRecord, StorageFailure.
         """
 
         def received(end: PhysicalOffset) -> None:
@@ -72,7 +72,7 @@ class CopyLog:
                 self._must_sync.set()
 
     async def sync_behind(self, moved: Callable[[], None]) -> None:
-        """Sync, beside what is being written, what was not synced where it was written; until cancelled. Raises StoreFailed."""
+        """Sync, beside what is being written, what was not synced where it was written; until cancelled. Raises StorageFailure."""
         while True:
             await self._must_sync.wait()
             self._must_sync.clear()

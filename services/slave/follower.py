@@ -14,7 +14,7 @@ from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_incarnation
-from dittomq.errors import ConnectionRefused, DittoError, NotReady, StoreFailed
+from dittomq.errors import ConnectionRefused, DittoError, NotReady, StorageFailure
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.events import Handshake
@@ -160,13 +160,15 @@ class Follower:
             self._following.promised(self._promised)
 
     async def end_stream(self) -> None:
-        """End the stream that is under way; what it brought is written and synced when this returns. Raises NotReady, StoreFailed."""
+        """End the stream that is under way; what it brought is written and synced when this returns. Raises NotReady, StorageFailure."""
         async with self.without_stream():
             return
 
     @contextlib.asynccontextmanager
     async def without_stream(self) -> AsyncIterator[None]:
-        """No stream in here: another part writes the log. What the last one brought is written and synced. Raises NotReady, StoreFailed."""
+        """No stream in here: another part writes the log. What the last one brought is written and synced. Raises NotReady,
+        StorageFailure.
+        """
         self.check_taken_up()
         self._holds += 1
         try:
@@ -238,7 +240,7 @@ class Follower:
         self._own_address = address
 
     async def run(self) -> None:
-        """Follow until cancelled, or until a copy is to take the store's place; raises StoreFailed when the disk fails."""
+        """Follow until cancelled, or until a copy is to take the store's place; raises StorageFailure when the disk fails."""
         await self._own.load()
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
@@ -266,7 +268,7 @@ class Follower:
         source = RemoteRanges(parts.channels, address, parts.config)
         try:
             await self._stream(line, source)
-        except StoreFailed:
+        except StorageFailure:
             raise
         except FullResyncDone:
             line.hang_up()
@@ -349,7 +351,7 @@ class Follower:
             await self._following.run(handshake)
         finally:
             self._following = None
-            self.master.session_ended()
+            self.master.session_expired()
 
     async def _obey(self, epoch: Epoch, birth: str) -> None:
         """Promise it and belong to that group record, durably. It is the node that does, also while a copy is made: a swap keeps both."""

@@ -6,7 +6,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.replication.events import Goodbye
 from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
@@ -37,7 +37,7 @@ class ReplicationLine:
             with self._peers_disk, self._breaking:
                 await self._call.write(wire.slave_frame(message))
         except asyncio.InvalidStateError as error:
-            raise OutOfReach(self._address, "the stream has ended") from error
+            raise Unavailable(self._address, "the stream has ended") from error
 
     async def say_goodbye(self) -> None:
         """This node stops, and the master need not wait for it: it ends the stream then."""

@@ -38,7 +38,7 @@ class MasterPresence:
         """It says where its log ends."""
         self._end = end
 
-    def session_ended(self) -> None:
+    def session_expired(self) -> None:
         """What it told of its log's end is over."""
         self._end = None
 

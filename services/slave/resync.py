@@ -24,7 +24,7 @@ from dittomq.broker.preparing import prepare_segments
 from dittomq.commitlog import swap
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.errors import DiskFull, DittoError, NotReady, UnreadableStore
+from dittomq.errors import DiskFull, DittoError, NotReady, StoreOpenFailed
 from dittomq.ha_status import COPYING_ANEW
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import RecordCompared, StartFullResync
@@ -147,7 +147,7 @@ class Resync:
         await self._life.__aexit__(kind, raised, trace)
 
     async def take_up(self, tasks: asyncio.TaskGroup) -> None:
-        """Open a copy that was begun before; from now on the duties of a copy run in `tasks`. Raises UnreadableStore.
+        """Open a copy that was begun before; from now on the duties of a copy run in `tasks`. Raises StoreOpenFailed.
 
         One that cannot be read any more is given up.
         """
@@ -156,7 +156,7 @@ class Resync:
         if await files.call(lambda: swap.is_begun(storage)):
             try:
                 await self._open()
-            except UnreadableStore as problem:
+            except StoreOpenFailed as problem:
                 if _may_pass(problem.__cause__):
                     raise
                 log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))

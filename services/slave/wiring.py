@@ -88,7 +88,7 @@ class Slave:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain.
 
-        Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained RoleChanged.
+        Raises StartError when it cannot start, StorageFailure when the disk fails, and after it has drained RoleChanged.
         """
         place = Place(self._config, stop)
         lanes = Lanes.of(self._doors.workers)

@@ -17,7 +17,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.errors import ConfigError, DittoError, OutOfReach, StartError
+from dittomq.errors import ConfigError, DittoError, StartError, Unavailable
 from spark.audit import history
 from spark.audit.conclude import account
 from spark.audit.model import Exit
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     except (history.NoSuchRun, StartError) as error:
         print(error, file=sys.stderr)
         return int(Exit.USAGE)
-    except OutOfReach as error:
+    except Unavailable as error:
         print(f"INCOMPLETE  {error}", file=sys.stderr)
         return int(Exit.INCOMPLETE)
     except DittoError as error:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from dittomq.client.copies import NodeAddress
 from dittomq.copies import Pin
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, SessionEnded
+from dittomq.errors import DittoError, SessionExpired
 
 LEASE_S = 120.0
 """So long a copy keeps its old files for an auditor that died; several renewals may fail before it runs out."""
@@ -67,7 +67,7 @@ class Pinning:
     async def _renew(self, node: NodeAddress, pin: Pin) -> None:
         try:
             await self._source.renew(node, pin, LEASE_S)
-        except SessionEnded:
+        except SessionExpired:
             self._ended(node)
         except DittoError:
             return  # it may answer the next time, and the lease is longer than that

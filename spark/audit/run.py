@@ -52,7 +52,7 @@ class Runner(Protocol):
 
 
 def audit(settings: Settings, world: World, runner: Runner) -> RunResult:
-    """Audit a cluster. Raises OutOfReach when no nameserver answers."""
+    """Audit a cluster. Raises Unavailable when no nameserver answers."""
     return asyncio.run(_audit(settings, world, runner))
 
 

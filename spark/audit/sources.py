@@ -9,12 +9,12 @@ from spark.audit.model import GroupSurvey, Surveyed
 
 
 async def registered(reader: CopyReader, nameserver: str, broker: str | None) -> list[NodeAddress]:
-    """Nodes of every group, or of the one named. Raises OutOfReach when no nameserver answers."""
+    """Nodes of every group, or of the one named. Raises Unavailable when no nameserver answers."""
     return [node for node in await reader.nodes(nameserver) if broker in (None, node.broker)]
 
 
 async def survey(reader: CopyReader, nameserver: str, broker: str | None) -> list[GroupSurvey]:
-    """Every registered group, or the one named; all nodes are asked at the same moment. Raises OutOfReach when no nameserver answers."""
+    """Every registered group, or the one named; all nodes are asked at the same moment. Raises Unavailable when no nameserver answers."""
     nodes = await registered(reader, nameserver, broker)
     async with asyncio.TaskGroup() as group:
         asked = [(node, group.create_task(_describe(reader, node)), group.create_task(_slaves_expected(reader, node))) for node in nodes]

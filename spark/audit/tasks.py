@@ -11,7 +11,7 @@ from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.walk import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
-from dittomq.errors import DittoError, QueueFull
+from dittomq.errors import DittoError, LimitReached
 from dittomq.rpc.channel import Channels
 from spark.audit.findings import Window, differences, explain, window_of
 from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
@@ -158,7 +158,7 @@ def _patiently() -> AsyncRetrying:
     clock = asyncio.get_running_loop()
     until = clock.time() + DEADLINE_S
     return AsyncRetrying(
-        retry=retry_if_exception_type(QueueFull),
+        retry=retry_if_exception_type(LimitReached),
         wait=wait_random_exponential(multiplier=0.1, max=LONGEST_PAUSE_S),
         stop=lambda _: clock.time() >= until,
         sleep=asyncio.sleep,

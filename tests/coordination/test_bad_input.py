@@ -160,7 +160,7 @@ def test_a_version_of_another_kind_of_store_conflicts_or_is_refused(settings: Co
 
 @KINDS
 @under(asyncio.run)
-async def test_a_server_of_another_kind_is_out_of_reach(settings: CoordinationTable) -> None:
+async def test_a_server_of_another_kind_is_unavailable(settings: CoordinationTable) -> None:
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, Written
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from tests.coordination.backends import BACKENDS, CLUSTER, Backend
 from tests.support.group_records import group_record
@@ -163,7 +163,7 @@ async def test_a_watch_hints_at_each_change_and_ends_at_a_gap(door: Coordination
         try:
             async for _ in door.watch(key):
                 hints.put_nowait(True)
-        except OutOfReach:
+        except Unavailable:
             pass
         hints.put_nowait(False)
 
@@ -208,7 +208,7 @@ async def test_a_record_outlives_the_death_of_its_store(door: CoordinationStore,
 
 
 @told_by(play)
-async def test_a_store_that_is_down_is_out_of_reach_within_three_seconds(
+async def test_a_store_that_is_down_is_unavailable_within_three_seconds(
     door: CoordinationStore, key: GroupKey, /, backend: Backend
 ) -> None:
     first = await created(door, key, group_record(key.broker, "first"))
@@ -216,11 +216,11 @@ async def test_a_store_that_is_down_is_out_of_reach_within_three_seconds(
     try:
         for use in (door.read(key), door.write(key, first.record, first), door.delete(key, first), anext(door.watch(key))):
             began = time.monotonic()
-            with contextlib.suppress(OutOfReach):
+            with contextlib.suppress(Unavailable):
                 outcome = await use
                 assert isinstance(outcome, Unknown)  # the first may not know yet that its connection has ended
             assert time.monotonic() - began < 3.5
-        with pytest.raises(OutOfReach):
+        with pytest.raises(Unavailable):
             await door.write(key, first.record, first)
     finally:
         backend.start()

@@ -15,7 +15,7 @@ import pytest
 
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.coordination import CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome, Written
-from dittomq.errors import ConfigError, DittoError, OutOfReach
+from dittomq.errors import ConfigError, DittoError, Unavailable
 from tests.coordination.backends import CLUSTER, ETCD, door_of
 from tests.support.etcd import Etcd, ServerTls, etcd_members
 from tests.support.group_records import group_record
@@ -41,7 +41,7 @@ async def until_answered(door: CoordinationStore) -> Versioned | None:
         while True:
             try:
                 return await door.read(KEY)
-            except OutOfReach:
+            except Unavailable:
                 await asyncio.sleep(0.05)
 
 
@@ -50,7 +50,7 @@ async def until_written(door: CoordinationStore, first: Versioned) -> WriteOutco
     outcome: WriteOutcome = Unknown("it was not sent")
     async with asyncio.timeout(PATIENCE_S):
         while isinstance(outcome, Unknown):
-            with contextlib.suppress(OutOfReach):
+            with contextlib.suppress(Unavailable):
                 outcome = await door.write(KEY, first.record.next("second"), first)
             await asyncio.sleep(0.05)
     return outcome
@@ -109,7 +109,7 @@ def test_two_dead_members_of_three_answer_nothing_and_come_back(tmp_path: Path) 
         for _ in range(3):
             assert "does not answer" in await refused(door.read(KEY))
         outcome: object = None
-        with contextlib.suppress(OutOfReach):
+        with contextlib.suppress(Unavailable):
             outcome = await door.write(KEY, FIRST.next("second"), first)
         assert outcome is None or isinstance(outcome, Unknown)
 
@@ -145,7 +145,7 @@ def test_a_watch_on_a_member_without_the_others_ends(tmp_path: Path) -> None:
         await anext(hints)
         members.kill(1, 2)
         async with asyncio.timeout(PATIENCE_S):
-            with contextlib.suppress(OutOfReach):
+            with contextlib.suppress(Unavailable):
                 async for _ in hints:
                     pass
 

@@ -15,7 +15,7 @@ import pytest
 
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, Written
-from dittomq.errors import DittoError, NotPermitted, OutOfReach, UnreadableRecord
+from dittomq.errors import DittoError, NotPermitted, Unavailable, UnreadableRecord
 from tests.coordination.backends import CLUSTER, door_of
 from tests.support.group_records import group_record
 from tests.support.kubernetes_api import ISSUER, NAMESPACE, KubernetesApi, kubernetes_api
@@ -242,7 +242,7 @@ def test_an_api_of_another_authority_is_sent_nothing(api: KubernetesApi) -> None
     async def story(door: CoordinationStore) -> None:
         key = GroupKey(CLUSTER, "authority")
         for use in (door.read(key), door.write(key, group_record("authority", "first"), None), anext(door.watch(key))):
-            assert "certificate" in await refused(use, OutOfReach)
+            assert "certificate" in await refused(use, Unavailable)
 
     play(api.address, replace(api.settings, ca_file=str(api.folder / "clients.pem")), story)
 
@@ -250,7 +250,7 @@ def test_an_api_of_another_authority_is_sent_nothing(api: KubernetesApi) -> None
 def test_an_authority_that_was_exchanged_is_taken_without_a_restart(api: KubernetesApi, tmp_path: Path) -> None:
     async def story(door: CoordinationStore) -> None:
         key = GroupKey(CLUSTER, "exchanged")
-        await refused(door.read(key), OutOfReach)
+        await refused(door.read(key), Unavailable)
         authority.write_bytes(right)
 
         assert await door.read(key) is None
@@ -288,15 +288,15 @@ def test_a_connection_that_breaks_before_the_request_is_unknown_at_most(api: Kub
         first = await created(door, "broken")
         api.kill_server()
         outcome: object = None
-        with contextlib.suppress(OutOfReach):
+        with contextlib.suppress(Unavailable):
             outcome = await door.write(key, first.record.next("second"), first)
         assert outcome is None or isinstance(outcome, Unknown)
-        assert "does not answer" in await refused(door.write(key, first.record.next("second"), first), OutOfReach)
+        assert "does not answer" in await refused(door.write(key, first.record.next("second"), first), Unavailable)
 
         api.start()
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                with contextlib.suppress(OutOfReach, NotPermitted):  # it loads its Roles
+                with contextlib.suppress(Unavailable, NotPermitted):  # it loads its Roles
                     assert await door.read(key) == first
                     break
                 await asyncio.sleep(0.05)
@@ -304,13 +304,13 @@ def test_a_connection_that_breaks_before_the_request_is_unknown_at_most(api: Kub
     play(proxy.address, api.settings, story)
 
 
-def test_a_watch_on_a_cut_connection_is_out_of_reach(api: KubernetesApi, proxy: Proxy) -> None:
+def test_a_watch_on_a_cut_connection_is_unavailable(api: KubernetesApi, proxy: Proxy) -> None:
     async def story(door: CoordinationStore) -> None:
         hints = door.watch(GroupKey(CLUSTER, "cut"))
         await anext(hints)
         proxy.sever()
         async with asyncio.timeout(PATIENCE_S):
-            assert "does not answer" in await refused(anext(hints), OutOfReach)
+            assert "does not answer" in await refused(anext(hints), Unavailable)
 
     play(proxy.address, api.settings, story)
 
@@ -335,7 +335,7 @@ def test_a_closed_door_opens_no_connection(api: KubernetesApi) -> None:
         await door.close()
         await door.close()
 
-        assert "this node has closed its connections" in await refused(door.read(key), OutOfReach)
+        assert "this node has closed its connections" in await refused(door.read(key), Unavailable)
 
     play(api.address, api.settings, story)
 

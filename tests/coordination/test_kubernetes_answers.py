@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome
-from dittomq.errors import DittoError, NotPermitted, OutOfReach
+from dittomq.errors import DittoError, NotPermitted, Unavailable
 from dittomq.group_record import encode
 from tests.coordination.backends import door_of
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes, self_signed
@@ -84,7 +84,7 @@ def play(certificate: Path, code: int, body: str, story: Story) -> FakeKubernete
 )
 def test_only_the_words_of_a_kubernetes_api_say_that_there_is_a_record_or_none(certificate: Path, code: int, body: str) -> None:
     async def story(fake: FakeKubernetes, door: CoordinationStore) -> None:
-        with pytest.raises(OutOfReach, match="kubernetes lease messaging/dittomq-a does not answer"):
+        with pytest.raises(Unavailable, match="kubernetes lease messaging/dittomq-a does not answer"):
             await door.read(KEY)
 
     play(certificate, code, body, story)
@@ -119,7 +119,7 @@ def test_a_change_that_may_have_happened_is_unknown(certificate: Path, code: int
         (400, "BadRequest", NotPermitted),
         (422, "Invalid", NotPermitted),
         (413, "RequestEntityTooLarge", NotPermitted),
-        (429, "TooManyRequests", OutOfReach),
+        (429, "TooManyRequests", Unavailable),
     ],
 )
 def test_a_change_that_was_refused_as_such_says_why(certificate: Path, code: int, reason: str, kind: type[DittoError]) -> None:
@@ -144,7 +144,7 @@ def test_a_redirection_is_not_followed(certificate: Path) -> None:
         fake.headers = {"Location": f"https://{fake.address}/elsewhere"}
         for change in CHANGES:
             assert isinstance(await change(door), Unknown)
-        with pytest.raises(OutOfReach, match="points elsewhere"):
+        with pytest.raises(Unavailable, match="points elsewhere"):
             await door.read(KEY)
 
     assert play(certificate, 307, "", story).asked == ["POST", "PUT", "DELETE", "GET"]
@@ -174,9 +174,9 @@ def test_a_watch_ends_with_the_servers_and_with_what_is_no_change(certificate: P
 
 
 @pytest.mark.parametrize(("code", "body"), [(410, status(410, "Expired")), (429, status(429, "TooManyRequests")), (500, PAGE)])
-def test_a_watch_that_does_not_begin_is_out_of_reach(certificate: Path, code: int, body: str) -> None:
+def test_a_watch_that_does_not_begin_is_unavailable(certificate: Path, code: int, body: str) -> None:
     async def story(fake: FakeKubernetes, door: CoordinationStore) -> None:
-        with pytest.raises(OutOfReach, match=f"it begins no watch: it answers {code}"):
+        with pytest.raises(Unavailable, match=f"it begins no watch: it answers {code}"):
             await anext(door.watch(KEY))
 
     play(certificate, code, body, story)

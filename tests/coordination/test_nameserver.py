@@ -13,7 +13,7 @@ import pytest
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2_grpc
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.coordination import CoordinationStore, GroupKey, Unknown, Versioned
-from dittomq.errors import DiskFull, DittoError, NotReady, OutOfReach, QueueFull, StoreFailed, WrongCluster
+from dittomq.errors import DiskFull, DittoError, LimitReached, NotReady, StorageFailure, Unavailable, WrongCluster
 from dittomq.rpc import status
 from tests.coordination.backends import CLUSTER, NameserverProcess, door_of
 from tests.support.group_records import group_record
@@ -44,7 +44,7 @@ async def answering(door: CoordinationStore) -> Versioned | None:
         while True:
             try:
                 return await door.read(KEY)
-            except OutOfReach:
+            except Unavailable:
                 await asyncio.sleep(0.05)
 
 
@@ -68,7 +68,7 @@ def refused_by(error: DittoError, story: Callable[[CoordinationStore], Awaitable
     "error",
     [
         DiskFull("the nameserver", 1_000, 70_000),
-        QueueFull("the list of group records", 10_000),
+        LimitReached("the list of group records", 10_000),
         NotReady("the nameserver", "its disk is read-only"),
         WrongCluster("cluster", "test", "other"),
     ],
@@ -90,10 +90,10 @@ def test_a_nameserver_whose_sync_failed_leaves_a_write_unknown_and_ends_no_calle
         assert isinstance(outcome, Unknown)
         assert "fsync of /data failed" in outcome.problem
         for use in (door.read(KEY), anext(door.watch(KEY))):
-            with pytest.raises(OutOfReach, match="fsync of /data failed"):
+            with pytest.raises(Unavailable, match="fsync of /data failed"):
                 await use
 
-    refused_by(StoreFailed("fsync", "/data", "Input/output error"), story)
+    refused_by(StorageFailure("fsync", "/data", "Input/output error"), story)
 
 
 def test_a_nameserver_that_is_stopped_waits_for_no_watch(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_nameserver_that_is_stopped_waits_for_no_watch(tmp_path: Path) -> None
         await anext(hints)
         began = time.monotonic()
         process.terminate()
-        with contextlib.suppress(OutOfReach):
+        with contextlib.suppress(Unavailable):
             async for _ in hints:
                 pass
         assert time.monotonic() - began < 1.5  # calls that run then get 2 s

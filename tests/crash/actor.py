@@ -11,7 +11,7 @@ from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.copies import Beginning
 from dittomq.epoch_history import EpochEntry, EpochHistory, newest_epoch, truncate_history
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table, sorted_rows
@@ -70,7 +70,7 @@ class Actor:
         store, self._store = self.store, None
         try:
             store.close(clean=True)
-        except StoreFailed:
+        except StorageFailure:
             self.promises.marked_failed = self.door.harm is Harm.ERROR
             raise
         self.promises.flushed = len(self.promises.log)
@@ -82,7 +82,7 @@ class Actor:
         self.promises.disk_died = self.door.harm is Harm.DEAD
         if store is None:
             return
-        with contextlib.suppress(StoreFailed):
+        with contextlib.suppress(StorageFailure):
             store.clear_boot_stamp()
             self.promises.marked_failed = True
         store.close(clean=False)

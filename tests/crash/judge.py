@@ -16,7 +16,7 @@ from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Frame, Store
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
-from dittomq.errors import ProducerExpired
+from dittomq.errors import UnknownProducerId
 from dittomq.metadata.formats import TOPICS, encode
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
@@ -295,7 +295,7 @@ class Judge:
         """Where records were damaged, what came before them may be: that is said, and never that it is not in the log."""
         try:
             store.find_sequence(properties["PID"], int(properties["SEQ"]))
-        except ProducerExpired:
+        except UnknownProducerId:
             return bool(self._promises.rotten)
         return False
 

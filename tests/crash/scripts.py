@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
 from tests.crash.beginnings import CHUNK_BYTES, in_use, master_log, nothing, several_segments
@@ -342,7 +342,7 @@ def after_a_failed_sync(actor: Actor) -> None:
     actor.door.strike_in(1, Harm.ERROR)
     try:
         actor.sync()
-    except StoreFailed:
+    except StorageFailure:
         actor.broke()
     actor.is_killed()
 

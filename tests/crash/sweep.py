@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from dittomq.errors import StoreFailed, UnreadableStore
+from dittomq.errors import StorageFailure, StoreOpenFailed
 from tests.crash.actor import Actor
 from tests.crash.judge import Judge
 from tests.crash.scripts import SCRIPTS
@@ -104,6 +104,6 @@ def _act(actor: Actor, point: Point) -> int:
         script.deeds(actor)
     except Crashed:
         pass
-    except (StoreFailed, UnreadableStore):
+    except (StorageFailure, StoreOpenFailed):
         actor.broke()
     return actor.door.calls - calls

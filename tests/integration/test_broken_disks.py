@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
+from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from tests.simulation.parser import ParsedLog
 from tests.support.harming import Actors, harming
 from tests.support.mounts import ThinDisk, small_tmpfs
@@ -23,7 +23,7 @@ THIN_BYTES = 16 * 1024 * 1024
 
 def breaks(store: Store) -> None:
     """Say on disk that it failed, if it takes that, and end."""
-    with contextlib.suppress(StoreFailed):
+    with contextlib.suppress(StorageFailure):
         store.clear_boot_stamp()
     store.close(clean=False)
 
@@ -56,13 +56,13 @@ def test_a_full_disk_loses_nothing_whatever_it_interrupts(tmp_path: Path, room: 
         interrupted = False
         try:
             deed(store)
-        except (DiskFull, StoreFailed) as failure:
+        except (DiskFull, StorageFailure) as failure:
             interrupted = True
             assert isinstance(failure, DiskFull) or "No space left on device" in f"{failure}"  # noqa: PT017 - a cut may also fit
         breaks(store)
         try:
             open_store(OsStorage(root)).close(clean=False)
-        except (StoreFailed, UnreadableStore) as refused:
+        except (StorageFailure, StoreOpenFailed) as refused:
             assert "No space left on device" in f"{refused}"  # noqa: PT017 - it may also start
 
         (disk / "filler").unlink()
@@ -93,7 +93,7 @@ def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_c
             store = filled(root)
             thin.runs_out()
 
-            with pytest.raises(StoreFailed, match=rf"fdatasync of {root}/commitlog/\d+ failed"):
+            with pytest.raises(StorageFailure, match=rf"fdatasync of {root}/commitlog/\d+ failed"):
                 streams(store)
             breaks(store)
             shown = log_of(root).end

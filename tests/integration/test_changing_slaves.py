@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import Ack, PutStatus
-from dittomq.errors import OffsetOutOfRange, OutOfReach
+from dittomq.errors import OffsetOutOfRange, Unavailable
 from tests.support.history import Stream
 from tests.support.linked_group import LinkedGroup, linked_group
 from tests.support.proxy import Way
@@ -91,7 +91,7 @@ def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
 
 
 def is_in_sync(group: RealGroup, slave: str) -> bool:
-    with contextlib.suppress(OutOfReach):
+    with contextlib.suppress(Unavailable):
         return group.status(slave).min_offset > 0 and group.slave_state(slave) == "in sync"
     return False
 

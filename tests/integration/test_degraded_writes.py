@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dittomq.client import NotStored, PutStatus
-from dittomq.errors import TooFewCopies
+from dittomq.errors import NotEnoughReplicas
 from tests.support.command_line import CommandLine
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import wrong_copies
@@ -77,7 +77,7 @@ def test_below_min_in_sync_replicas_a_write_is_refused_and_nothing_is_written(st
         try:
             producer.publish(TOPIC, b"%d" % len(weak), queue=0)
         except NotStored as refused:
-            return isinstance(refused.cause, TooFewCopies)
+            return isinstance(refused.cause, NotEnoughReplicas)
         weak.append(b"%d" % len(weak))
         return False
 

@@ -85,7 +85,7 @@ PUBLISHES = {
     "a key with a space": (publish(message=message(keys=["a b"])), (INVALID, "INVALID_FIELD")),
     "a producer without a sequence": (publish(producer_id="p"), (INVALID, "INVALID_FIELD")),
     "a negative sequence": (publish(producer_id="p", sequence=-1), (INVALID, "INVALID_FIELD")),
-    "a sequence out of nowhere": (publish(producer_id="p", sequence=2**40), (grpc.StatusCode.FAILED_PRECONDITION, "SEQUENCE_GAP")),
+    "a sequence out of nowhere": (publish(producer_id="p", sequence=2**40), (grpc.StatusCode.FAILED_PRECONDITION, "OUT_OF_ORDER_SEQUENCE")),
     "a negative end of the log": (publish(producer_id="p", sequence=0, sent_since_offset=-1), (INVALID, "INVALID_FIELD")),
     "a producer of odd characters": (publish(producer_id="p/../q", sequence=0), (INVALID, "INVALID_FIELD")),
     "a negative timeout": (publish(timeout=Duration(seconds=-1)), (INVALID, "INVALID_FIELD")),
@@ -128,7 +128,7 @@ PINS: dict[str, tuple[str, audit_pb2.PinRequest | audit_pb2.RenewPinRequest | au
     "a renewal of nobody's pin": (
         "RenewPin",
         audit_pb2.RenewPinRequest(pin_id=PIN_ID, lease=MINUTE),
-        (grpc.StatusCode.ABORTED, "SESSION_ENDED"),
+        (grpc.StatusCode.ABORTED, "SESSION_EXPIRED"),
     ),
     "a renewal by a path": ("RenewPin", audit_pb2.RenewPinRequest(pin_id="../pins", lease=MINUTE), (INVALID, "INVALID_FIELD")),
     "a renewal for ever": (
@@ -160,7 +160,7 @@ def test_more_pins_than_the_limit_are_refused_and_hold_nothing(group: RealGroup)
     with pytest.raises(grpc.RpcError) as raised:
         group.call(MASTER, f"{audit}/Pin", request, audit_pb2.PinResponse)
 
-    assert refused(raised.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert refused(raised.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
     for pin in taken:
         assert group.call(MASTER, f"{audit}/Unpin", audit_pb2.UnpinRequest(pin_id=pin.pin_id), audit_pb2.UnpinResponse).held
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dittomq.client import Message
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_group
 from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
@@ -48,7 +48,7 @@ def test_a_master_killed_in_the_middle_of_a_publish_loses_nothing_that_was_ackno
 
         # The master is dead: the longest slave serves all that was acknowledged, the other one the beginning of the same log.
         assert told.bodies(Fate.NOT_STORED)
-        assert all(isinstance(cause, OutOfReach) for cause in publishing.refusals)
+        assert all(isinstance(cause, Unavailable) for cause in publishing.refusals)
         eventually(lambda: slaves_serve_all_they_have(group), "the slaves know that their master is gone")
         longest = max(group.slaves, key=lambda name: group.status(name).end)
         alive = Told(dict(told.outcomes), dict(told.holders))

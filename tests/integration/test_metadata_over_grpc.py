@@ -18,7 +18,7 @@ from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicChanges, TopicReads
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import InvalidField, NotMaster, OutOfReach, VersionChanged
+from dittomq.errors import InvalidField, NotMaster, Unavailable, VersionConflict
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
@@ -124,7 +124,7 @@ def test_a_stranger_at_the_address_of_its_master_changes_no_table_of_a_slave_and
             source = RemoteMetadata(channels, OWN_GROUP, lambda: address)
             puller = MetadataPuller(source, slave.metadata, slave.clock, hide)
             await puller.pull_once()
-            with pytest.raises(OutOfReach):
+            with pytest.raises(Unavailable):
                 await take_tables(source, slave.metadata, slave.clock)
 
         assert list(slave.metadata.table(TOPICS).rows) == ["orders"]
@@ -149,18 +149,18 @@ async def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_cha
 
         await master.metadata.lead(Epoch(6), {})
 
-        with pytest.raises(VersionChanged):
+        with pytest.raises(VersionConflict):
             await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), PATIENCE_S)
         with pytest.raises(InvalidField, match="page_size"):
             await remote.fetch(TOPICS, Ask(page_size=10_001), PATIENCE_S)
 
 
 @under(asyncio.run)
-async def test_a_master_that_is_not_known_or_not_there_is_out_of_reach() -> None:
+async def test_a_master_that_is_not_known_or_not_there_is_unavailable() -> None:
     async with Channels(GrpcTransport()) as channels:
-        with pytest.raises(OutOfReach, match="not known"):
+        with pytest.raises(Unavailable, match="not known"):
             await RemoteMetadata(channels, OWN_GROUP, lambda: "").fetch(TOPICS, Ask(), 1)
-        with pytest.raises(OutOfReach):
+        with pytest.raises(Unavailable):
             await RemoteMetadata(channels, OWN_GROUP, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.rpc.channel import Channels
 from services.slave.line import ReplicationLine
 
@@ -18,7 +18,7 @@ def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_
             await asyncio.sleep(0)
             await channels.forget(address)
 
-            assert [type(outcome) for outcome in await asyncio.gather(heard, return_exceptions=True)] == [OutOfReach]
+            assert [type(outcome) for outcome in await asyncio.gather(heard, return_exceptions=True)] == [Unavailable]
 
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))

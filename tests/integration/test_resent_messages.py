@@ -66,7 +66,7 @@ def test_a_message_that_was_stored_before_its_topic_was_deleted_gets_its_first_r
     assert (again.queue, again.queue_offset, again.physical_offset) == (first.queue, first.queue_offset, first.physical_offset)
 
 
-def test_what_was_stored_before_is_not_refused_when_too_few_copies_are_left(tmp_path: Path) -> None:
+def test_what_was_stored_before_is_not_refused_when_not_enough_replicas_are_left(tmp_path: Path) -> None:
     with real_group(tmp_path, shape(1, master={"replication.min_in_sync_replicas": 2})) as group:
         single = pb.PublishRequest(message=pb.Message(topic=TOPIC, body=b"once", queue=1), producer_id="single", sequence=0)
         first = group.call(MASTER, PUBLISH, single, pb.PublishResponse).receipt
@@ -77,13 +77,13 @@ def test_what_was_stored_before_is_not_refused_when_too_few_copies_are_left(tmp_
         def refused() -> bool:
             new = frame(0, producer_id=f"p{next(numbers)}", topic=TOPIC)
             [answer] = group.stream(MASTER, PUBLISH_STREAM, [new], pb.PublishStreamResponse)
-            return bool(answer.refused.reason == "TOO_FEW_COPIES")
+            return bool(answer.refused.reason == "NOT_ENOUGH_REPLICAS")
 
         eventually(refused, "the slave is missed")
         again, never = group.stream(MASTER, PUBLISH_STREAM, [frame(0, topic=TOPIC), frame(3, topic=TOPIC)], pb.PublishStreamResponse)
         assert again.stored.duplicate
         assert [run.first_physical_offset for run in again.stored.runs] == [run.first_physical_offset for run in stored.stored.runs]
-        assert never.refused.reason == "TOO_FEW_COPIES"
+        assert never.refused.reason == "NOT_ENOUGH_REPLICAS"
         assert group.call(MASTER, PUBLISH, single, pb.PublishResponse).receipt.physical_offset == first.physical_offset
         single.sequence = 1
         with pytest.raises(grpc.RpcError, match="1 copy in sync"):

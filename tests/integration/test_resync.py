@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.client.copies import CopyReader, NodeAddress
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import OffsetOutOfRange, OutOfReach
+from dittomq.errors import OffsetOutOfRange, Unavailable
 from dittomq.rpc.channel import Channels
 from tests.support.linked_group import LinkedGroup, linked_group
 from tests.support.proxy import Way
@@ -42,7 +42,7 @@ def copy_of(group: RealGroup) -> Path:
 
 
 def answers(group: RealGroup) -> bool:
-    with contextlib.suppress(OutOfReach):
+    with contextlib.suppress(Unavailable):
         return bool(group.status(SLAVE).end)
     return False
 

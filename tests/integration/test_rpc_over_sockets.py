@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import InvalidField, NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
+from dittomq.errors import InvalidField, NotMaster, PortInUse, StorageFailure, TopicExists, TopicNotFound, Unavailable
 from dittomq.rpc import interceptors, status
 from dittomq.rpc.channel import breaking
 from dittomq.rpc.server import Listen, bind
@@ -36,7 +36,7 @@ def raising(error: Exception) -> Callable[[], Awaitable[naming_pb2.GetRouteRespo
     [
         TopicNotFound("oders", "cluster dittomq", "orders"),
         TopicExists("t" * 10_000, "ü" * 10_000, "ü" * 10_000, "\n" * 10_000),
-        StoreFailed("fdatasync", "/data/commitlog", "Input/output error"),
+        StorageFailure("fdatasync", "/data/commitlog", "Input/output error"),
     ],
 )
 @told_by(over_sockets)
@@ -54,7 +54,7 @@ async def test_an_error_of_ours_is_raised_again_at_the_caller(loopback: Loopback
 async def test_a_defect_is_told_as_internal_with_the_request_id_and_no_more(loopback: Loopback) -> None:
     loopback.naming.answer = raising(RuntimeError("a secret"))
 
-    with pytest.raises(OutOfReach, match=r"INTERNAL: internal error of a/0; its log has it under request id [0-9a-f]{16}$"):
+    with pytest.raises(Unavailable, match=r"INTERNAL: internal error of a/0; its log has it under request id [0-9a-f]{16}$"):
         await loopback.get_route()
 
 
@@ -92,15 +92,15 @@ def test_a_call_without_a_deadline_gets_the_default_one(monkeypatch: pytest.Monk
 async def test_a_time_out_inside_a_handler_is_a_defect_and_not_the_callers_deadline(loopback: Loopback) -> None:
     loopback.naming.answer = raising(TimeoutError())
 
-    with pytest.raises(OutOfReach, match="INTERNAL"):
+    with pytest.raises(Unavailable, match="INTERNAL"):
         await loopback.get_route()
 
 
 @told_by(over_sockets)
-async def test_a_callers_deadline_is_out_of_reach(loopback: Loopback) -> None:
+async def test_a_callers_deadline_is_unavailable(loopback: Loopback) -> None:
     loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
 
-    with pytest.raises(OutOfReach):
+    with pytest.raises(Unavailable):
         await loopback.get_route(deadline_s=0.1)
 
 
@@ -188,10 +188,10 @@ async def test_a_cancelled_stream_closes_its_handler(loopback: Loopback) -> None
 
 
 @told_by(over_sockets)
-async def test_nobody_at_an_address_is_out_of_reach(loopback: Loopback) -> None:
+async def test_nobody_at_an_address_is_unavailable(loopback: Loopback) -> None:
     await loopback.server.stop(0)
 
-    with pytest.raises(OutOfReach, match=loopback.address):
+    with pytest.raises(Unavailable, match=loopback.address):
         await loopback.get_route()
 
 
@@ -250,7 +250,7 @@ async def test_a_call_whose_channel_is_closed_under_it_fails_with_a_typed_error(
     await asyncio.sleep(0)
     await loopback.channels.forget(loopback.address)
 
-    assert [type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)] == [OutOfReach, OutOfReach]
+    assert [type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)] == [Unavailable, Unavailable]
 
 
 @told_by(over_sockets)

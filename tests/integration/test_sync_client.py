@@ -15,7 +15,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.client import Client, Message, NotStored, OutcomeUnknown
 from dittomq.doors.clock import OsClock
-from dittomq.errors import DiskFull, DittoError, InvalidField, OutOfReach, TopicNotFound
+from dittomq.errors import DiskFull, DittoError, InvalidField, TopicNotFound, Unavailable
 from tests.support.fake_broker import FakeBroker, FakeNameserver, Log, Refuse, Reply, interceptor, node_of
 from tests.support.proxy import Proxy, Way
 from tests.support.waiting import eventually
@@ -143,7 +143,7 @@ def test_a_server_that_is_far_away_or_busy_is_reached_though_it_takes_its_time_t
 
 
 def test_a_client_of_nobody_says_who_does_not_answer() -> None:
-    with Client("127.0.0.1:1") as mq, pytest.raises(OutOfReach, match=r"127\.0\.0\.1:1"):
+    with Client("127.0.0.1:1") as mq, pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
         mq.route("orders")
 
 
@@ -193,7 +193,7 @@ def test_a_thread_that_waits_for_a_nameserver_when_another_one_leaves_the_client
 
     with Client("127.0.0.1:1") as mq:
         thread = in_a_thread(mq, failures)
-        with pytest.raises(OutOfReach):
+        with pytest.raises(Unavailable):
             mq.route("orders")
     thread.join(20)
 

@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.client import Client, Message, NotStored, OutcomeHandle, OutcomeUnknown, Receipt
 from dittomq.client.sync_client import SyncProducer
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.testing import LocalCluster
 from tests.support.command_line import CommandLine
 from tests.support.real_group import RealGroup, shape
@@ -102,7 +102,7 @@ def test_while_one_master_is_dead_the_other_group_takes_writes_and_slaves_serve_
         absent = {20_000 + at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, NotStored)}
         unknown = {20_000 + at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, OutcomeUnknown)}
         assert absent
-        assert all(isinstance(outcome.cause, OutOfReach) for outcome in absent.values())
+        assert all(isinstance(outcome.cause, Unavailable) for outcome in absent.values())
         assert {outcome.handle.broker for outcome in unknown.values()} <= {"b"}
         assert {receipt.broker for receipt in free} == {"a"}
         assert all(outcome.broker == "a" for outcome in outcomes[2_500:] if isinstance(outcome, Receipt))

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
-from dittomq.errors import NotMaster, OutOfReach
+from dittomq.errors import NotMaster, Unavailable
 from dittomq.rpc.channel import call
 from tests.support.loopback import MESSAGING, Loopback, over_sockets
 from tests.support.stories import told_by
@@ -33,7 +33,7 @@ async def test_an_answer_that_nobody_reads_is_held_until_the_callers_deadline(lo
         unread = pull(messaging_pb2.PullRequest(offset=4_000_000), timeout=1)
         read: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address).GetOutcome
         await loopback.messaging.asked.wait()
-        with pytest.raises(OutOfReach):  # unknown here; an answer behind it, to see that nothing is over yet
+        with pytest.raises(Unavailable):  # unknown here; an answer behind it, to see that nothing is over yet
             await call(read, messaging_pb2.GetOutcomeRequest(), who="a/0", deadline_s=PATIENCE_S)
 
         assert not loopback.messaging.sent.is_set()

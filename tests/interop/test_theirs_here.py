@@ -12,7 +12,7 @@ import pytest
 
 from dittomq.cli.app import run
 from dittomq.client import Client
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from dittomq.testing import LocalCluster
 from dittomq.testing.state import NAMESERVER
 from tests.interop.peer import RETRY, Outgoing, Peer
@@ -107,7 +107,7 @@ def test_a_store_of_another_kind_is_refused_by_name(settings: dict[str, str], sa
         peer.produce(TOPIC, 0, [Outgoing(b"in a store of another kind")])
         peer.close()
 
-    with pytest.raises(UnreadableStore, match=said):
+    with pytest.raises(StoreOpenFailed, match=said):
         open_store(folder)
 
 

@@ -49,7 +49,7 @@ class Wire(Protocol):
         ...
 
 
-class Unavailable(Exception):
+class UnavailableCall(Exception):
     """The channel has no connection; the text says why."""
 
 
@@ -147,7 +147,7 @@ class ClientCall:
         """Begin the call on a connection; when there is none, the call is over."""
         try:
             self._wire, self._number = await self._dialer.wire_for(self)
-        except Unavailable as problem:
+        except UnavailableCall as problem:
             self._finish(Status(grpc.StatusCode.UNAVAILABLE, str(problem), ()))
             return
         self._send(Opened(self._method.path, self._metadata, self.time_remaining()))

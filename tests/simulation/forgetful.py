@@ -11,7 +11,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, RoleStart
 from dittomq.client import Ack, AsyncClient
 from dittomq.client.copies import CopyReader
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Role
 from dittomq.rpc.channel import Channels
@@ -77,7 +77,7 @@ class Group:
     async def _is_equal(self) -> bool:
         try:
             return (await self.status("a0")).end == (await self.status("a1")).flushed
-        except OutOfReach:
+        except Unavailable:
             return False
 
     async def drop_reason(self) -> str:

@@ -64,7 +64,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> Killed | None:
 
 def _product_noticed(run: Run, mutant: Mutant) -> bool:
     """Whether an assertion of the product failed, or a process ended by an error: then it is not the checkers that get the credit."""
-    return any(not (mutant.refused and "UnreadableStore" in failure) for failure in run.failures)
+    return any(not (mutant.refused and "StoreOpenFailed" in failure) for failure in run.failures)
 
 
 _HANGS = (FaultKind.HANG,)

@@ -12,7 +12,7 @@ import structlog
 
 from dittomq.client import AsyncClient
 from dittomq.commitlog.queues import producers
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
@@ -287,7 +287,7 @@ async def _read_all(cluster: Cluster) -> None:
             while node not in cluster.history.final_reads:
                 try:
                     cluster.history.final_reads[node] = await read_everything(mq, node, missing_queues=lost)
-                except OutOfReach:  # the id of a lost disk is free when the nameservers have forgotten that
+                except Unavailable:  # the id of a lost disk is free when the nameservers have forgotten that
                     await asyncio.sleep(1.0)
 
     try:

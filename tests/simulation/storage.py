@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dittomq.commitlog.disk.storage import File, HeldLock
-from dittomq.errors import StoreFailed, StoreLocked
+from dittomq.errors import StorageFailure, StoreLocked
 from tests.simulation.disk import PAGE, Deed, Disk, Inode, Operation, parent
 from tests.simulation.life import Life, Phase
 
@@ -136,7 +136,7 @@ class SimulatedStorage:
 
         try:
             self.sync("syncfs", path, sync)
-        except StoreFailed:
+        except StorageFailure:
             for inode in inodes:
                 inode.fail_sync()
             raise
@@ -175,7 +175,7 @@ class SimulatedStorage:
                 self.life.check()
 
     def sync(self, operation: str, path: str, effect: Callable[[], None]) -> None:
-        """Spend the time of a sync and have its effect; StoreFailed when this one is to fail."""
+        """Spend the time of a sync and have its effect; StorageFailure when this one is to fail."""
         low, high = _SYNC_S
         seconds = low + (high - low) * self.disk.chance.random()
         self.spend(seconds)
@@ -183,7 +183,7 @@ class SimulatedStorage:
         if self.faults.failing_syncs:
             self.faults.failing_syncs -= 1
             self.faults.sync_failed()
-            raise StoreFailed(operation, path, "[Errno 5] Input/output error")
+            raise StorageFailure(operation, path, "[Errno 5] Input/output error")
         if not self.faults.skips_syncs and not self._waits_for_the_log(path, effect):
             self._unfinished = effect
             self._under_way[effect] = path
@@ -264,10 +264,10 @@ class SimulatedFile:
             self._inode.write(memoryview(data)[: disk.chance.randint(0, len(data))], offset, disk.chance)
         self._begin()
         if self._readonly:
-            raise StoreFailed("write", self._path, "[Errno 9] Bad file descriptor")
+            raise StorageFailure("write", self._path, "[Errno 9] Bad file descriptor")
         content = memoryview(data)
         if self._inode.bad and not self._inode.takes(len(content), offset):
-            raise StoreFailed("write", self._path, "[Errno 5] Input/output error")
+            raise StorageFailure("write", self._path, "[Errno 5] Input/output error")
         self._storage.spend(len(content) / _BYTES_PER_S)
         wanted = self._inode.new_pages(len(content), offset) * PAGE
         room = disk.free_bytes() if wanted else 0
@@ -276,14 +276,14 @@ class SimulatedFile:
             while self._inode.new_pages(fits, offset) * PAGE > room:
                 fits //= 2
             self._inode.write(content[:fits], offset, disk.chance)
-            raise StoreFailed("write", self._path, "[Errno 28] No space left on device")
+            raise StorageFailure("write", self._path, "[Errno 28] No space left on device")
         self._inode.write(content, offset, disk.chance)
 
     def fdatasync(self) -> None:
         self._begin()
         try:
             self._storage.sync("fdatasync", self._path, self._inode.begin_sync())
-        except StoreFailed:
+        except StorageFailure:
             self._inode.fail_sync()
             raise
 
@@ -291,7 +291,7 @@ class SimulatedFile:
         self._begin()
         before = self._inode.size
         if size % PAGE and size // PAGE in self._inode.bad:  # zeros behind an end inside a page are written with the rest of it
-            raise StoreFailed("truncate", self._path, "[Errno 5] Input/output error")
+            raise StorageFailure("truncate", self._path, "[Errno 5] Input/output error")
         self._inode.truncate(size, self._storage.disk.chance)
         if size < before:
             self._storage.faults.shortened(self._path)

@@ -11,7 +11,7 @@ import pytest
 from dittomq.coordination.endpoints import Endpoints
 from dittomq.coordination.nameserver import NameserverCoordination
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome, Written
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from services.nameserver.config import NameserverConfig
 from services.nameserver.wiring import serve
@@ -90,10 +90,10 @@ async def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(site: Si
     first = await site.created(door)
     world.network.cut("a0", "n0")
     outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-    assert isinstance(outcome, OutOfReach | Unknown)
+    assert isinstance(outcome, Unavailable | Unknown)
     assert after_s <= 3.0
     outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-    assert isinstance(outcome, OutOfReach)
+    assert isinstance(outcome, Unavailable)
     assert after_s <= 3.0
 
     world.network.heal_all()
@@ -131,7 +131,7 @@ class Writers:
     async def write(self, name: str, door: CoordinationStore, turns: int) -> None:
         for turn in range(turns):
             await asyncio.sleep(self._chance.random())
-            with contextlib.suppress(OutOfReach):
+            with contextlib.suppress(Unavailable):
                 found = await door.read(KEY)
                 record = FIRST if found is None else found.record.next(f"{name}-{turn}")
                 await self._settle(door, record, found)
@@ -139,7 +139,7 @@ class Writers:
     async def _settle(self, door: CoordinationStore, record: GroupRecord, expected: Versioned | None) -> None:
         outcome: WriteOutcome | None = None
         for _ in range(5):
-            with contextlib.suppress(OutOfReach):
+            with contextlib.suppress(Unavailable):
                 outcome = await door.write(KEY, record, expected)
             if isinstance(outcome, Written):
                 self.written += 1

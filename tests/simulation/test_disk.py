@@ -3,7 +3,7 @@ import random
 import pytest
 
 from dittomq.commitlog.disk.storage import read_file
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.simulation.disk import PAGE, SECTOR, Disk
 from tests.simulation.life import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
@@ -122,7 +122,7 @@ def test_after_a_failed_sync_a_later_one_succeeds_and_the_bytes_are_still_in_dan
         machine.storage.sync_folder("")
         file.pwrite(NEW * PAGE, 0)
         machine.faults.failing_syncs = 1
-        with pytest.raises(StoreFailed, match="Input/output error"):
+        with pytest.raises(StorageFailure, match="Input/output error"):
             file.fdatasync()
         file.fdatasync()
         machine.loses_power()
@@ -135,7 +135,7 @@ def test_after_a_failed_sync_even_a_restart_may_show_the_old_bytes() -> None:
     for machine in machines():
         machine.put("f", NEW * PAGE)
         machine.faults.failing_syncs = 1
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             machine.storage.open("f").fdatasync()
         assert machine.content("f") == NEW * PAGE
         machine.dies()
@@ -239,9 +239,9 @@ def test_a_bad_page_is_neither_read_nor_written_in_parts_and_good_again_when_it_
     assert machine.disk.names.files["f"].fail(PAGE + 5)
     with pytest.raises(OSError, match="Input/output error"):
         file.pread(10, 2 * PAGE - 5)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         file.pwrite(b"y", PAGE)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         file.truncate(PAGE + 1)
     assert (file.pread(PAGE, 0), file.pread(PAGE, 2 * PAGE)) == (b"x" * PAGE, b"x" * PAGE)
     file.pwrite(b"y" * PAGE, PAGE)

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.client import Ack, AsyncClient, Message, OutcomeUnknown
 from dittomq.commitlog.queues import producers
-from dittomq.errors import ProducerExpired
+from dittomq.errors import UnknownProducerId
 from tests.simulation.group import Group, play
 from tests.simulation.operating import as_client
 from tests.simulation.workload import read_everything
@@ -61,7 +61,7 @@ def test_a_first_message_whose_answer_was_lost_is_unknown_when_its_producer_was_
                 await orders.resolve(unknown.value.handle)
             after = await orders.publish("orders", b"after", queue=0)
 
-        assert isinstance(again.value.__cause__, ProducerExpired)
+        assert isinstance(again.value.__cause__, UnknownProducerId)
         assert after.queue_offset == 1 + FEW
         for node in ("a/0", "a/1"):
             assert (await bodies(mq, node)).count(b"once") == 1

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.client import AsyncClient, LevelNotReached, Message, NotStored, Producer, PutStatus, Receipt
+from dittomq.client import AckLevelNotReached, AsyncClient, Message, NotStored, Producer, PutStatus, Receipt
 from dittomq.errors import (
     DiskFull,
+    LimitReached,
     NotMaster,
     NotReady,
-    OutOfReach,
-    QueueFull,
+    Unavailable,
 )
 from dittomq.offsets import Epoch
 from tests.simulation.client_town import ClientTown, play
@@ -122,7 +122,7 @@ async def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown(tow
         with pytest.raises(NotStored) as raised:
             await orders.publish("orders", b"lost", queue=0)
 
-    assert isinstance(raised.value.cause, OutOfReach)
+    assert isinstance(raised.value.cause, Unavailable)
     assert 10 <= town.now < 14
 
 
@@ -156,11 +156,11 @@ async def test_what_follows_a_long_outage_fails_without_the_full_wait(town: Clie
 async def test_a_weak_receipt_is_raised_or_returned_as_asked(town: ClientTown, mq: AsyncClient) -> None:
     town.master.put_status = pb.PUT_STATUS_SLAVE_NOT_AVAILABLE
     async with mq.producer() as orders:
-        with pytest.raises(LevelNotReached) as raised:
+        with pytest.raises(AckLevelNotReached) as raised:
             await orders.publish("orders", b"weak")
         assert str(raised.value.receipt.copies[0]) == "a/0 flushed"
         outcomes = await orders.publish_many(messages(5), on_failure="return")
-        assert all(isinstance(entry, LevelNotReached) for entry in outcomes)
+        assert all(isinstance(entry, AckLevelNotReached) for entry in outcomes)
     async with mq.producer(on_weak="return") as orders:
         assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
 
@@ -193,7 +193,7 @@ async def test_a_full_producer_makes_publishers_wait_or_refuses_as_asked(town: C
 
     assert len(town.log.placed) >= 500
     assert isinstance(raised.value.exceptions[0], NotStored)
-    assert isinstance(raised.value.exceptions[0].cause, QueueFull)
+    assert isinstance(raised.value.exceptions[0].cause, LimitReached)
 
 
 @told_by(play)

@@ -3,7 +3,7 @@
 import pytest
 
 from dittomq.client import AsyncClient
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, QueueNotFound, Refused, TopicNotFound
+from dittomq.errors import CorruptRecord, LimitReached, OffsetOutOfRange, QueueNotFound, Refused, TopicNotFound
 from tests.simulation.client_town import ClientTown, play
 from tests.support.stories import told_by
 
@@ -136,7 +136,7 @@ async def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one(town: Cl
         page = await mq.reader("orders", 0).pull(10, wait_s=5)
         assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 5)
     town.brokers["a/2"].seats = 0
-    with pytest.raises(QueueFull):
+    with pytest.raises(LimitReached):
         await mq.reader("orders", 0).pull(10, wait_s=5)
 
 

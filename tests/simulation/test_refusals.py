@@ -9,20 +9,20 @@ from dittomq.client import AsyncClient, Message, NotStored, Producer, Receipt
 from dittomq.errors import (
     DiskFull,
     InvalidField,
+    LimitReached,
     MessageTooLarge,
+    NotEnoughReplicas,
     NotPermitted,
     NotReady,
-    QueueFull,
     QueueNotFound,
     Refused,
-    TooFewCopies,
     TopicNotFound,
 )
 from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
 from tests.support.stories import told_by
 
-FEW = TooFewCopies("a/0", 1, 2)
+FEW = NotEnoughReplicas("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)
 HALF = "\ud83d"  # of a surrogate pair: JSON may hold it, UTF-8 has none
 
@@ -31,7 +31,7 @@ def messages(count: int, start: int = 0) -> list[Message]:
     return [Message("orders", b"%d" % at) for at in range(start, start + count)]
 
 
-@pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, QueueFull("its queue", 1)])
+@pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, LimitReached("its queue", 1)])
 @told_by(play)
 async def test_a_refusal_that_may_pass_is_tried_again(town: ClientTown, mq: AsyncClient, /, error: NotReady) -> None:
     town.master.script.extend([Refuse(error)] * 3)
@@ -47,7 +47,7 @@ async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTo
     async with mq.producer(retry_s=5) as orders:
         with pytest.raises(NotStored) as raised:
             await orders.publish("orders", b"never")
-        assert isinstance(raised.value.cause, TooFewCopies)
+        assert isinstance(raised.value.cause, NotEnoughReplicas)
         assert 5 <= town.now < 8
 
         town.master.script.clear()

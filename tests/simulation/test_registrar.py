@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import structlog
 
-from dittomq.errors import ConfigError, NodeIdTaken
+from dittomq.errors import ConfigError, DuplicateBrokerId
 from dittomq.routes import DataVersion, NodeState, Registration, TopicQueues
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
@@ -149,7 +149,7 @@ async def test_a_node_on_a_copied_disk_refuses_to_start_and_the_other_stays(town
         await asyncio.sleep(0.5)
         assert [node.address for node in await town.routes().brokers()] == ["a-0:10911"]
 
-    assert isinstance(copy.failure, NodeIdTaken)
+    assert isinstance(copy.failure, DuplicateBrokerId)
     assert (first.failure, first.last.refusal) == (None, "")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.broker.config import RetentionTable
 from dittomq.client.copies import NodeAddress
-from dittomq.errors import SessionEnded
+from dittomq.errors import SessionExpired
 from tests.simulation.forgetful import OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.world import Power, World
 from tests.support.stories import told_by
@@ -106,7 +106,7 @@ async def test_a_pin_holds_a_copy_while_its_lease_is_renewed_also_over_a_kill_an
 
     await asyncio.sleep(10)
     assert (await group.status(name)).min_offset > 0
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionExpired):
         await group.copies.renew(node, pin, 60.0)
     assert not await group.copies.unpin(node, pin)
 
@@ -136,6 +136,6 @@ async def test_a_disk_that_is_nearly_full_overrides_a_pin_and_says_so(group: Gro
     await asyncio.sleep(10)
 
     assert (await group.status("a1")).min_offset > pin.start
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionExpired):
         await group.copies.renew(NODES["a1"], pin, 60.0)
     assert [line for line in world.transcript.lines if "warning hold_released node=a/1 holder=audit night " in line]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client.copies import CopyReader
-from dittomq.errors import NotReady, OutOfReach, TopicNotFound
+from dittomq.errors import NotReady, TopicNotFound, Unavailable
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
@@ -115,11 +115,11 @@ async def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_c
 
 
 @told_by(play)
-async def test_with_every_nameserver_silent_the_answer_is_out_of_reach_within_its_deadlines(town: Town, /, world: World) -> None:
+async def test_with_every_nameserver_silent_the_answer_is_unavailable_within_its_deadlines(town: Town, /, world: World) -> None:
     town.nameserver()
     world.network.silence("client", "n0")
 
-    with pytest.raises(OutOfReach, match="nameserver n0:9876 does not answer"):
+    with pytest.raises(Unavailable, match="nameserver n0:9876 does not answer"):
         await town.routes().route("orders")
 
     assert world.loop.time() < 3.1
@@ -248,7 +248,7 @@ async def test_silent_nameservers_are_not_waited_for_one_after_the_other(town: T
 
     world.network.silence("client", "n3")
     began = world.loop.time()
-    with pytest.raises(OutOfReach, match="each of the 4 nameservers does not answer: ") as nobody:
+    with pytest.raises(Unavailable, match="each of the 4 nameservers does not answer: ") as nobody:
         await town.routes().route("orders")
     assert all(f"nameserver n{number}:9876: " in str(nobody.value) for number in range(4))
     assert world.loop.time() - began < 4.1
@@ -310,5 +310,5 @@ async def test_a_nameserver_of_another_cluster_adds_nothing_and_replaces_nothing
     await own.node.stop()
     assert [node.address for node in (await routes.refresh("orders")).nodes] == ["a-1:10911"]
     world.nodes["n0"].crash(Power.KILL)
-    with pytest.raises(OutOfReach, match='it is of cluster "other", not "dittomq"'):
+    with pytest.raises(Unavailable, match='it is of cluster "other", not "dittomq"'):
         await routes.refresh("orders")

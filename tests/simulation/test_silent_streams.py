@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
-from dittomq.errors import SessionEnded
+from dittomq.errors import SessionExpired
 from dittomq.rpc.channel import Channels
 from services.slave.line import ReplicationLine
 from tests.simulation.group import Group, play
@@ -15,11 +15,11 @@ from tests.support.stories import told_by
 
 @told_by(play)
 async def test_a_stream_without_a_handshake_is_ended_by_name_and_disturbs_nobody(group: Group, mq: AsyncClient) -> None:
-    ended: asyncio.Future[SessionEnded] = asyncio.get_running_loop().create_future()
+    ended: asyncio.Future[SessionExpired] = asyncio.get_running_loop().create_future()
 
     async def mute(doors: BrokerDoors, _: asyncio.Event) -> None:
         async with Channels(doors.transport) as channels:
-            with pytest.raises(SessionEnded) as failure:
+            with pytest.raises(SessionExpired) as failure:
                 await ReplicationLine(channels, "a0:10912").read()
             ended.set_result(failure.value)
 

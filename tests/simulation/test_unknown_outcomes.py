@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
-from dittomq.errors import DittoError, EpochOver, InvalidField, SequenceGap, StoreFailed
+from dittomq.errors import DittoError, FencedEpoch, InvalidField, OutOfOrderSequence, StorageFailure
 from dittomq.offsets import Epoch
 from dittomq.routes import Role
 from tests.simulation.client_town import ClientTown, play
@@ -170,7 +170,9 @@ async def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent
     assert town.log.bodies() == [b"once"]
 
 
-@pytest.mark.parametrize("error", [StoreFailed("sync", "commitlog/0", "I/O error"), EpochOver("the master of epoch 1", "2 was opened")])
+@pytest.mark.parametrize(
+    "error", [StorageFailure("sync", "commitlog/0", "I/O error"), FencedEpoch("the master of epoch 1", "2 was opened")]
+)
 @told_by(play)
 async def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_lie_in_the_log(
     town: ClientTown, mq: AsyncClient, /, error: DittoError
@@ -303,7 +305,7 @@ async def test_what_another_node_says_that_has_come_up_at_the_masters_address_pr
 
         with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
             await orders.resolve(handle)
-        town.master.refusal = SequenceGap("p", 0, 1)
+        town.master.refusal = OutOfOrderSequence("p", 0, 1)
         with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
             await orders.resolve(handle)
 

@@ -11,7 +11,7 @@ from dittomq.cli.ha_asking import ask_every_node
 from dittomq.cli.ha_report import build_report
 from dittomq.client import Ack, AsyncClient
 from dittomq.client.ha_watch import ClusterView
-from dittomq.errors import InvalidField, OutOfReach, QueueFull
+from dittomq.errors import InvalidField, LimitReached, Unavailable
 from dittomq.ha_status import HaStatus, NodeView
 from services.master import wiring as master
 from services.master.config import Mode, ReplicationTable
@@ -88,7 +88,7 @@ async def test_a_watch_ends_with_its_node_and_the_next_one_finds_it_again(group:
     await asyncio.sleep(1)
     await group.kill("a0")
     await asyncio.wait([watcher.task])
-    assert isinstance(watcher.task.exception(), OutOfReach)
+    assert isinstance(watcher.task.exception(), Unavailable)
 
     group.node("a0").start()
     await asyncio.sleep(10)
@@ -109,7 +109,7 @@ async def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_
     began = group.now
     await asyncio.wait([watcher.task])
 
-    assert isinstance(watcher.task.exception(), OutOfReach)
+    assert isinstance(watcher.task.exception(), Unavailable)
     assert group.now - began < 20
     group.world.network.heal_all()
 
@@ -118,7 +118,7 @@ async def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_
 async def test_the_sixty_fifth_watch_is_refused_and_one_that_left_makes_room(group: Group, mq: AsyncClient) -> None:
     watchers = [Watcher(group, mq) for _ in range(64)]
     await asyncio.sleep(1)
-    with pytest.raises(QueueFull, match="watches of a/0"):
+    with pytest.raises(LimitReached, match="watches of a/0"):
         await anext(mq.admin.watch_ha_status(NODE))
 
     await watchers[0].leave()
@@ -281,7 +281,7 @@ async def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said(g
     group.node("ns").crash(Power.KILL)
     await asyncio.sleep(20)
 
-    assert isinstance(views[-1].problem, OutOfReach)
+    assert isinstance(views[-1].problem, Unavailable)
     assert build_report(views[-1].nodes, views[-1].answers).in_sync
     group.node("ns").start()
     await asyncio.sleep(20)
@@ -305,5 +305,5 @@ async def test_a_watch_of_a_cluster_ends_with_its_client_whether_nodes_answer_or
     watching.cancel()
 
     assert done
-    assert isinstance(watching.exception(), OutOfReach)
+    assert isinstance(watching.exception(), Unavailable)
     assert "its client was left" in str(watching.exception())

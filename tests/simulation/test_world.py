@@ -12,7 +12,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.commitlog.disk.storage import File
 from dittomq.doors.workers import Lane
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.simulation.echo import PORT, EchoServer, idle
 from tests.simulation.life import SimCrashed
 from tests.simulation.world import Power, World
@@ -100,7 +100,7 @@ def test_a_failed_store_is_a_way_to_end_and_anything_else_is_a_finding() -> None
     world = World(1)
 
     async def fails(_: BrokerDoors, __: asyncio.Event) -> None:
-        raise ExceptionGroup("several", [StoreFailed("fdatasync", "f", "EIO")])
+        raise ExceptionGroup("several", [StorageFailure("fdatasync", "f", "EIO")])
 
     async def errs(_: BrokerDoors, __: asyncio.Event) -> None:
         raise KeyError("a mistake")

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions
-from tests.simulation.calls import ClientCall, Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary, Unavailable, Wire
+from tests.simulation.calls import ClientCall, Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary, UnavailableCall, Wire
 from tests.simulation.life import Life
 from tests.simulation.network import ConnectFailed, Network, Socket
 from tests.simulation.servers import Incident, SimulatedServer
@@ -159,11 +159,11 @@ class SimulatedChannel:
         self.life.check()
         while self._connection is None:
             if self._closed:
-                raise Unavailable("the channel is closed")
+                raise UnavailableCall("the channel is closed")
             if self._dialling is None:
                 self._begin_to_dial()
             elif self._problem is not None and not call.waits_for_ready:
-                raise Unavailable(self._problem)
+                raise UnavailableCall(self._problem)
             await (self._connected if call.waits_for_ready else self._ready).wait()
         return self._connection, self._connection.begin(call)
 

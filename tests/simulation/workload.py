@@ -15,10 +15,10 @@ from dittomq.errors import (
     DittoError,
     OffsetOutOfRange,
     OutcomeHandle,
-    ProducerExpired,
+    OutOfOrderSequence,
     QueueNotFound,
-    SequenceGap,
     TopicExists,
+    UnknownProducerId,
 )
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
@@ -137,9 +137,9 @@ class Publisher:
         try:
             receipt = await (producer.resolve(unknown.handle) if asks else producer.send_again(unknown.handle, message))
         except OutcomeUnknown as still:
-            if isinstance(still.__cause__, ProducerExpired):
+            if isinstance(still.__cause__, UnknownProducerId):
                 self._ears.expired(unknown.handle)
-            if not (self._phases.calm.is_set() and isinstance(still.__cause__, SequenceGap | ProducerExpired)):
+            if not (self._phases.calm.is_set() and isinstance(still.__cause__, OutOfOrderSequence | UnknownProducerId)):
                 return False
         except NotStored:
             publish.not_stored()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import BOUNDLESS, Disk
 from tests.simulation.life import Life, SimCrashed
@@ -175,7 +175,7 @@ class Node:
         except RoleChanged as raised:
             how = str(raised)
             changed = None if self._asked_to_end else raised
-        except StoreFailed as failed:
+        except StorageFailure as failed:
             how = f"ends: {failed}"
         except (SimCrashed, asyncio.CancelledError):
             how = "ends: cancelled"
@@ -192,7 +192,7 @@ class Node:
             self.start(changed.service, changed.start)
 
     def _judge(self, life: Life, error: BaseException) -> str:
-        if self._life is life and not _only(error, (StoreFailed, SimCrashed, asyncio.CancelledError)):
+        if self._life is life and not _only(error, (StorageFailure, SimCrashed, asyncio.CancelledError)):
             self._world.unexpected(self.name, "at its top", error)
         return f"ends: {error!r}"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import CorruptRecord, MessageTooLarge, UnreadableStore
+from dittomq.errors import CorruptRecord, MessageTooLarge, StoreOpenFailed
 from tests.simulation.life import SimCrashed
 from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
@@ -246,7 +246,7 @@ def test_what_is_not_read_is_refused_by_name_before_anything_is_changed(machine:
     put_file(machine, path, b"")
     before = machine.files()
 
-    with pytest.raises(UnreadableStore, match=what):
+    with pytest.raises(StoreOpenFailed, match=what):
         machine.open()
 
     assert machine.files().keys() - {"lock"} == before.keys() - {"lock"}
@@ -267,7 +267,7 @@ def test_every_kind_of_store_that_is_not_read_is_refused_by_name(machine: Machin
     machine.storage().make_folder(folder)
     put_file(machine, f"{folder}/any", b"")
 
-    with pytest.raises(UnreadableStore, match=f"{folder}/ holds {what}, which this version does not read"):
+    with pytest.raises(StoreOpenFailed, match=f"{folder}/ holds {what}, which this version does not read"):
         machine.open()
 
 
@@ -277,7 +277,7 @@ def test_without_a_log_beside_it_that_is_refused_too_and_never_opened_empty(fold
     machine.storage().make_folder(folder)
     put_file(machine, f"{folder}/any", b"")
 
-    with pytest.raises(UnreadableStore, match="which this version does not read"):
+    with pytest.raises(StoreOpenFailed, match="which this version does not read"):
         machine.open()
 
 
@@ -289,7 +289,7 @@ def test_a_store_of_rocketmq_whose_log_lies_elsewhere_is_not_opened_empty(path: 
     before = machine.files()
 
     with pytest.raises(
-        UnreadableStore, match="was built from a log, and commitlog/ holds none; bring here as commitlog/ what storePathCommitLog"
+        StoreOpenFailed, match="was built from a log, and commitlog/ holds none; bring here as commitlog/ what storePathCommitLog"
     ):
         machine.open()
 
@@ -310,7 +310,7 @@ def test_a_batch_in_the_log_is_refused_by_name_before_anything_is_changed(machin
     put_log(machine, foreign_record(draft(), 20, len(LOG), system_flag=0x80), len(LOG))
     before = machine.files()
 
-    with pytest.raises(UnreadableStore, match=f"the record at byte {len(LOG):,} belongs to a batch queue"):
+    with pytest.raises(StoreOpenFailed, match=f"the record at byte {len(LOG):,} belongs to a batch queue"):
         machine.open()
 
     assert machine.files().keys() - {"lock"} == before.keys() - {"lock"}
@@ -322,7 +322,7 @@ def test_a_message_larger_than_ours_may_be_is_refused_by_name_and_not_called_dam
     drafts = [draft(body=b"one"), draft(body=bytes(5 * 1024 * 1024)), *(draft(body=b"behind") for _ in range(behind))]
     put_log(machine, foreign_log(drafts, 0, machine.options.segment_bytes), 0)
 
-    with pytest.raises(UnreadableStore, match="belongs to a queue with messages of more than 4,194,304 bytes, which this version does not"):
+    with pytest.raises(StoreOpenFailed, match="belongs to a queue with messages of more than 4,194,304 bytes, which this version does not"):
         machine.open()
 
 
@@ -344,7 +344,7 @@ def test_an_identity_that_was_lost_does_not_make_a_store_of_ours_rocketmqs(machi
     machine.kill()
     put_file(machine, "dittomq/identity", None)
 
-    with pytest.raises(UnreadableStore, match="dittomq/identity is missing; restore it"):
+    with pytest.raises(StoreOpenFailed, match="dittomq/identity is missing; restore it"):
         machine.open()
 
 

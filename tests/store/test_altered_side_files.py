@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.broker.home import Home, refuse_strangers
 from dittomq.commitlog.disk import side_file
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from tests.support.stores import Machine, filled
 
 KINDS = {
@@ -31,7 +31,7 @@ def test_a_start_goes_on_without_it_or_refuses_the_store_and_names_the_file(name
 
         try:
             store = machine.open()
-        except UnreadableStore as refusal:
+        except StoreOpenFailed as refusal:
             assert f"dittomq/{name} is damaged" in str(refusal)  # noqa: PT017 - either of both is right
             continue
         store.dispatch(store.end)
@@ -46,7 +46,7 @@ def test_a_node_does_not_guess_its_group(payload: bytes) -> None:
     filled(machine).close(clean=True)
     put(machine, "group", b"HOME", payload)
 
-    with pytest.raises(UnreadableStore, match="dittomq/group is damaged"):
+    with pytest.raises(StoreOpenFailed, match="dittomq/group is damaged"):
         refuse_strangers(machine.storage(), Home("c", "b"), "/data")
 
 

@@ -12,9 +12,9 @@ from dittomq.errors import (
     InvalidField,
     MessageTooLarge,
     OffsetOutOfRange,
-    ProducerExpired,
-    SequenceGap,
-    StoreFailed,
+    OutOfOrderSequence,
+    StorageFailure,
+    UnknownProducerId,
 )
 from dittomq.message import MAX_BODY_BYTES
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -189,14 +189,14 @@ def test_a_gap_in_the_sequence_names_what_is_expected(store: Store) -> None:
 
     refused = store.append([frame(b"c", producer="p", first=2)], 1).placed[0]
 
-    assert isinstance(refused, SequenceGap)
+    assert isinstance(refused, OutOfOrderSequence)
     assert (refused.expected, refused.got) == (1, 2)
 
 
 def test_an_unknown_producer_in_mid_sequence_skips_its_first_ones_as_long_as_no_producer_was_forgotten(store: Store) -> None:
     refused = store.append([frame(b"c", producer="p", first=9)], 1).placed[0]
 
-    assert isinstance(refused, SequenceGap)
+    assert isinstance(refused, OutOfOrderSequence)
     assert (refused.expected, refused.got) == (0, 9)
     assert store.find_sequence("p", 9) is None
 
@@ -208,9 +208,9 @@ def test_only_the_last_sequences_of_a_producer_are_remembered(store: Store) -> N
 
     oldest = count - MAX_SEQUENCES
     assert store.find_sequence("p", oldest) is not None
-    with pytest.raises(ProducerExpired):
+    with pytest.raises(UnknownProducerId):
         store.find_sequence("p", oldest - 1)
-    assert isinstance(store.append([frame(b"", producer="p", first=oldest - 1)], 1).placed[0], ProducerExpired)
+    assert isinstance(store.append([frame(b"", producer="p", first=oldest - 1)], 1).placed[0], UnknownProducerId)
 
 
 def test_the_longest_unused_producer_is_forgotten_first(store: Store) -> None:
@@ -219,9 +219,9 @@ def test_the_longest_unused_producer_is_forgotten_first(store: Store) -> None:
     store.append([frame(b"", producer="p0", first=1), frame(b"", producer="new", first=0)], 1)
 
     assert store.find_sequence("p0", 1) is not None
-    with pytest.raises(ProducerExpired):
+    with pytest.raises(UnknownProducerId):
         store.find_sequence("p1", 0)
-    assert isinstance(store.append([frame(b"", producer="p1", first=1)], 1).placed[0], ProducerExpired)
+    assert isinstance(store.append([frame(b"", producer="p1", first=1)], 1).placed[0], UnknownProducerId)
 
 
 def test_the_first_message_of_a_forgotten_producer_is_stored_again_only_for_who_does_not_say_since_when_it_was_sent(store: Store) -> None:
@@ -235,7 +235,7 @@ def test_the_first_message_of_a_forgotten_producer_is_stored_again_only_for_who_
         [first._replace(sent_since=0), frame(b"new", producer="q", first=0)._replace(sent_since=pushed_out), first], 1
     ).placed
 
-    assert isinstance(again, ProducerExpired)
+    assert isinstance(again, UnknownProducerId)
     assert pushed_out < again.log_end <= store.end
     assert not places(new)[0].duplicate
     assert not places(unsaid)[0].duplicate
@@ -265,10 +265,10 @@ def test_after_a_failed_sync_nothing_is_written_or_synced_any_more(machine: Mach
     store.append([frame(b"a")], 1)
     machine.faults.failing_syncs = 1
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.sync()
     for work in (store.sync, lambda: store.append([frame(b"b")], 1), store.checkpoint, lambda: store.persist_watermark(0, 0)):
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             work()
 
     store.clear_boot_stamp()

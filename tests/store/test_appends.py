@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
-from dittomq.errors import TooFewCopies
+from dittomq.errors import NotEnoughReplicas
 from dittomq.message import Ack, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
@@ -46,9 +46,9 @@ class Master:
         self.needed = min_in_sync_replicas
         self.term.stream_begins("a/1", replica_of("a/1"), store.end, (), address=member_of("a/1").address)
 
-    def refusal(self) -> TooFewCopies | None:
+    def refusal(self) -> NotEnoughReplicas | None:
         in_sync = self.term.confirm.copies_in_sync
-        return TooFewCopies(MASTER, in_sync, self.needed) if in_sync < self.needed else None
+        return NotEnoughReplicas(MASTER, in_sync, self.needed) if in_sync < self.needed else None
 
     async def writing(self) -> None:
         await self.term.writer.run(WriterEvents(self.term.on_written, self.term.on_flushed))
@@ -88,7 +88,7 @@ async def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_wi
         term.stream_ended("a/1", said_goodbye=False)
         term.writer.resume()
 
-        with pytest.raises(TooFewCopies):
+        with pytest.raises(NotEnoughReplicas):
             await waiting
         await term.writer.drained()
         assert term.written == term.opened.start

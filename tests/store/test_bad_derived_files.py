@@ -10,7 +10,7 @@ from dittomq.commitlog import dropping
 from dittomq.commitlog.queues.key_format import ENTRY
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.errors import CorruptRecord, UnreadableStore
+from dittomq.errors import CorruptRecord, StoreOpenFailed
 from dittomq.properties import tags_code
 from dittomq.reads import Readable
 from tests.store.test_bad_sectors import BadSectors
@@ -92,7 +92,7 @@ def test_a_start_that_cannot_read_them_now_is_refused_and_builds_nothing_again(w
     at = {"the index's header": 0, "its last entry": SIZES.entry_at(6), "an entry": SIZES.entry_at(3)}.get(where, newest)
     door.bad, door.says = range(at, at + 1), errno.ENOMEM
 
-    with pytest.raises(UnreadableStore, match="Cannot allocate memory"):
+    with pytest.raises(StoreOpenFailed, match="Cannot allocate memory"):
         opened(door)
 
     again = machine.open()

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import StoreFailed, UnreadableStore
+from dittomq.errors import StorageFailure, StoreOpenFailed
 from tests.simulation.disk import BOUNDLESS
 from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_damage import entries
@@ -89,7 +89,7 @@ def test_an_append_there_ends_the_node_and_its_next_start_leads_on_without_the_p
     store.persist_watermark(store.end, 0)
     log = whole_log(store)
     door.bad[last_page_of(log)[0]] = {last_page_of(log)[1]}
-    with pytest.raises(StoreFailed, match=r"write of .*check its disk and start it again"):
+    with pytest.raises(StorageFailure, match=r"write of .*check its disk and start it again"):
         store.append([frame(b"next")], 2)
     store.clear_boot_stamp()
     store.close(clean=False)
@@ -150,7 +150,7 @@ def test_a_start_on_a_full_disk_writes_nothing_over_what_it_cannot_note() -> Non
     disk = door.machine.disk
     disk.capacity_bytes = disk.used_bytes() + 40_000
 
-    with pytest.raises(UnreadableStore, match=r"must be free to note what is damaged where the log ends; make room"):
+    with pytest.raises(StoreOpenFailed, match=r"must be free to note what is damaged where the log ends; make room"):
         again(door)
 
     door.bad.clear()

@@ -13,7 +13,7 @@ import pytest
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.errors import CorruptRecord, NotReady, StoreFailed, UnreadableStore
+from dittomq.errors import CorruptRecord, NotReady, StorageFailure, StoreOpenFailed
 from tests.store.test_dropping import left_of
 from tests.store.test_key_index import TOPIC, from_the_log, kept, keyed, on_disk
 from tests.support.stores import SMALL, Machine, draft, frame, whole_log
@@ -72,7 +72,7 @@ class PagedFile:
         bad = self._door.bad[self._path]
         touched = {page for page in bad if page * PAGE < offset + len(data) and offset < (page + 1) * PAGE}
         if any(page * PAGE < offset or offset + len(data) < (page + 1) * PAGE for page in touched):
-            raise StoreFailed("write", self._path, "Input/output error")
+            raise StorageFailure("write", self._path, "Input/output error")
         bad -= touched
         self._file.pwrite(data, offset)
 
@@ -80,7 +80,7 @@ class PagedFile:
         """Zeros behind an end inside a page are written with the rest of it; whole pages behind are given back."""
         bad = self._door.bad[self._path]
         if size % PAGE and size // PAGE in bad:
-            raise StoreFailed("truncate", self._path, "Input/output error")
+            raise StorageFailure("truncate", self._path, "Input/output error")
         self._door.bad[self._path] = {page for page in bad if page * PAGE < size}
         self._file.truncate(size)
 
@@ -127,7 +127,7 @@ def test_where_it_gives_neither_slots_nor_entries_the_next_start_builds_the_key_
     store.append([Frame([keyed("key-120")])], 120)
     store.sync()
 
-    with pytest.raises(StoreFailed, match="Input/output error"):
+    with pytest.raises(StorageFailure, match="Input/output error"):
         kept(store)
     store.clear_boot_stamp()
     store.close(clean=False)
@@ -218,7 +218,7 @@ def test_a_log_whose_files_cannot_be_opened_refuses_the_start_and_is_not_called_
     machine.lose_power()
     door = BadPages(machine)
     door.refused = "commitlog/"
-    with pytest.raises(UnreadableStore, match="Too many open files"):
+    with pytest.raises(StoreOpenFailed, match="Too many open files"):
         Store.open(cast("Storage", door), OPTIONS, chance=random.Random(1), wall_ms=9_000)
 
     again = machine.open()

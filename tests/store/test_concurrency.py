@@ -12,7 +12,7 @@ import pytest
 from dittomq.commitlog.disk.storage import File, OsStorage, Storage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from dittomq.errors import NotReady, Refused, StoreFailed
+from dittomq.errors import NotReady, Refused, StorageFailure
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
 from tests.support.stores import SMALL, Machine, dispatched, filled, frame, led, whole_log
@@ -100,11 +100,11 @@ def test_an_error_that_the_disk_reports_once_is_never_taken_from_a_sync_by_mendi
     store._gate.syncing = Turnstile(mending_stopped)  # type: ignore[assignment]  # noqa: SLF001  # nothing else tells that it is waited for
 
     def sync() -> None:
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             store.sync()
 
     def mend() -> None:
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             store.mend(start, log[start:end])
         mending_stopped.set()
 

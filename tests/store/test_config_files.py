@@ -8,7 +8,7 @@ import pytest
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.disk.storage import File, OsStorage, Storage
-from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
+from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from dittomq.metadata.formats import KINDS, TOPICS, encode
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -59,7 +59,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_not_taken_for_an_empty_or_da
     save(OsStorage(tmp_path), FIRST)
     save(OsStorage(tmp_path), SECOND)
 
-    with pytest.raises(UnreadableStore, match=r"the store config/topics\.json cannot be opened: .*Input/output error"):
+    with pytest.raises(StoreOpenFailed, match=r"the store config/topics\.json cannot be opened: .*Input/output error"):
         files_of(Unreadable(tmp_path)).load(TOPICS)
 
     assert files_of(OsStorage(tmp_path)).load(TOPICS) == (SECOND, "")
@@ -68,7 +68,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_not_taken_for_an_empty_or_da
 def test_a_table_that_cannot_be_read_when_it_is_to_be_replaced_stops_the_node(tmp_path: Path) -> None:
     save(OsStorage(tmp_path), FIRST)
 
-    with pytest.raises(StoreFailed, match=r"reading of config/topics\.json failed: .*Input/output error"):
+    with pytest.raises(StorageFailure, match=r"reading of config/topics\.json failed: .*Input/output error"):
         save(Unreadable(tmp_path), SECOND)
 
     assert files_of(OsStorage(tmp_path)).load(TOPICS) == (FIRST, "")
@@ -119,7 +119,7 @@ def test_damage_of_both_is_refused_by_name_and_nothing_is_changed(tmp_path: Path
     for name in ("topics.json", "topics.json.bak"):
         (tmp_path / "config" / name).write_bytes(b"?")
 
-    with pytest.raises(UnreadableStore, match=r"config/topics\.json .* put a good copy there"):
+    with pytest.raises(StoreOpenFailed, match=r"config/topics\.json .* put a good copy there"):
         files_of(storage).load(TOPICS)
 
     assert (tmp_path / "config" / "topics.json").read_bytes() == b"?"
@@ -129,7 +129,7 @@ def test_a_damaged_file_without_bak_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_bytes(b"?")
 
-    with pytest.raises(UnreadableStore, match=r"has no \.bak"):
+    with pytest.raises(StoreOpenFailed, match=r"has no \.bak"):
         files_of(OsStorage(tmp_path)).load(TOPICS)
 
 

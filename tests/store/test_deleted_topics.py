@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.metadata_sync import MetadataPuller, take_tables
-from dittomq.errors import OutOfReach, StoreFailed
+from dittomq.errors import StorageFailure, Unavailable
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, QueueMinimums
 from dittomq.offsets import Epoch
@@ -63,14 +63,14 @@ async def test_queues_begin_at_their_minimum_before_the_table_that_says_so_is_se
 @under(run)
 async def test_a_table_whose_minimums_cannot_be_kept_is_not_seen(tmp_path: Path) -> None:
     def fail() -> None:
-        raise StoreFailed("replacement", "dittomq/queue-minimums", "Input/output error")
+        raise StorageFailure("replacement", "dittomq/queue-minimums", "Input/output error")
 
     master = FakeMaster()
     master.topics("orders", counter=3, minimums={("orders", 0): 7})
     slave = Slave(tmp_path, master)
     slave.before_hiding = fail
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await slave.puller.pull_once()
 
     assert slave.node.topics == []
@@ -98,7 +98,7 @@ async def test_minimums_are_hidden_again_in_each_round_and_at_the_start(tmp_path
 @under(run)
 async def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
     def silent(kind: str, ask: Ask) -> None:
-        raise OutOfReach("a/0", "connection refused")
+        raise Unavailable("a/0", "connection refused")
 
     master = FakeMaster()
     slave = Slave(tmp_path, master)

@@ -17,8 +17,8 @@ from dittomq.cli.exits import Exit
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.compare import Side, compare
 from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
-from dittomq.commitlog.offline.digest_file import NotADigestFile, Range, digest_store
-from dittomq.errors import InvalidField, UnreadableStore
+from dittomq.commitlog.offline.digest_file import InvalidDigestFile, Range, digest_store
+from dittomq.errors import InvalidField, StoreOpenFailed
 from tests.store.test_digest_files import SEGMENT, written
 from tests.support.synthetic_log import SyntheticLog
 
@@ -52,7 +52,7 @@ def sealed(body: object) -> bytes:
 
 
 def refusal(body: object) -> str:
-    with pytest.raises(NotADigestFile) as refused:
+    with pytest.raises(InvalidDigestFile) as refused:
         from_bytes(sealed(body), "hand.dmd")
     return str(refused.value)
 
@@ -140,7 +140,7 @@ def test_places_that_are_only_counted_have_some_before_them_that_are_named(bodie
     "data", [b"[" * 100_000, b"1" * 10_000, b"[]", b"7", b"{}", b'{"check": 1}', b'{"check": 1, "dittomq_digest": true}']
 )
 def test_what_is_no_such_document_at_all_is_refused(data: bytes) -> None:
-    with pytest.raises(NotADigestFile):
+    with pytest.raises(InvalidDigestFile):
         from_bytes(data, "hand.dmd")
 
 
@@ -187,7 +187,7 @@ def test_whatever_was_changed_by_hand_is_refused_in_a_sentence_or_can_be_compare
     try:
         sides = [Side("hand.dmd", from_bytes(sealed(body), "hand.dmd")), Side("real.dmd", from_bytes(sealed(original), "real.dmd"))]
         compared = [compare(*sides), compare(*reversed(sides)), compare(sides[0], sides[0])]
-    except (NotADigestFile, InvalidField) as refused:
+    except (InvalidDigestFile, InvalidField) as refused:
         told = [str(refused)]
     else:
         told = ["hand.dmd"]
@@ -218,5 +218,5 @@ def test_a_store_whose_segments_begin_elsewhere_is_refused_as_its_digests_would_
     for at, path in enumerate(sorted((folder / "commitlog").iterdir())):
         path.rename(path.with_name(f"{at * SEGMENT + 8:020d}"))
 
-    with pytest.raises(UnreadableStore, match="00008 does not begin at a multiple of its size"):
+    with pytest.raises(StoreOpenFailed, match="00008 does not begin at a multiple of its size"):
         digest_store(OsStorage(folder), "a")

@@ -8,8 +8,8 @@ import pytest
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
 from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
-from dittomq.commitlog.offline.digest_file import NotADigestFile, Range, StoreDigest, digest_store
-from dittomq.errors import InvalidField, UnreadableStore
+from dittomq.commitlog.offline.digest_file import InvalidDigestFile, Range, StoreDigest, digest_store
+from dittomq.errors import InvalidField, StoreOpenFailed
 from tests.support import vectors
 from tests.support.foreign_records import foreign_log
 from tests.support.stores import draft
@@ -164,9 +164,9 @@ def test_a_damaged_digest_file_is_not_a_damaged_store(log: SyntheticLog, tmp_pat
     at = data.index(b'"segments"') + 60
     data[at] = ord("A") if data[at] != ord("A") else ord("B")
 
-    with pytest.raises(NotADigestFile):
+    with pytest.raises(InvalidDigestFile):
         from_bytes(bytes(data), "a.dmd")
-    with pytest.raises(NotADigestFile):
+    with pytest.raises(InvalidDigestFile):
         from_bytes(b"\xff\x00 not json", "a.dmd")
 
 
@@ -178,5 +178,5 @@ def test_files_made_with_different_ranges_are_refused(log: SyntheticLog, tmp_pat
 
 
 def test_a_folder_without_a_log_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableStore, match="commitlog"):
+    with pytest.raises(StoreOpenFailed, match="commitlog"):
         digest(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
-from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, ProducerExpired
+from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnknownProducerId
 from dittomq.offsets import PhysicalOffset
 from tests.support.stores import SMALL, Machine, filled, frame, queues_of, whole_log
 
@@ -106,12 +106,12 @@ def test_producers_go_on_and_what_became_of_dropped_sequences_is_not_remembered(
     for each in (store, None):
         opened = each or machine.open()
         opened.drop_before(2 * SEGMENT)
-        with pytest.raises(ProducerExpired):
+        with pytest.raises(UnknownProducerId):
             opened.find_sequence("p", 0)
         assert opened.find_sequence("p", 119) == first
         if each:
             [placed] = opened.append([frame(b"again", queue=0, producer="p", first=0)], 1_000).placed
-            assert isinstance(placed, ProducerExpired)
+            assert isinstance(placed, UnknownProducerId)
             opened.close(clean=True)
 
 

@@ -11,7 +11,7 @@ from dittomq.commitlog.retention import RetentionRules
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.clock import OsClock
-from dittomq.errors import NotReady, ProducerExpired
+from dittomq.errors import NotReady, UnknownProducerId
 from tests.store.test_damage import entries
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, dies, frame, open_epoch, places, whole_log
@@ -100,7 +100,7 @@ def test_where_its_master_has_dropped_it_too_its_queues_go_on_as_the_masters_do(
         if stops == "checkpoint lost":
             del machine.disk.names.files["dittomq/checkpoint"]
         store = machine.open()
-    with pytest.raises(ProducerExpired):
+    with pytest.raises(UnknownProducerId):
         store.find_sequence("p", 2)
     assert next_offset(store) == 3
 
@@ -135,7 +135,7 @@ def test_wherever_such_a_drop_dies_no_number_is_given_twice(power: bool) -> None
         if again.unread.ranges:
             assert again.min_offset == 0
         else:
-            with pytest.raises(ProducerExpired):
+            with pytest.raises(UnknownProducerId):
                 again.find_sequence("p", 2)
             assert next_offset(again) == 3
         if done:

@@ -14,7 +14,7 @@ from dittomq.broker.home import Home, refuse_strangers
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from tests.support.stores import SMALL, frame, open_epoch
 
 UUID = "cd613e30d8f16adf91b7584a2265b1f5"
@@ -96,7 +96,7 @@ def test_a_refused_start_leaves_it_to_its_own_version(folder: Path) -> None:
     (folder / "commitlog" / f"{SMALL.segment_bytes:020d}").unlink()
     before = names(folder)
 
-    with pytest.raises(UnreadableStore, match="is missing between others"):
+    with pytest.raises(StoreOpenFailed, match="is missing between others"):
         opened(folder)
 
     assert names(folder) == before

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.simulation.disk import PAGE
 from tests.support.heard_reads import hearing
 from tests.support.stores import SMALL, Machine, dies, frame, whole_log
@@ -36,7 +36,7 @@ def failed(machine: Machine, records: int = 12) -> Store:
     for at in range(records):
         store.append([frame(b"%02d" % at * 500)], 1_000)  # all in the first segment
     machine.faults.failing_syncs = 1
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.sync()
     return store
 

@@ -17,7 +17,7 @@ from dittomq.commitlog.state import identity
 from dittomq.commitlog.state.identity import FORMAT, Identity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from dittomq.offsets import PhysicalOffset
 from dittomq.version import VERSION
 from tests.simulation.life import SimCrashed
@@ -57,7 +57,7 @@ def test_a_store_of_a_newer_format_is_refused_in_one_sentence_by_everything_that
         lambda: open_on_disk(machine.storage(), SMALL.path),
         lambda: digest_store(machine.storage(), SMALL.path),
     ):
-        with pytest.raises(UnreadableStore) as refused:
+        with pytest.raises(StoreOpenFailed) as refused:
             what()
         assert str(refused.value) == f"the store {SMALL.path} cannot be opened: {REFUSAL}"
 
@@ -71,7 +71,7 @@ def test_a_refused_store_keeps_every_byte_also_one_without_its_lock_file_and_aft
     make_newer(OsStorage(tmp_path))
     before = contents(tmp_path)
 
-    with pytest.raises(UnreadableStore, match=TELLS_WHAT_TO_USE):
+    with pytest.raises(StoreOpenFailed, match=TELLS_WHAT_TO_USE):
         Store.open(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
 
     assert contents(tmp_path) == before
@@ -88,7 +88,7 @@ def test_a_format_that_was_raised_while_we_waited_for_the_lock_is_refused_too(ma
 
     storage.lock = raise_and_let_go  # type: ignore[method-assign,assignment]
 
-    with pytest.raises(UnreadableStore, match=TELLS_WHAT_TO_USE):
+    with pytest.raises(StoreOpenFailed, match=TELLS_WHAT_TO_USE):
         Store.open(storage, SMALL, chance=machine.chance, wall_ms=0)
 
 
@@ -96,7 +96,7 @@ def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the
     filled(machine).close(clean=True)
     make_newer(machine.storage())
 
-    with pytest.raises(side_file.DamagedSideFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
+    with pytest.raises(side_file.CorruptStateFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
         side_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
 
 
@@ -128,7 +128,7 @@ def test_a_format_that_head_and_payload_do_not_agree_on_is_damage_and_no_version
     file = machine.disk.names.files["dittomq/identity"]
     file.write(memoryview(struct.pack(">H", head)), 8, machine.chance)
 
-    with pytest.raises(UnreadableStore, match=r"dittomq/identity is damaged: its head has version .*restore it"):
+    with pytest.raises(StoreOpenFailed, match=r"dittomq/identity is damaged: its head has version .*restore it"):
         machine.open()
 
 
@@ -146,7 +146,7 @@ def test_wherever_a_newer_version_dies_what_older_ones_misread_is_in_no_store_th
         files = machine.files()
         seen.add((len(seen), f'"format": {NEWER}'.encode() in files["dittomq/identity"], "dittomq/anew" in files))
         if "dittomq/anew" in files:
-            with pytest.raises(UnreadableStore, match=TELLS_WHAT_TO_USE):
+            with pytest.raises(StoreOpenFailed, match=TELLS_WHAT_TO_USE):
                 machine.open()
 
     assert {(raised, written) for _, raised, written in seen} == {(False, False), (True, False), (True, True)}
@@ -215,7 +215,7 @@ def test_a_store_of_this_format_without_its_replica_is_refused(machine: Machine)
     filled(machine).close(clean=True)
     del machine.disk.names.files["dittomq/replica"]
 
-    with pytest.raises(UnreadableStore, match="dittomq/replica is missing; restore it, or empty the data_dir"):
+    with pytest.raises(StoreOpenFailed, match="dittomq/replica is missing; restore it, or empty the data_dir"):
         machine.open()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage, Storage
-from dittomq.errors import DiskFull, NotReady, StoreFailed, StoreLocked, UnreadableStore
+from dittomq.errors import DiskFull, NotReady, StorageFailure, StoreLocked, StoreOpenFailed
 from services.nameserver.group_records_file import KeptRecord, Rows, keep, opened
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import Machine
@@ -70,7 +70,7 @@ def test_a_sync_that_fails_is_final(operation: str) -> None:
     with opened(door := CrashingStorage(machine.storage()), "/data"):
         door.failing = operation
 
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             keep(door, NEW)
 
 
@@ -94,7 +94,7 @@ def test_a_call_that_may_have_renamed_and_fails_is_final(call: str) -> None:
         calls = calls_of_a_write()
         door.strike_in(1 + next(at for at, name in enumerate(calls) if name.startswith(call)), Harm.ERROR)
 
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             keep(door, NEW)
     assert found(machine.storage()) in (OLD, NEW)
 
@@ -127,7 +127,7 @@ def test_a_damaged_file_is_refused_in_a_sentence_that_says_what_deleting_it_mean
     data[position] ^= 1
     (on_disk / FILE).write_bytes(data)
 
-    with pytest.raises(UnreadableStore, match=r"groups (is damaged|has version).*delete it, and each group makes a new record when all"):
+    with pytest.raises(StoreOpenFailed, match=r"groups (is damaged|has version).*delete it, and each group makes a new record when all"):
         found(OsStorage(on_disk))
 
     (on_disk / FILE).unlink()
@@ -146,12 +146,12 @@ def test_a_second_nameserver_on_the_same_folder_is_refused(on_disk: Path) -> Non
 def test_the_folder_of_a_broker_is_refused(tmp_path: Path, of_a_broker: str) -> None:
     (tmp_path / of_a_broker).mkdir(parents=True)
 
-    with pytest.raises(UnreadableStore, match=r"it is a broker's; set node\.data_dir to a folder of the nameserver's own"):
+    with pytest.raises(StoreOpenFailed, match=r"it is a broker's; set node\.data_dir to a folder of the nameserver's own"):
         found(OsStorage(tmp_path))
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(UnreadableStore, match=r"Not a directory.*set another node\.data_dir"):
+    with pytest.raises(StoreOpenFailed, match=r"Not a directory.*set another node\.data_dir"):
         found(OsStorage(tmp_path / "file" / "data"))

@@ -8,7 +8,7 @@ import pytest
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.store import Store
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import ProducerExpired
+from dittomq.errors import UnknownProducerId
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries, loses
 from tests.store.test_mending import rot
@@ -86,8 +86,8 @@ def test_who_leads_without_the_newest_messages_gives_their_offsets_and_sequences
 
     assert leapt == (end - start) // SMALLEST_RECORD
     assert offset >= 20
-    assert isinstance(again, ProducerExpired)
-    with pytest.raises(ProducerExpired):
+    assert isinstance(again, UnknownProducerId)
+    with pytest.raises(UnknownProducerId):
         store.find_sequence("p", NEWEST)
     store.mend(start, log[start:end])
     store.file_mended()

@@ -7,7 +7,7 @@ import pytest
 from dittomq.broker.home import Home, refuse_strangers, settle
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 HOME = Home("prod", "a")
 
@@ -27,7 +27,7 @@ def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_
     storage = settled(tmp_path)
     settle(storage, stranger)
 
-    with pytest.raises(UnreadableStore, match=f"group a of cluster prod and this node is of broker group {stranger.broker} of cluster"):
+    with pytest.raises(StoreOpenFailed, match=f"group a of cluster prod and this node is of broker group {stranger.broker} of cluster"):
         refuse_strangers(storage, stranger, "/data")
     refuse_strangers(storage, HOME, "/data")
 
@@ -37,7 +37,7 @@ def test_a_damaged_note_is_refused_and_named(tmp_path: Path) -> None:
     path = tmp_path / "dittomq" / "group"
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(UnreadableStore, match="dittomq/group is damaged"):
+    with pytest.raises(StoreOpenFailed, match="dittomq/group is damaged"):
         refuse_strangers(storage, HOME, "/data")
 
 
@@ -47,5 +47,5 @@ def test_what_an_earlier_version_noted_of_the_nodes_id_is_passed_over(tmp_path: 
     side_file.save_json(storage, "group", b"HOME", {"cluster": "prod", "broker": "a", "broker_id": 1})
 
     refuse_strangers(storage, HOME, "/data")
-    with pytest.raises(UnreadableStore):
+    with pytest.raises(StoreOpenFailed):
         refuse_strangers(storage, Home("prod", "b"), "/data")

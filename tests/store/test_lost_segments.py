@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.state import replica
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from tests.simulation.life import SimCrashed
 from tests.store.test_damage import entries
@@ -174,7 +174,7 @@ def test_where_no_segment_is_left_whole_or_another_size_is_configured_nothing_is
             machine.disk.names.files[path_of(number)].truncate(2 * SEGMENT, machine.chance)
     before = segments(machine)
 
-    with pytest.raises(UnreadableStore):
+    with pytest.raises(StoreOpenFailed):
         machine.open()
 
     assert segments(machine) == before
@@ -185,7 +185,7 @@ def test_a_master_is_refused_and_told_what_to_do() -> None:
     stopped(machine)
     lose(machine, 1)
 
-    with pytest.raises(UnreadableStore, match="is missing between others; bring it back, or empty the data_dir to copy all from the group"):
+    with pytest.raises(StoreOpenFailed, match="is missing between others; bring it back, or empty the data_dir to copy all from the group"):
         machine.open()
     assert path_of(1) not in machine.disk.names.files
 
@@ -196,7 +196,7 @@ def test_a_master_whose_segment_was_brought_back_was_left_as_it_was_before_the_r
     lost = machine.disk.names.files[path_of(1)]
     held = lost.read(lost.size, 0)
     lose(machine, 1)
-    with pytest.raises(UnreadableStore, match="is missing between others"):
+    with pytest.raises(StoreOpenFailed, match="is missing between others"):
         machine.open()
 
     file = machine.storage().open(path_of(1), create=True)

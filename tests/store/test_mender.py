@@ -13,7 +13,7 @@ from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
-from dittomq.errors import CorruptRecord, OutOfReach, QueueFull
+from dittomq.errors import CorruptRecord, LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.store.test_damage import HARMS, entries
@@ -51,7 +51,7 @@ class Silent:
 
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
         self.asked += 1
-        raise OutOfReach("a/7", "nobody is there")
+        raise Unavailable("a/7", "nobody is there")
         yield
 
 
@@ -213,7 +213,7 @@ def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() 
     assert all(5 <= peer.asked <= 15 for peer in peers)
 
 
-def test_a_peer_that_is_out_of_reach_is_asked_once_for_all_ranges() -> None:
+def test_a_peer_that_is_unavailable_is_asked_once_for_all_ranges() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     second = copy_of(store, other)
@@ -331,7 +331,7 @@ def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody()
 
         async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
             store.drop_before(SMALL.segment_bytes)
-            raise OutOfReach("a/2", "nobody is there")
+            raise Unavailable("a/2", "nobody is there")
             yield
 
     assert mend(store, [Peer("a/2", Dropping()), Peer("a/3", serving(second))]) == []
@@ -349,7 +349,7 @@ async def test_so_many_ranges_are_fetched_at_a_time_and_no_more() -> None:
     under_way = [ranges.fetch(PhysicalOffset(0), end) for _ in range(MAX_FETCHES)]
     for fetching in under_way:
         await first_piece(fetching)
-    with pytest.raises(QueueFull):
+    with pytest.raises(LimitReached):
         await first_piece(ranges.fetch(PhysicalOffset(0), end))
     await under_way[0].aclose()
     assert (await first_piece(ranges.fetch(PhysicalOffset(0), end))).offset == 0

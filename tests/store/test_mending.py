@@ -7,7 +7,7 @@ import pytest
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, ProducerExpired
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, UnknownProducerId
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
 from tests.store.test_damage import HARMS, Harm, entries, harmed, served
@@ -64,7 +64,7 @@ def known_sequences(store: Store, count: int) -> dict[int, int]:
     """Where the producer's sequences lie, those left out that are expired: behind a gap what came before it is."""
     known = {}
     for sequence in range(count):
-        with contextlib.suppress(ProducerExpired):
+        with contextlib.suppress(UnknownProducerId):
             found = store.find_sequence("p", sequence)
             assert found is not None, "a sequence in the log is known or expired"
             known[sequence] = int(found.physical_offset)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.errors import DiskFull, InvalidField, StoreFailed
+from dittomq.errors import DiskFull, InvalidField, StorageFailure
 from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.tables import Table, sorted_rows
@@ -98,14 +98,14 @@ async def test_a_failing_disk_is_final_and_stops_the_node(tmp_path: Path, operat
     node = MetadataNode.make(tmp_path, storage=storage)
     storage.failing = operation
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await node.metadata.change(TOPICS, adding("orders"))
 
     storage.failing = ""
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await node.metadata.change(TOPICS, adding("orders"))
     async with asyncio.timeout(1):
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             await node.metadata.watch()
     assert node.topics == []
     assert node.heard.changes == []

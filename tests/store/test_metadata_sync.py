@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.errors import OutOfReach, StoreFailed
+from dittomq.errors import StorageFailure, Unavailable
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask
@@ -128,7 +128,7 @@ def age_s(slave: Slave) -> int:
 @under(run)
 async def test_the_age_of_the_topics_is_counted_from_the_last_answer(tmp_path: Path) -> None:
     def fail(kind: str, ask: Ask) -> None:
-        raise OutOfReach("a/0", "connection refused")
+        raise Unavailable("a/0", "connection refused")
 
     master = FakeMaster()
     slave = Slave(tmp_path, master)
@@ -254,7 +254,7 @@ async def test_a_call_that_fails_is_tried_again_in_the_same_round(tmp_path: Path
 
     def fail(kind: str, ask: Ask) -> None:
         if failures:
-            raise OutOfReach("a/0", failures.pop())
+            raise Unavailable("a/0", failures.pop())
 
     master.before = fail
     slave = Slave(tmp_path, master)
@@ -272,9 +272,9 @@ async def test_one_table_that_cannot_be_had_keeps_no_other_from_arriving(tmp_pat
 
     def fail(kind: str, ask: Ask) -> None:
         if kind == TOPICS.name:
-            raise OutOfReach("a/0", "connection refused")
+            raise Unavailable("a/0", "connection refused")
         if kind == GROUPS.name:
-            raise StoreFailed("fdatasync", "config/x", "the disk of the master, not ours")
+            raise StorageFailure("fdatasync", "config/x", "the disk of the master, not ours")
 
     master.before = fail
     slave = Slave(tmp_path, master)
@@ -307,7 +307,7 @@ async def test_a_disk_that_fails_on_the_slave_ends_the_puller(tmp_path: Path) ->
     slave = Slave(tmp_path, master, storage)
     storage.failing = "fdatasync"
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await slave.puller.run()
 
 
@@ -333,7 +333,7 @@ def test_each_new_reason_why_a_table_is_not_taken_is_logged_once(tmp_path: Path)
 
     def before(kind: str, _: Ask) -> None:
         if kind == TOPICS.name and away:
-            raise OutOfReach("a/0", "connection refused")
+            raise Unavailable("a/0", "connection refused")
 
     async def story() -> None:
         nonlocal away

@@ -13,7 +13,7 @@ from dittomq.commitlog.queues.key_format import KeyMark
 from dittomq.commitlog.queues.queue_index import QueueIndex, lacks_files
 from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.store.test_damage import entries, loses
 from tests.store.test_mending import rot
 from tests.support.stores import SMALL, Machine, frame, open_epoch, places, whole_log
@@ -222,7 +222,7 @@ def test_one_that_goes_while_it_is_written_ends_the_node_and_its_next_start_buil
     machine.beside().unlink(path_of(4))
     store.append([frame(b"second")], 9)
 
-    with pytest.raises(StoreFailed, match="No such file"):
+    with pytest.raises(StorageFailure, match="No such file"):
         kept(store)
 
     machine.kill()

@@ -12,7 +12,7 @@ from dittomq.commitlog.state import identity
 from dittomq.commitlog.state.identity import Identity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
-from dittomq.errors import StoreLocked, UnreadableStore
+from dittomq.errors import StoreLocked, StoreOpenFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.stores import SMALL, frame, open_epoch
 
@@ -74,14 +74,14 @@ def test_a_store_that_a_copy_is_about_to_replace_is_refused(storage: OsStorage) 
     Store.open(swap.copy_of(storage), SMALL, chance=random.Random(1), wall_ms=1_000).close(clean=True)
     swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(10)))
 
-    with pytest.raises(UnreadableStore, match="a new copy is taking its place; start its node"):
+    with pytest.raises(StoreOpenFailed, match="a new copy is taking its place; start its node"):
         draw_identity(storage, NAME, random.Random(2))
 
 
 def test_a_store_that_no_node_of_this_version_has_opened_is_refused(storage: OsStorage, tmp_path: Path) -> None:
-    with pytest.raises(UnreadableStore, match="it has no identity yet"):
+    with pytest.raises(StoreOpenFailed, match="it has no identity yet"):
         draw_identity(OsStorage(tmp_path / "commitlog"), NAME, random.Random(2))
 
     identity.save(storage, Identity(0, replica_uuid="cd61", format=1, written_by="0.1.0"))
-    with pytest.raises(UnreadableStore, match=r"dittomq 0\.1\.0 wrote it; start its node once"):
+    with pytest.raises(StoreOpenFailed, match=r"dittomq 0\.1\.0 wrote it; start its node once"):
         draw_identity(storage, NAME, random.Random(2))

@@ -2,7 +2,7 @@ import pytest
 
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import CorruptRecord, UnreadableStore
+from dittomq.errors import CorruptRecord, StoreOpenFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
 from tests.support.stores import SMALL, Machine, begin_epoch, filled, frame, open_epoch, queues_of, whole_log
@@ -188,7 +188,7 @@ def test_a_damaged_side_file_that_nothing_replaces_is_refused_by_name(machine: M
     machine.kill()
     damage(machine, f"dittomq/{name}", "flip")
 
-    with pytest.raises(UnreadableStore, match=f"dittomq/{name} is damaged.*restore it, or empty the data_dir"):
+    with pytest.raises(StoreOpenFailed, match=f"dittomq/{name} is damaged.*restore it, or empty the data_dir"):
         machine.open()
 
 
@@ -198,7 +198,7 @@ def test_with_watermark_and_checkpoint_damaged_nothing_is_guessed(machine: Machi
     damage(machine, "dittomq/watermark", "flip")
     damage(machine, "dittomq/checkpoint", "flip")
 
-    with pytest.raises(UnreadableStore, match="neither of its two slots is whole"):
+    with pytest.raises(StoreOpenFailed, match="neither of its two slots is whole"):
         machine.open()
 
 
@@ -208,7 +208,7 @@ def test_a_missing_segment_below_the_watermark_is_refused_and_named(machine: Mac
     last = max(path for path in machine.disk.names.files if path.startswith("commitlog/"))
     del machine.disk.names.files[last]
 
-    with pytest.raises(UnreadableStore, match="were durable and their segments are gone"):
+    with pytest.raises(StoreOpenFailed, match="were durable and their segments are gone"):
         machine.open()
 
 
@@ -217,7 +217,7 @@ def test_a_missing_segment_in_the_middle_is_refused_and_named(machine: Machine) 
     machine.kill()
     del machine.disk.names.files[f"commitlog/{SMALL.segment_bytes:020d}"]
 
-    with pytest.raises(UnreadableStore, match=f"commitlog/{SMALL.segment_bytes:020d} is missing between others"):
+    with pytest.raises(StoreOpenFailed, match=f"commitlog/{SMALL.segment_bytes:020d} is missing between others"):
         machine.open()
 
 

@@ -10,7 +10,7 @@ from dittomq.commitlog.queues import producers
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES
 from dittomq.commitlog.records.gathering import DAY_MS
 from dittomq.commitlog.store import Store
-from dittomq.errors import ProducerExpired
+from dittomq.errors import UnknownProducerId
 from tests.support.stores import SMALL, Machine, frame, open_epoch, places, whole_log
 
 OPTIONS = replace(SMALL, segment_bytes=128 * 1024)  # most chunks hold enough records to be taken in together
@@ -36,7 +36,7 @@ def busy(machine: Machine) -> Store:
         name = f"{chance.choice('abcdefgh')}{chance.choice((0, 0, turn))}"
         bodies = [b"body"] * chance.choice((1, 3, LEAST_MESSAGES, 120))
         [answer] = store.append([frame(*bodies, producer=name, first=following.get(name, 0))], now_ms).placed
-        if not isinstance(answer, ProducerExpired):
+        if not isinstance(answer, UnknownProducerId):
             following[name] = following.get(name, 0) + len(places(answer))
         if turn == 30:
             store.sync()

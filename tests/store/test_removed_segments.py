@@ -19,7 +19,7 @@ from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.retention import Hold, RetentionRules
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import OsClock
-from dittomq.errors import CorruptRecord, NotReady, StoreFailed
+from dittomq.errors import CorruptRecord, NotReady, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.simulation.life import SimCrashed
 from tests.store.test_bad_pages import BadPages, PagedFile
@@ -241,7 +241,7 @@ def test_nothing_that_is_appended_to_a_file_that_lost_its_name_is_called_durable
     lose(machine, 2)
     store.append([frame(b"next")], 9_000)
 
-    with pytest.raises(StoreFailed, match="it was removed"):
+    with pytest.raises(StorageFailure, match="it was removed"):
         store.sync()
 
     assert store.flushed == len(log)
@@ -251,7 +251,7 @@ def test_a_start_after_the_file_was_removed_that_was_written_knows_what_is_gone(
     machine, store, log, _ = in_use()
     remove(machine, 2)
     store.append([frame(b"next")], 9_000)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.sync()
 
     store.clear_boot_stamp()

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.state import replica
 from dittomq.commitlog.store import Store
-from dittomq.errors import InvalidField, StoreFailed, UnreadableStore
+from dittomq.errors import InvalidField, StorageFailure, StoreOpenFailed
 from dittomq.offsets import Epoch
 from tests.support.stores import Machine, filled
 
@@ -107,7 +107,7 @@ def test_with_both_slots_damaged_the_store_is_refused(machine: Machine) -> None:
     spoil(machine, 0)
     spoil(machine, 1)
 
-    with pytest.raises(UnreadableStore, match="dittomq/replica is damaged: neither of its two slots is whole; restore it, or empty"):
+    with pytest.raises(StoreOpenFailed, match="dittomq/replica is damaged: neither of its two slots is whole; restore it, or empty"):
         machine.open()
 
 
@@ -115,11 +115,11 @@ def test_a_promise_whose_sync_fails_fails_the_store(machine: Machine) -> None:
     store = machine.open()
     machine.faults.failing_syncs = 1
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.promise(Epoch(2))
 
     assert store.promised_epoch == 0
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.adopt_epoch(Epoch(1))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.store import Store
-from dittomq.errors import DiskFull, NotReady, StoreFailed
+from dittomq.errors import DiskFull, NotReady, StorageFailure
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.life import SimCrashed
 from tests.store.test_mender import mend
@@ -91,7 +91,7 @@ def test_a_full_disk_gives_nothing_of_it_up() -> None:
     repaired(store, log)
 
 
-@pytest.mark.parametrize(("call", "error"), [(2, NotReady), (3, NotReady), (4, StoreFailed)], ids=["size", "write", "sync"])
+@pytest.mark.parametrize(("call", "error"), [(2, NotReady), (3, NotReady), (4, StorageFailure)], ids=["size", "write", "sync"])
 def test_a_write_of_it_that_fails_ends_no_node_and_a_sync_does(call: int, error: type[Exception]) -> None:
     machine, store, log, door = removed()
     door.strike_in(call, Harm.ERROR)
@@ -104,7 +104,7 @@ def test_a_write_of_it_that_fails_ends_no_node_and_a_sync_does(call: int, error:
         mend(store, [])
         repaired(store, log)
     else:
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StorageFailure):
             store.sync()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from dittomq.commitlog.queues.queue_index import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.store import Frame, Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.support.failing_storage import CrashingStorage
 from tests.support.heard_reads import hearing
 from tests.support.stores import SMALL, Machine, draft, frame, led, open_epoch
@@ -33,7 +33,7 @@ def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_t
     store.sync()
     store.dispatch(store.end)
     storage.failing = "syncfs"
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.checkpoint()
     machine.lose_power(all_unsynced=True)
 

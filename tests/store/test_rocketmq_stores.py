@@ -11,7 +11,7 @@ from dittomq.commitlog.offline.inspect import items, open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from tests.support import vectors
 
 
@@ -19,7 +19,7 @@ def test_a_store_of_rocketmq_that_is_refused_is_left_alone(tmp_path: Path) -> No
     folder = vectors.unpack("plain-5.3.3", tmp_path) / "master"
     before = sorted(str(path) for path in folder.rglob("*"))
 
-    with pytest.raises(UnreadableStore, match="configure the size it was made with"):
+    with pytest.raises(StoreOpenFailed, match="configure the size it was made with"):
         Store.open(OsStorage(folder), StoreOptions(), chance=os_chance(), wall_ms=0)
 
     assert sorted(str(path) for path in folder.rglob("*") if path.name != "lock") == [path for path in before if not path.endswith("lock")]
@@ -47,7 +47,7 @@ def test_a_store_whose_only_segment_is_one_that_was_never_made_is_refused(tmp_pa
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").touch()
 
-    with pytest.raises(UnreadableStore, match="holds no segment with bytes"):
+    with pytest.raises(StoreOpenFailed, match="holds no segment with bytes"):
         open_on_disk(OsStorage(tmp_path), "it")
 
 

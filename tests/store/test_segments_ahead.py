@@ -16,7 +16,7 @@ from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.chance import os_chance
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, frame, led, open_epoch, queues_of, whole_log
@@ -272,11 +272,11 @@ def test_a_sync_that_fails_ahead_of_need_is_final(store: Store, door: CrashingSt
         store.ahead.prepare_segment()
     door.failing = "fdatasync"
 
-    with pytest.raises(StoreFailed, match="fdatasync"):
+    with pytest.raises(StorageFailure, match="fdatasync"):
         store.ahead.prepare_segment() if deed == "prepare" else store.ahead.zero()
 
     door.failing = ""
-    with pytest.raises(StoreFailed, match="fdatasync"):
+    with pytest.raises(StorageFailure, match="fdatasync"):
         roll(store)
 
 

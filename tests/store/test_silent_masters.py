@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.metadata_sync import PAGE_DEADLINE_S, take_tables
-from dittomq.errors import DiskFull, OutOfReach
+from dittomq.errors import DiskFull, Unavailable
 from dittomq.metadata.formats import KINDS, TOPICS
 from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
@@ -30,7 +30,7 @@ async def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, t
     slave, node = FakeMaster(), MetadataNode.make(tmp_path)
     slave.silent_about = {table}
 
-    with pytest.raises(OutOfReach, match=f"the table of {table}"):
+    with pytest.raises(Unavailable, match=f"the table of {table}"):
         await take_tables(slave, node.metadata, node.clock)
 
     assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S

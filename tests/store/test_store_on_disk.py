@@ -14,7 +14,7 @@ import pytest
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from dittomq.errors import StoreFailed, StoreLocked, UnreadableStore
+from dittomq.errors import StorageFailure, StoreLocked, StoreOpenFailed
 from tests.support.stores import frame, open_epoch
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=100, reserve_bytes=0)
@@ -64,7 +64,7 @@ def test_a_short_write_fails_the_store_and_the_torn_record_is_cut_into_a_side_fi
     open_epoch(store)
     end = store.append([frame(b"whole")], 1).end
 
-    with file_size_limit(end + 500), pytest.raises(StoreFailed, match=r"write of .*commitlog/0{20} failed"):
+    with file_size_limit(end + 500), pytest.raises(StorageFailure, match=r"write of .*commitlog/0{20} failed"):
         store.append([frame(b"torn" * 500)], 1)
     store.close(clean=False)
     again = reopen(tmp_path)
@@ -99,7 +99,7 @@ def test_another_segment_size_is_refused_by_name_and_nothing_is_changed(tmp_path
     store.close(clean=True)
 
     for refills in (False, True):
-        with pytest.raises(UnreadableStore, match="segment_bytes is 131,072; configure the size it was made with"):
+        with pytest.raises(StoreOpenFailed, match="segment_bytes is 131,072; configure the size it was made with"):
             reopen(tmp_path, StoreOptions(segment_bytes=128 * 1024, reserve_bytes=0, refills=refills))
 
     again = reopen(tmp_path)
@@ -154,12 +154,12 @@ def test_a_failed_sync_of_the_name_of_the_data_dir_refuses_the_start(tmp_path: P
 
     monkeypatch.setattr(os, "fsync", fsync)
 
-    with pytest.raises(UnreadableStore, match="Input/output error"):
+    with pytest.raises(StoreOpenFailed, match="Input/output error"):
         reopen(tmp_path / "data")
 
 
 def test_a_folder_that_cannot_be_opened_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
 
-    with pytest.raises(UnreadableStore, match="cannot be opened"):
+    with pytest.raises(StoreOpenFailed, match="cannot be opened"):
         reopen(tmp_path / "store")

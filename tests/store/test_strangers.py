@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from tests.simulation.disk import Disk, Inode
 from tests.store.test_damage import entries
 from tests.support.stores import SMALL, Machine, dies, filled, frame, whole_log
@@ -121,7 +121,7 @@ def test_the_mark_of_a_failed_sync_makes_a_stranger(machine: Machine) -> None:
     store = filled(machine)
     machine.faults.failing_syncs = 1
     store.append([frame(b"x")], 99)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         store.sync()
     store.clear_boot_stamp()
     machine.kill()

@@ -10,7 +10,7 @@ from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.copies import Beginning
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, whole_log
@@ -56,7 +56,7 @@ def test_a_store_between_two_is_shown_to_nobody(machine: Machine) -> None:
         swap.finish(door)
     machine.kill()
 
-    with pytest.raises(UnreadableStore, match="a new copy is taking its place"):
+    with pytest.raises(StoreOpenFailed, match="a new copy is taking its place"):
         open_on_disk(machine.storage(), "store")
     machine.open()
     assert open_on_disk(machine.storage(), "store").starts[0] == SMALL.segment_bytes
@@ -93,7 +93,7 @@ def test_a_damaged_intent_refuses_the_start_and_changes_nothing(machine: Machine
     storage.open("dittomq/swap").pwrite(b"damaged", 25)
     before = machine.files()
 
-    with pytest.raises(UnreadableStore, match="dittomq/swap is damaged"):
+    with pytest.raises(StoreOpenFailed, match="dittomq/swap is damaged"):
         machine.open()
     assert machine.files() == before
 

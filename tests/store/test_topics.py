@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicReads
-from dittomq.errors import DiskFull, InvalidField, NotMaster, NotReady, StoreFailed, TopicExists, TopicNotFound, VersionChanged
+from dittomq.errors import DiskFull, InvalidField, NotMaster, NotReady, StorageFailure, TopicExists, TopicNotFound, VersionConflict
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate
@@ -125,7 +125,7 @@ async def test_a_change_for_another_version_of_the_topics_or_for_none_that_is_th
     await master.topics.create(TopicConfig("other"), validate_only=False)
     closed = TopicConfig("orders", permission=4)
 
-    with pytest.raises(VersionChanged):
+    with pytest.raises(VersionConflict):
         await master.topics.update(TopicUpdate(closed, ("permission",), seen), validate_only=False)
     with pytest.raises(TopicNotFound, match="orders"):
         await master.topics.update(TopicUpdate(replace(closed, name="order"), ("permission",)), validate_only=False)
@@ -184,7 +184,7 @@ async def test_a_list_that_moves_on_between_two_pages_must_be_started_again(tmp_
 
     await master.topics.create(TopicConfig("d"), validate_only=False)
 
-    with pytest.raises(VersionChanged):
+    with pytest.raises(VersionConflict):
         master.reads.list(2, first.next_token)
 
 
@@ -227,13 +227,13 @@ async def test_a_deletion_that_dies_before_its_queues_are_empty_shows_nothing_of
     class DyingStore(FakeTopicStore):
         def hide(self, minimums: QueueMinimums) -> None:
             if minimums:
-                raise StoreFailed("replacement", "dittomq/queue-minimums", "the process was killed")
+                raise StorageFailure("replacement", "dittomq/queue-minimums", "the process was killed")
 
     master = Master(tmp_path)
     await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
     dying = DyingStore()
     dying.ranges["orders", 0] = (0, 7)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await replace(master.topics, store=dying).delete("orders", validate_only=False)
 
     again = Master(tmp_path)

@@ -21,7 +21,7 @@ from dittomq.commitlog.retention import RetentionRules
 from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import OsClock
-from dittomq.errors import DittoError, NotReady, StoreFailed, UnreadableStore
+from dittomq.errors import DittoError, NotReady, StorageFailure, StoreOpenFailed
 from tests.simulation.loop import SimulatedLoop
 from tests.store.test_bad_pages import OPTIONS, PAGE, BadPages, in_use, opened
 from tests.store.test_key_index import TOPIC
@@ -97,7 +97,7 @@ def test_queues_get_no_hole_for_records_that_could_not_be_read_when_they_were_bu
     store.append([frame(b"one", topic="other")], 9_000)
     door.says, door.bad[newest_segment(machine)] = errno.ENOMEM, set(range(4))
 
-    with pytest.raises(StoreFailed, match="Cannot allocate memory"):
+    with pytest.raises(StorageFailure, match="Cannot allocate memory"):
         store.dispatch(store.end)
 
     store.close(clean=False)
@@ -114,7 +114,7 @@ def test_a_start_that_cannot_read_the_log_now_is_refused_and_cuts_nothing(lose: 
     door = BadPages(machine)
     door.says, door.bad[newest_segment(machine)] = errno.ENOMEM, set(range(4))
 
-    with pytest.raises(UnreadableStore, match="Cannot allocate memory"):
+    with pytest.raises(StoreOpenFailed, match="Cannot allocate memory"):
         Store.open(cast("Storage", door), OPTIONS, chance=random.Random(1), wall_ms=9_000)
 
     again = machine.open()

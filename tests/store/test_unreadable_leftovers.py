@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.queues import leftovers
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_beginnings import EARLY, next_offset, ranges, rocketmqs
 from tests.store.test_dropping import settled
@@ -129,7 +129,7 @@ def test_a_start_on_it_that_dies_anywhere_is_repeated_and_gives_no_offset_twice(
 
 
 def test_a_file_that_cannot_even_be_opened_is_refused_by_its_name_and_nothing_is_removed(machine: Machine) -> None:
-    with pytest.raises(UnreadableStore, match=f"{NEWEST} cannot be opened .*Input/output error.*bring it back"):
+    with pytest.raises(StoreOpenFailed, match=f"{NEWEST} cannot be opened .*Input/output error.*bring it back"):
         opened(machine, NEWEST, opens=False)
 
     assert NEWEST in machine.files()
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_even_be_opened_is_refused_by_its_name_and_nothing_is
 def test_a_file_that_cannot_be_read_for_now_refuses_the_start_and_no_number_is_left_out(machine: Machine, opens: bool) -> None:
     door = Door(machine, {NEWEST: {0}}, opens=opens, says=errno.ENOMEM)
 
-    with pytest.raises(UnreadableStore, match="Cannot allocate memory") as refused:
+    with pytest.raises(StoreOpenFailed, match="Cannot allocate memory") as refused:
         Store.open(door, machine.options, chance=machine.chance, wall_ms=1_000)  # type: ignore[arg-type]
 
     assert "empty the data_dir" not in str(refused.value)

@@ -15,7 +15,7 @@ from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, led
 
@@ -183,7 +183,7 @@ def test_a_torn_end_is_told_and_is_no_damage(machine: Machine, store: Store) -> 
 
 
 def test_a_folder_without_a_log_is_refused(machine: Machine) -> None:
-    with pytest.raises(UnreadableStore, match="name the folder that holds commitlog/"):
+    with pytest.raises(StoreOpenFailed, match="name the folder that holds commitlog/"):
         open_on_disk(machine.storage(), "here")
 
 
@@ -263,7 +263,7 @@ def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_re
     seen = open_on_disk(machine.storage(), "here")
     del machine.disk.names.files[f"commitlog/{seen.starts[-1]:020d}"]
 
-    with pytest.raises(UnreadableStore, match="was dropped while the log was read; read it again"):
+    with pytest.raises(StoreOpenFailed, match="was dropped while the log was read; read it again"):
         verify(seen)
 
 

@@ -11,7 +11,7 @@ import pytest
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.store import Group, Store
 from dittomq.doors.clock import OsClock
-from dittomq.errors import NotMaster, StoreFailed
+from dittomq.errors import NotMaster, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine, frame
@@ -107,14 +107,14 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
         try:
             await asyncio.Event().wait()
         finally:
-            with pytest.raises(StoreFailed):
+            with pytest.raises(StorageFailure):
                 await told.writer.submit(frame(b"three"), 5)
             assert not told.flushed
 
     with pytest.raises(ExceptionGroup) as raised:
         play(story)
 
-    assert raised.group_contains(StoreFailed)
+    assert raised.group_contains(StorageFailure)
 
 
 @told_by(play)

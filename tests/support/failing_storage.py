@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from dittomq.commitlog.disk.storage import File, HeldLock, Storage
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 
 
 class Crashed(BaseException):
@@ -47,7 +47,7 @@ class CrashingFile:
         try:
             with self._storage.reported("write", self._path):
                 self._storage.count(f"write {self._path}")
-        except (Crashed, StoreFailed):
+        except (Crashed, StorageFailure):
             self._file.pwrite(data[: self._storage.tear(len(data))], offset)
             raise
         self._file.pwrite(data, offset)
@@ -57,7 +57,7 @@ class CrashingFile:
             with self._storage.reported("fdatasync", self._path):
                 self._storage.count(f"fdatasync {self._path}")
                 self._storage.fail_if_asked("fdatasync")
-        except StoreFailed:
+        except StorageFailure:
             self._storage.break_sync()
             self._file.fdatasync()
             raise
@@ -131,7 +131,7 @@ class CrashingStorage:
 
     def fail_if_asked(self, operation: str) -> None:
         if self.failing == operation:
-            raise StoreFailed(operation, "the disk", "Input/output error")
+            raise StorageFailure(operation, "the disk", "Input/output error")
 
     @contextlib.contextmanager
     def reported(self, operation: str, path: str) -> Iterator[None]:
@@ -139,7 +139,7 @@ class CrashingStorage:
         try:
             yield
         except OSError as error:
-            raise StoreFailed(operation, path, str(error)) from error
+            raise StorageFailure(operation, path, str(error)) from error
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         if create:

@@ -21,13 +21,13 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import (
     CorruptRecord,
     DittoError,
+    LimitReached,
     NotMaster,
     OffsetOutOfRange,
-    ProducerExpired,
-    QueueFull,
+    OutOfOrderSequence,
     Refused,
-    SequenceGap,
     TopicNotFound,
+    UnknownProducerId,
 )
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
@@ -83,13 +83,13 @@ class Log:
     grown: asyncio.Event = field(default_factory=asyncio.Event)  # set when something is stored; then another one takes its place
 
     def store(self, messages: list[pb.Message], producer_id: str, first: int, since: int) -> tuple[list[Placed], bool]:
-        """Where they lie, and whether they lay there before; raises SequenceGap or ProducerExpired."""
+        """Where they lie, and whether they lay there before; raises OutOfOrderSequence or UnknownProducerId."""
         self.check_known(producer_id, first, since)
         expected = self.next.get(producer_id, 0)
         if first < expected:
             return [self.by_sequence[producer_id, first + at] for at in range(len(messages))], True
         if first > expected:
-            raise SequenceGap(producer_id, expected, first)
+            raise OutOfOrderSequence(producer_id, expected, first)
         new = []
         for at, message in enumerate(messages):
             offset = sum(one.message.topic == message.topic and one.message.queue == message.queue for one in self.placed)
@@ -103,9 +103,9 @@ class Log:
         return new, False
 
     def check_known(self, producer_id: str, sequence: int, since: int) -> None:
-        """Raise ProducerExpired when it may be one of those that are forgotten."""
+        """Raise UnknownProducerId when it may be one of those that are forgotten."""
         if producer_id not in self.next and self.forgotten_end > since:
-            raise ProducerExpired(producer_id, sequence, len(self.placed) * RECORD_BYTES)
+            raise UnknownProducerId(producer_id, sequence, len(self.placed) * RECORD_BYTES)
 
     def forget(self) -> None:
         """All producers."""
@@ -246,7 +246,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.check_leads()
         placed = self.log.by_sequence.get((request.producer_id, request.sequence))
         if placed is None:
-            with contextlib.suppress(ProducerExpired):
+            with contextlib.suppress(UnknownProducerId):
                 self.log.check_known(request.producer_id, request.sequence, request.sent_since_offset)
                 return pb.GetOutcomeResponse(outcome=pb.OUTCOME_NOT_STORED)
             return pb.GetOutcomeResponse(outcome=pb.OUTCOME_UNKNOWN)
@@ -264,7 +264,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             if answer.status is PullStatus.FOUND or left_s <= 0:
                 return wire.pull_response(answer, prefer_text=False)
             if not self.seats:
-                raise QueueFull("the number of waiting pulls", 0)
+                raise LimitReached("the number of waiting pulls", 0)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await grown.wait()

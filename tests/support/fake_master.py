@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -44,7 +44,7 @@ class FakeMaster:
         is_silent = kind.name in self.silent_about
         await asyncio.sleep(deadline_s if is_silent else 0.001)
         if is_silent:
-            raise OutOfReach("a/0", "no answer")
+            raise Unavailable("a/0", "no answer")
         self.before(kind.name, ask)
         table: Table[R] = self.tables.get(kind.name, Table())
         return replace(answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token)), led=self.led)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 
 from dittomq.coordination.settings import CoordinationBackend, CoordinationTable
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.testing.ports import choose_ports, give_back
 from tests.support.etcd import Etcd, etcd_members
 from tests.support.go_tools import built, place
@@ -93,7 +93,7 @@ class KubernetesApi:
             self._process = None
 
     def asked(self, method: str, path: str, body: object = None) -> Any:
-        """What it answers an administrator. Raises OutOfReach where it does not, HTTPError where it refuses."""
+        """What it answers an administrator. Raises Unavailable where it does not, HTTPError where it refuses."""
         request = urllib.request.Request(
             f"https://{self.address}{path}",
             None if body is None else json.dumps(body).encode(),
@@ -106,10 +106,10 @@ class KubernetesApi:
                 said = answer.read()
         except urllib.error.HTTPError as error:
             if error.code in {403, 500, 503}:  # it starts
-                raise OutOfReach(self.address, str(error)) from error
+                raise Unavailable(self.address, str(error)) from error
             raise
         except OSError as error:
-            raise OutOfReach(self.address, str(error)) from error
+            raise Unavailable(self.address, str(error)) from error
         return said.decode() if path == "/readyz" else json.loads(said)
 
     def lease(self, name: str) -> str:

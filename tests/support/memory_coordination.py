@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.group_record import GroupRecord, decode, encode
 
 DEADLINE_S = 3.0
@@ -117,7 +117,7 @@ class MemoryDoor:
         await self._arrive()
         found = self._store.now(key)
         if not await self._answer():
-            raise OutOfReach(self.name, "no answer in time")
+            raise Unavailable(self.name, "no answer in time")
         return found
 
     async def write(self, key: GroupKey, record: GroupRecord, expected: Versioned | None) -> WriteOutcome:
@@ -153,12 +153,12 @@ class MemoryDoor:
         return outcome
 
     async def _arrive(self) -> None:
-        """Raises OutOfReach: nothing was sent."""
+        """Raises Unavailable: nothing was sent."""
         if not self._store.is_reached_by(self._node):
-            raise OutOfReach(self.name, "cannot connect")
+            raise Unavailable(self.name, "cannot connect")
         await asyncio.sleep(min(self._store.delay_s, DEADLINE_S))
         if self._store.delay_s >= DEADLINE_S:
-            raise OutOfReach(self.name, "it took too long to connect")
+            raise Unavailable(self.name, "it took too long to connect")
 
     async def _answer(self) -> bool:
         """Whether the answer arrives."""

@@ -17,7 +17,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -156,9 +156,9 @@ def do(deed: str, root: Path, switch: Path) -> int:
     store = deeds.start()
     try:
         getattr(deeds, deed)(store)
-    except StoreFailed as failure:
+    except StorageFailure as failure:
         print(failure, flush=True)
-        with contextlib.suppress(StoreFailed):
+        with contextlib.suppress(StorageFailure):
             store.clear_boot_stamp()
         return FAILED
     finally:

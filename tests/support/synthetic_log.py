@@ -9,7 +9,7 @@ from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import Host, mark
 from dittomq.copies import LEAF_BYTES, RangeDigests
-from dittomq.errors import OutOfReach, QueueFull
+from dittomq.errors import LimitReached, Unavailable
 from dittomq.message import Draft
 from dittomq.offsets import PhysicalOffset
 
@@ -85,10 +85,10 @@ class Copies:
     def _data(self, node: NodeAddress, start: int, end: int) -> bytes:
         if self.refusals.get(node.name, 0) > 0:
             self.refusals[node.name] -= 1
-            raise QueueFull("the queue of audit reads", 64)
+            raise LimitReached("the queue of audit reads", 64)
         bad = self.bad.get(node.name, range(0))
         if bad and start < bad.stop and bad.start < end:
-            raise OutOfReach(node.name, "Input/output error")
+            raise Unavailable(node.name, "Input/output error")
         return self.copies[node.name][start:end]
 
 

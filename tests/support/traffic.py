@@ -3,7 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from dittomq.client import Ack, Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, PutStatus, Receipt
+from dittomq.client import (
+    Ack,
+    AckLevelNotReached,
+    Client,
+    DittoError,
+    Message,
+    NotStored,
+    OutcomeHandle,
+    OutcomeUnknown,
+    PutStatus,
+    Receipt,
+)
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import OffsetOutOfRange
 from dittomq.tokens import decode_token
@@ -57,7 +68,7 @@ class Publishing:
     def _resolve(self, handle: OutcomeHandle) -> Receipt | DittoError:
         try:
             return self._producer.resolve(handle)
-        except (NotStored, LevelNotReached, OutcomeUnknown) as told:
+        except (NotStored, AckLevelNotReached, OutcomeUnknown) as told:
             return told
 
     def _note(self, body: bytes, outcome: Receipt | DittoError) -> None:
@@ -76,7 +87,7 @@ class Publishing:
 
 def note(told: Told, body: bytes, outcome: Receipt | DittoError, *, stream: int, sent: int, at_once: bool) -> Receipt | None:  # of one body
     """Note what was told of one message; the receipt, if there is one."""
-    receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
+    receipt = outcome.receipt if isinstance(outcome, AckLevelNotReached) else outcome
     if not isinstance(receipt, Receipt):
         told.outcomes[body] = Fate.UNKNOWN if isinstance(receipt, OutcomeUnknown) else Fate.NOT_STORED
         return None

@@ -8,7 +8,7 @@ import pytest
 
 from dittomq.broker.acks import Acks
 from dittomq.doors.coordination import Written
-from dittomq.errors import EpochOver
+from dittomq.errors import FencedEpoch
 from dittomq.message import Ack, PutStatus
 from dittomq.replication.progress import ConfirmRules
 from tests.simulation.clock import SimulatedClock
@@ -128,9 +128,9 @@ async def test_a_close_in_the_moment_of_the_timeout_ends_the_call(group: Group) 
     wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.MASTER_FLUSHED, 3.0))
     await asyncio.sleep(0)
 
-    asyncio.get_running_loop().call_later(3.0, group.acks.close, EpochOver("the master of epoch 1", "a/1 leads"))
+    asyncio.get_running_loop().call_later(3.0, group.acks.close, FencedEpoch("the master of epoch 1", "a/1 leads"))
 
-    with pytest.raises(EpochOver):
+    with pytest.raises(FencedEpoch):
         await wait
 
 
@@ -201,11 +201,11 @@ async def test_close_ends_all_calls_and_every_later_one(group: Group) -> None:
     waits = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0))
     await asyncio.sleep(0)
 
-    group.acks.close(EpochOver("the master of epoch 1", "a/1 leads"))
+    group.acks.close(FencedEpoch("the master of epoch 1", "a/1 leads"))
     group.slave(100, 100)
 
     for wait in (waits, group.acks.wait(at(0), at(100), Ack.MASTER_RECEIVED, 3.0)):
-        with pytest.raises(EpochOver):
+        with pytest.raises(FencedEpoch):
             await wait
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dittomq.client.copies import NodeAddress
 from dittomq.copies import Pin
-from dittomq.errors import DittoError, OutOfReach, SessionEnded
+from dittomq.errors import DittoError, SessionExpired, Unavailable
 from dittomq.offsets import PhysicalOffset
 from spark.audit.pinning import LEASE_S, RENEWAL_S, Pinning
 from tests.simulation.loop import SimulatedLoop
@@ -85,7 +85,7 @@ async def test_pins_are_renewed_while_the_work_goes_on_and_never_later_than_a_qu
 @told_by(play)
 async def test_a_node_that_misses_a_renewal_is_asked_again_and_nothing_is_wrong(nodes: Nodes, pinning: Pinning) -> None:
     await pinning.take(NODES)
-    nodes.trouble = OutOfReach("a/1", "it was stopped")
+    nodes.trouble = Unavailable("a/1", "it was stopped")
     await pinning.during(SlowLane(45.0), lambda: None)
     nodes.trouble = None
     await pinning.during(SlowLane(45.0), lambda: None)
@@ -100,7 +100,7 @@ async def test_a_node_that_misses_a_renewal_is_asked_again_and_nothing_is_wrong(
 async def test_a_pin_that_ended_is_a_problem_of_that_node_alone(nodes: Nodes, pinning: Pinning, /, at_the_end: bool) -> None:
     await pinning.take(NODES[1:])
     nodes.holds = not at_the_end
-    nodes.trouble = None if at_the_end else SessionEnded("pin 7 of a/1")
+    nodes.trouble = None if at_the_end else SessionExpired("pin 7 of a/1")
     await pinning.during(SlowLane(45.0), lambda: None)
     await pinning.release()
 
@@ -111,7 +111,7 @@ async def test_a_pin_that_ended_is_a_problem_of_that_node_alone(nodes: Nodes, pi
 
 @told_by(play)
 async def test_a_node_that_grants_no_pin_is_not_asked_for_it_again_and_the_others_are(nodes: Nodes, pinning: Pinning) -> None:
-    nodes.trouble = OutOfReach("a/1", "UNIMPLEMENTED: Method not found!")
+    nodes.trouble = Unavailable("a/1", "UNIMPLEMENTED: Method not found!")
     await pinning.take(NODES)
     nodes.trouble = None
     await pinning.during(SlowLane(45.0), lambda: None)

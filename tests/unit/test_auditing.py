@@ -8,7 +8,7 @@ from dittomq.broker.auditing import MAX_RUNNING, MAX_WAITING, Auditing
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.copies import LEAF_BYTES, RangeDigests
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange, QueueFull
+from dittomq.errors import DittoError, InvalidField, LimitReached, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 from tests.support.audited_cluster import BytesStore, served
 
@@ -104,7 +104,7 @@ def test_callers_beyond_the_queue_are_refused_and_the_others_served() -> None:
     async def one() -> bool:
         try:
             return [each async for each in audited.auditing.digests(PhysicalOffset(0), PhysicalOffset(10), 0, False)] != []
-        except QueueFull:
+        except LimitReached:
             return False
 
     async def many() -> list[bool]:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from dittomq.errors import QueueFull
+from dittomq.errors import LimitReached
 from dittomq.reads import MAX_PULL_BYTES
 from dittomq.rpc.call_room import CONNECTION_BYTES, CallRoom, Share
 from tests.support.metadata_node import run
@@ -49,7 +49,7 @@ async def test_a_connection_that_has_its_part_waits_until_it_has_read_something_
 async def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_waited() -> None:
     room = CallRoom(SMALL_MEMORY)
     held = await fill(room, "one") + await fill(room, "two")
-    with pytest.raises(QueueFull, match="memory for answers that nobody has read is full"):
+    with pytest.raises(LimitReached, match="memory for answers that nobody has read is full"):
         await room.take("three", 1)
 
     assert asyncio.get_running_loop().time() == pytest.approx(2.0)
@@ -136,7 +136,7 @@ async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_o
         await asyncio.sleep(0.01)
         leaving.cancel()
     for each in pulls:
-        with contextlib.suppress(QueueFull, asyncio.CancelledError):
+        with contextlib.suppress(LimitReached, asyncio.CancelledError):
             await each
     assert room.taken == 0
     assert (await room.take("e", MAX_PULL_BYTES)).granted.is_set()

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from services.disk_metrics import SyncMetrics
 from tests.support.hand_clock import HandClock
 
@@ -25,9 +25,9 @@ def test_each_sync_counts_with_its_seconds_where_it_lies_also_one_that_fails() -
     metrics = SyncMetrics("/data/a-0", clock, registry)
 
     for path, seconds in (("commitlog/00", 0.25), ("commitlog", 0.5), ("checkpoint.tmp", 0.125), ("", 1.0)):
-        with contextlib.suppress(StoreFailed), metrics.timed(f"/data/a-0/{path}"):
+        with contextlib.suppress(StorageFailure), metrics.timed(f"/data/a-0/{path}"):
             clock.now_s += seconds
-            raise StoreFailed("fdatasync", path, "input/output error")
+            raise StorageFailure("fdatasync", path, "input/output error")
 
     expected = {("commitlog", "syncs"): 2, ("commitlog", "seconds"): 0.75, (".", "syncs"): 2, (".", "seconds"): 1.125}
     assert sums(registry) == pytest.approx(expected)

@@ -9,7 +9,7 @@ import pytest
 
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2 as pb
 from dittomq.doors.coordination import GroupKey
-from dittomq.errors import DiskFull, InvalidField, QueueFull, StoreFailed, WrongCluster
+from dittomq.errors import DiskFull, InvalidField, LimitReached, StorageFailure, WrongCluster
 from dittomq.wire import coordination as wire
 from services.nameserver import group_records
 from services.nameserver.group_records import MAX_PENDING, MAX_WATCHES, GroupRecords
@@ -168,10 +168,10 @@ async def test_a_failed_sync_ends_the_nameserver_and_its_answers() -> None:
     running = asyncio.ensure_future(records.run())
 
     refused = await asyncio.gather(*(records.compare_and_set(key, "", "one") for key in (A, B)), return_exceptions=True)
-    assert [type(each) for each in refused] == [StoreFailed] * 2
-    with pytest.raises(StoreFailed):
+    assert [type(each) for each in refused] == [StorageFailure] * 2
+    with pytest.raises(StorageFailure):
         records.read(A)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await running
 
 
@@ -210,7 +210,7 @@ async def test_limits_are_kept(kept: Kept, /, monkeypatch: pytest.MonkeyPatch) -
     watches = [kept.records.watch(A) for _ in range(MAX_WATCHES)]
     for watch in watches:
         await anext(watch)
-    with pytest.raises(QueueFull, match="list of watches"):
+    with pytest.raises(LimitReached, match="list of watches"):
         await anext(kept.records.watch(A))
     await watches[0].aclose()  # type: ignore[attr-defined]
     await anext(kept.records.watch(B))
@@ -218,7 +218,7 @@ async def test_limits_are_kept(kept: Kept, /, monkeypatch: pytest.MonkeyPatch) -
     kept.let_write()
     for number in range(3):
         assert await kept.change(GroupKey("test", f"g{number}"), "", "one")
-    with pytest.raises(QueueFull, match="list of group records"):
+    with pytest.raises(LimitReached, match="list of group records"):
         await kept.records.compare_and_set(A, "", "one")
     assert MAX_GROUPS == 10_000
 
@@ -229,7 +229,7 @@ async def test_changes_that_wait_are_bounded(kept: Kept) -> None:
     await turns()
     waiting = [kept.change(GroupKey("test", f"g{number}"), "", "one") for number in range(MAX_PENDING)]
     await turns()
-    with pytest.raises(QueueFull, match="queue of changes"):
+    with pytest.raises(LimitReached, match="queue of changes"):
         await kept.records.compare_and_set(B, "", "one")
     kept.let_write()
     assert all([await each for each in waiting])

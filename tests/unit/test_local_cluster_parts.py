@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.errors import ConfigError, OutOfReach
+from dittomq.errors import ConfigError, Unavailable
 from dittomq.testing import LocalCluster, LocalNode, Shape, processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.ports import broker_ports, choose_ports, nameserver_ports
@@ -133,7 +133,7 @@ def test_a_folder_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> Non
 def test_a_node_that_does_not_run_has_no_pid(tmp_path: Path) -> None:
     write_state(tmp_path, ClusterState("local-1", Shape(0), (LocalNode("a/0", broker_ports(10_911)),)))
 
-    with pytest.raises(OutOfReach, match="dittomq local up"):
+    with pytest.raises(Unavailable, match="dittomq local up"):
         LocalCluster(tmp_path).pid("a/0")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.broker.pinning import MAX_PINS, PinParts, Pins
 from dittomq.commitlog.retention import Hold
-from dittomq.errors import DiskFull, DittoError, OffsetOutOfRange, QueueFull, SessionEnded, StoreFailed
+from dittomq.errors import DiskFull, DittoError, LimitReached, OffsetOutOfRange, SessionExpired, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.support.audited_cluster import BytesStore
 from tests.support.hand_clock import HandClock
@@ -70,7 +70,7 @@ async def test_a_renewed_lease_begins_anew_and_one_that_is_over_cannot_be_renewe
     assert node.held() == [("run", 0, 1_000)]
     node.clock.now_s += 1
 
-    with pytest.raises(SessionEnded, match=f"pin {pin.pin_id} of a/0 has ended"):
+    with pytest.raises(SessionExpired, match=f"pin {pin.pin_id} of a/0 has ended"):
         await node.pins.renew(pin.pin_id, 60)
     assert not await node.pins.unpin(pin.pin_id)
 
@@ -81,7 +81,7 @@ async def test_a_pin_of_which_something_was_dropped_has_ended_and_says_so(node: 
     node.store.min_offset = PhysicalOffset(300)
 
     assert node.held() == [("kept", 300, 60_000)]
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionExpired):
         await node.pins.renew(lost.pin_id, 60)
     assert not await node.pins.unpin(lost.pin_id)
     assert await node.pins.unpin(kept.pin_id)
@@ -100,7 +100,7 @@ async def test_bytes_that_the_log_does_not_have_cannot_be_pinned(node: Node, /, 
 async def test_one_pin_too_many_is_refused_until_another_one_ends(node: Node) -> None:
     for _ in range(MAX_PINS):
         await node.pins.pin("run", None, 60)
-    with pytest.raises(QueueFull, match=r"the list of audit pins of a/0 is full \(16\)"):
+    with pytest.raises(LimitReached, match=r"the list of audit pins of a/0 is full \(16\)"):
         await node.pins.pin("run", None, 60)
     node.clock.now_s += 60
     await node.pins.pin("run", None, 60)
@@ -161,14 +161,14 @@ async def test_a_damaged_file_costs_the_pins_and_not_the_start(node: Node) -> No
     node.start()
     await node.pins.load()
 
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionExpired):
         await node.pins.renew(pin.pin_id, 60)
 
 
 @told_by(play)
 async def test_a_pin_that_could_not_be_written_down_is_not_granted(node: Node) -> None:
     node.machine.faults.failing_syncs = 1
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StorageFailure):
         await node.pins.pin("run", None, 60)
     assert node.held() == []
 

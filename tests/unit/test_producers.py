@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dittomq.commitlog.queues import producers
 from dittomq.commitlog.queues.producers import MAX_AGE_DAYS, MAX_PRODUCERS, Producers, Sequenced, from_bytes
 from dittomq.commitlog.records.gathering import DAY_MS
-from dittomq.errors import ProducerExpired, SequenceGap
+from dittomq.errors import OutOfOrderSequence, UnknownProducerId
 
 RECORD_BYTES = 100
 
@@ -41,7 +41,7 @@ def table_of_many(count: int) -> Producers:
 def test_the_first_sequence_of_a_forgotten_producer_that_is_sent_again_is_expired_and_one_that_is_new_is_not() -> None:
     table = table_of_many(MAX_PRODUCERS + 1)
 
-    assert isinstance(table.known("p0", 0, 1, sent_since=0), ProducerExpired)
+    assert isinstance(table.known("p0", 0, 1, sent_since=0), UnknownProducerId)
     assert table.known("new", 0, 1) == []
 
 
@@ -50,18 +50,18 @@ def test_what_was_first_sent_behind_all_that_is_forgotten_is_known_not_to_be_sto
 
     assert table.known("new", 0, 1, sent_since=RECORD_BYTES) == []
     assert table.find("new", 0, sent_since=RECORD_BYTES) is None
-    assert isinstance(table.known("new", 1, 1, sent_since=RECORD_BYTES), SequenceGap)
+    assert isinstance(table.known("new", 1, 1, sent_since=RECORD_BYTES), OutOfOrderSequence)
     for sequence in (0, 1):
-        with pytest.raises(ProducerExpired):
+        with pytest.raises(UnknownProducerId):
             table.find("new", sequence)
-    assert isinstance(table.known("new", 1, 1), ProducerExpired)
+    assert isinstance(table.known("new", 1, 1), UnknownProducerId)
 
 
 def test_nothing_is_expired_before_something_was_forgotten() -> None:
     table = table_of_many(MAX_PRODUCERS)
 
     assert table.known("new", 0, 1, sent_since=0) == []
-    assert isinstance(table.known("new", 1, 1, sent_since=0), SequenceGap)
+    assert isinstance(table.known("new", 1, 1, sent_since=0), OutOfOrderSequence)
     assert table.find("new", 0) is None
 
 
@@ -74,9 +74,9 @@ def test_a_producer_is_forgotten_with_the_first_record_of_a_day_that_is_more_tha
     assert table.known("idle", 0, 1) == [0]
     note(table, "other", 1, 3 * RECORD_BYTES, day=11 + MAX_AGE_DAYS)
 
-    assert isinstance(table.known("idle", 0, 1, sent_since=0), ProducerExpired)
-    assert isinstance(table.known("idle", 1, 1), ProducerExpired)
-    with pytest.raises(ProducerExpired):
+    assert isinstance(table.known("idle", 0, 1, sent_since=0), UnknownProducerId)
+    assert isinstance(table.known("idle", 1, 1), UnknownProducerId)
+    with pytest.raises(UnknownProducerId):
         table.find("idle", 0)
     assert table.known("busy", 0, 1) == [RECORD_BYTES]
 
@@ -98,8 +98,8 @@ def test_what_is_not_remembered_since_segments_were_dropped_is_expired_from_its_
 
     table.drop_before(2 * RECORD_BYTES)
 
-    assert isinstance(table.known("gone", 0, 1, sent_since=0), ProducerExpired)
-    assert isinstance(table.known("p", 0, 1, sent_since=0), ProducerExpired)
+    assert isinstance(table.known("gone", 0, 1, sent_since=0), UnknownProducerId)
+    assert isinstance(table.known("p", 0, 1, sent_since=0), UnknownProducerId)
     assert table.known("p", 1, 2) == [2 * RECORD_BYTES]
 
 
@@ -111,8 +111,8 @@ def test_a_record_that_is_mended_is_not_taken_for_the_newest_of_a_producer_that_
 
     table.mend([Sequenced("p", 0, 0, 0)])
 
-    assert isinstance(table.known("p", 1, 1), ProducerExpired)
-    with pytest.raises(ProducerExpired):
+    assert isinstance(table.known("p", 1, 1), UnknownProducerId)
+    with pytest.raises(UnknownProducerId):
         table.find("p", 1)
 
 
@@ -124,7 +124,7 @@ def test_after_a_cut_and_a_mending_the_longest_unused_producer_is_still_the_firs
     table.cut(end)
     note(table, "new", 0, end)
 
-    assert isinstance(table.known("p0", 0, 1, sent_since=0), ProducerExpired)
+    assert isinstance(table.known("p0", 0, 1, sent_since=0), UnknownProducerId)
     assert table.known("p1", 0, 1) == [RECORD_BYTES]
 
 
@@ -227,10 +227,10 @@ def test_what_is_in_the_log_is_told_with_its_place_or_expired_never_absent(log: 
         position = 0
         for number, frame in enumerate(log):
             places = list(range(position, position + frame.count * RECORD_BYTES, RECORD_BYTES))
-            assert told(rebuilt(log), frame, position) in (places, ProducerExpired)
-            assert told(dropped, frame, position) in (places, ProducerExpired)
+            assert told(rebuilt(log), frame, position) in (places, UnknownProducerId)
+            assert told(dropped, frame, position) in (places, UnknownProducerId)
             if number < at:
-                assert told(cut, frame, position) in (places, ProducerExpired)
+                assert told(cut, frame, position) in (places, UnknownProducerId)
             else:
-                assert told(cut, frame, position) in ([], SequenceGap, ProducerExpired)
+                assert told(cut, frame, position) in ([], OutOfOrderSequence, UnknownProducerId)
             position += frame.count * RECORD_BYTES

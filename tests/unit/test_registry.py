@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.errors import InvalidField, NodeIdTaken, NotReady, SessionEnded, TopicNotFound, VersionChanged
+from dittomq.errors import DuplicateBrokerId, InvalidField, NotReady, SessionExpired, TopicNotFound, VersionConflict
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion, GroupMaster, NodeState, Registration, Role, TopicQueues
 from services.nameserver.registry import LATE_MS, Registry
@@ -42,7 +42,7 @@ class TestWhoMayTakeANodeId:
     def test_another_replica_without_a_higher_epoch_is_refused_while_the_holder_lives(self, registry: Registry) -> None:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken, match="a-0:10911"):
+        with pytest.raises(DuplicateBrokerId, match="a-0:10911"):
             registry.register(master(UUID_B, host="other", epoch=7), "s2", at(EXPIRY_MS - 1))
 
     def test_another_replica_takes_the_id_of_a_holder_that_fell_silent(self, registry: Registry) -> None:
@@ -71,27 +71,27 @@ class TestWhoMayTakeANodeId:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
         registry.register(master(UUID_B, host="other", epoch=8), "s2", at(1))
 
-        with pytest.raises(SessionEnded):
+        with pytest.raises(SessionExpired):
             registry.heartbeat(beat("s1"), at(2))
 
     def test_who_lost_its_id_cannot_come_back_with_its_old_epoch(self, registry: Registry) -> None:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
         registry.register(master(UUID_B, host="other", epoch=8), "s2", at(1))
 
-        with pytest.raises(NodeIdTaken):
+        with pytest.raises(DuplicateBrokerId):
             registry.register(master(UUID_A, epoch=7), "s3", at(2))
 
     def test_the_heartbeat_of_a_replicas_older_session_asks_it_to_register(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
         registry.register(master(), "s2", at(1))
 
-        with pytest.raises(SessionEnded):
+        with pytest.raises(SessionExpired):
             registry.heartbeat(beat("s1"), at(2))
 
     def test_another_node_of_the_same_name_is_refused_whatever_its_broker_id(self, registry: Registry) -> None:
         registry.register(promoted(UUID_A, epoch=7), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken, match="a/1 is held by the replica at a-1:10911"):
+        with pytest.raises(DuplicateBrokerId, match="a/1 is held by the replica at a-1:10911"):
             registry.register(slave(UUID_B, host="other", epoch=7), "s2", at(1))
 
 
@@ -114,7 +114,7 @@ class TestChangesOfRoles:
     def test_an_old_master_that_has_not_read_the_record_is_told_who_has_its_id(self, registry: Registry) -> None:
         registry.register(promoted(UUID_B, epoch=8), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken) as refused:
+        with pytest.raises(DuplicateBrokerId) as refused:
             registry.register(master(UUID_A, epoch=7), "s2", at(1))
 
         assert refused.value.is_displaced
@@ -123,7 +123,7 @@ class TestChangesOfRoles:
     def test_a_slave_takes_its_id_back_from_a_dead_node_by_the_newer_epoch_of_its_log(self, registry: Registry) -> None:
         registry.register(demoted(UUID_A, epoch=8), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken):
+        with pytest.raises(DuplicateBrokerId):
             registry.register(slave(UUID_B, epoch=8), "s2", at(1))
         registry.register(slave(UUID_B, epoch=9), "s2", at(2))
 
@@ -144,7 +144,7 @@ class TestAStoreThatWasCopied:
         for second in range(10, 100, 10):
             registry.heartbeat(beat("s1"), at(second * 1_000))
 
-            with pytest.raises(NodeIdTaken, match=f"the replica id {UUID_A} of a/0 is held by the replica at one:10911"):
+            with pytest.raises(DuplicateBrokerId, match=f"the replica id {UUID_A} of a/0 is held by the replica at one:10911"):
                 registry.register(master(host="two"), "s2", at(second * 1_000 + 9_000))
 
         assert listed(registry) == {"a/0": UUID_A}
@@ -153,7 +153,7 @@ class TestAStoreThatWasCopied:
     def test_a_copy_under_another_id_is_refused_too(self, registry: Registry) -> None:
         registry.register(master(UUID_A, host="one"), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken, match="its disk is a copy; give it another identity") as refused:
+        with pytest.raises(DuplicateBrokerId, match="its disk is a copy; give it another identity") as refused:
             registry.register(slave(UUID_A, host="two"), "s2", at(1))
 
         assert not refused.value.is_displaced
@@ -163,7 +163,7 @@ class TestAStoreThatWasCopied:
     def test_a_replica_moves_when_it_has_missed_a_heartbeat_at_its_old_address(self, registry: Registry) -> None:
         registry.register(master(host="one"), "s1", at(0))
 
-        with pytest.raises(NodeIdTaken):
+        with pytest.raises(DuplicateBrokerId):
             registry.register(master(host="two"), "s2", at(10_000 + LATE_MS))
         registry.register(master(host="two"), "s3", at(10_000 + LATE_MS + 1))
 
@@ -206,7 +206,7 @@ class TestComingAndGoing:
         registry.register(master(), "s1", at(0))
         registry.expire(at(EXPIRY_MS))
 
-        with pytest.raises(SessionEnded):
+        with pytest.raises(SessionExpired):
             registry.heartbeat(beat("s1"), at(EXPIRY_MS))
 
     def test_a_goodbye_removes_a_node_at_once(self, registry: Registry) -> None:
@@ -349,7 +349,7 @@ class TestPages:
         token = registry.page(1, "", "default").next_page_token
         registry.unregister("s2")
 
-        with pytest.raises(VersionChanged):
+        with pytest.raises(VersionConflict):
             registry.page(1, token, "default")
 
     def test_a_token_outlives_heartbeats_and_repeated_registrations(self, registry: Registry) -> None:

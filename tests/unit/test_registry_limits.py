@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.errors import InvalidField, QueueFull, TopicNotFound, WrongCluster
+from dittomq.errors import InvalidField, LimitReached, TopicNotFound, WrongCluster
 from dittomq.offsets import Epoch
 from dittomq.routes import Registration, TopicQueues
 from services.nameserver import registry as module
@@ -55,7 +55,7 @@ def test_a_full_table_refuses_a_new_node_and_keeps_the_old_ones(registry: Regist
     monkeypatch.setattr(module, "MAX_NODES", 1)
     registry.register(master(), "s1", at(0))
 
-    with pytest.raises(QueueFull):
+    with pytest.raises(LimitReached):
         registry.register(slave(), "s2", at(0))
 
     registry.register(master(), "s3", at(1))

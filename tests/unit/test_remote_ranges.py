@@ -9,7 +9,7 @@ import pytest
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.broker.remote_ranges import RemoteRanges
-from dittomq.errors import CorruptRecord, DittoError, OutOfReach, QueueFull
+from dittomq.errors import CorruptRecord, DittoError, LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc import status
 from dittomq.rpc.channel import Channels
@@ -33,7 +33,7 @@ class Refusing(Channels):
 
 @pytest.mark.parametrize(
     ("refusal", "heard"),
-    [(QueueFull("the number of ranges that are fetched", 32), OutOfReach), (CorruptRecord("a/1", 7, ""), CorruptRecord)],
+    [(LimitReached("the number of ranges that are fetched", 32), Unavailable), (CorruptRecord("a/1", 7, ""), CorruptRecord)],
 )
 def test_a_node_that_serves_as_many_ranges_as_it_may_counts_as_one_that_does_not_answer_now(
     refusal: DittoError, heard: type[DittoError]

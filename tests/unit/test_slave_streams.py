@@ -10,7 +10,7 @@ import pytest
 from dittomq.broker.config import ReplicationTable
 from dittomq.broker.outflow import Outflow
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import NeedsOperator, NotReady, StreamDropped
+from dittomq.errors import NeedsOperator, NotReady, StreamReset
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Heartbeat, MissingRanges, SlaveAck, SyncAction
@@ -114,7 +114,7 @@ def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_sends_its_hand
 @under(run)
 async def test_a_promise_above_the_epoch_is_told_and_ends_the_stream() -> None:
     stream = ServedStream(replace(HANDSHAKE, promised=Epoch(4)), nothing())
-    with pytest.raises(StreamDropped, match="promised epoch 4"):
+    with pytest.raises(StreamReset, match="promised epoch 4"):
         await stream.served
     assert stream.promised == [(Epoch(4), "a/1")]
 
@@ -205,7 +205,7 @@ def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped()
     async def served() -> None:
         await ServedStream(HANDSHAKE, impossible()).served
 
-    with pytest.raises(StreamDropped, match="lacks"):
+    with pytest.raises(StreamReset, match="lacks"):
         run(served())
 
 
@@ -219,7 +219,7 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
 
     with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
         run(ended(replace(HANDSHAKE, cluster="other"), nothing()))
-    with pytest.raises(StreamDropped, match=r"a/0 ended the stream: .*; the slave says hello again"):
+    with pytest.raises(StreamReset, match=r"a/0 ended the stream: .*; the slave says hello again"):
         run(ended(HANDSHAKE, impossible()))
 
 
@@ -229,7 +229,7 @@ def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_sil
         async with asyncio.timeout(60):
             await stream.served
 
-    with pytest.raises(StreamDropped, match=r"silent for \d s"):
+    with pytest.raises(StreamReset, match=r"silent for \d s"):
         run(ended())
 
 

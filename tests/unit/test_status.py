@@ -8,7 +8,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from dittomq import errors
 from dittomq._pb.ditto.error.v1 import error_pb2
-from dittomq.errors import DittoError, NodeIdTaken, OutOfReach
+from dittomq.errors import DittoError, DuplicateBrokerId, Unavailable
 from dittomq.rpc import status
 
 
@@ -20,7 +20,7 @@ def leaves(kind: type[DittoError]) -> Iterator[type[DittoError]]:
         yield from leaves(each)
 
 
-CROSSING: list[type[DittoError]] = [*leaves(errors.Refused), errors.StoreFailed, errors.EpochOver]
+CROSSING: list[type[DittoError]] = [*leaves(errors.Refused), errors.StorageFailure, errors.FencedEpoch]
 SAMPLES = {str: "a/1 …ü%\n", int: -7, bool: True, int | None: None}
 
 
@@ -110,7 +110,7 @@ def test_a_bad_field_is_named_in_bad_request() -> None:
 
 def test_where_waiting_helps_the_answer_says_how_long() -> None:
     retry = error_details_pb2.RetryInfo()
-    assert details(errors.QueueFull("appends", 10)).details[1].Unpack(retry)
+    assert details(errors.LimitReached("appends", 10)).details[1].Unpack(retry)
 
     assert retry.retry_delay.ToMilliseconds() == 100
 
@@ -125,7 +125,7 @@ def test_numbers_that_code_acts_on_have_details_of_our_own() -> None:
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED])
-def test_silence_is_out_of_reach(code: grpc.StatusCode) -> None:
+def test_silence_is_unavailable(code: grpc.StatusCode) -> None:
     error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "connection refused")
 
     assert str(status.decode(error, "a/0 at h:1")) == "a/0 at h:1 does not answer: connection refused"
@@ -180,7 +180,7 @@ def test_an_answer_that_is_not_ours_names_its_code() -> None:
 
     decoded = status.decode(error, "h:1")
 
-    assert isinstance(decoded, OutOfReach)
+    assert isinstance(decoded, Unavailable)
     assert decoded.problem == "UNIMPLEMENTED: no such method"
 
 
@@ -189,18 +189,18 @@ def test_foreign_or_broken_details_are_ignored(content: bytes) -> None:
     trailing = grpc.aio.Metadata((status.DETAILS_KEY, content))
     error = grpc.aio.AioRpcError(grpc.StatusCode.NOT_FOUND, grpc.aio.Metadata(), trailing, "x")
 
-    assert isinstance(status.decode(error, "h:1"), OutOfReach)
+    assert isinstance(status.decode(error, "h:1"), Unavailable)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"node": "a/0"}, {"node": "a/0", "in_sync": "many", "demanded": "2"}])
 def test_facts_with_a_missing_or_malformed_field_are_not_guessed(metadata: dict[str, str]) -> None:
-    assert status.rebuild("TOO_FEW_COPIES", metadata) is None
+    assert status.rebuild("NOT_ENOUGH_REPLICAS", metadata) is None
 
 
 def test_a_field_that_an_older_version_does_not_send_has_its_default() -> None:
     sent = {"node": "a/0", "holder": "h:1", "silent_ms": "7"}
 
-    received = status.rebuild("NODE_ID_TAKEN", sent)
+    received = status.rebuild("DUPLICATE_BROKER_ID", sent)
 
-    assert isinstance(received, NodeIdTaken)
+    assert isinstance(received, DuplicateBrokerId)
     assert (received.silent_ms, received.holder_node) == (7, "")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dittomq.errors import NodeIdTaken
+from dittomq.errors import DuplicateBrokerId
 from services.nameserver.config import NameserverConfig
 from services.nameserver.names import Names
 from tests.support.hand_clock import HandClock
@@ -79,7 +79,7 @@ def test_who_comes_first_after_a_suspension_does_not_take_the_id_of_one_that_liv
     awake.names.register(master())
     awake.suspend(EXPIRY_S + 1)
 
-    with pytest.raises(NodeIdTaken):
+    with pytest.raises(DuplicateBrokerId):
         awake.names.register(master(UUID_B, host="a-9"))
 
 
@@ -88,7 +88,7 @@ def test_a_suspended_nameserver_says_for_how_long_it_has_not_heard_a_holder(awak
     awake.run(2)
     awake.suspend(EXPIRY_S + 1)
 
-    with pytest.raises(NodeIdTaken) as refused:
+    with pytest.raises(DuplicateBrokerId) as refused:
         awake.names.register(master(UUID_B, host="a-9"))
 
     assert refused.value.silent_ms == (2 + EXPIRY_S + 1) * 1_000
@@ -98,7 +98,7 @@ def test_a_suspended_nameserver_refuses_a_copied_disk_as_before(awake: Awake) ->
     awake.names.register(master(host="one"))
     awake.suspend(EXPIRY_S + 1)
 
-    with pytest.raises(NodeIdTaken) as refused:
+    with pytest.raises(DuplicateBrokerId) as refused:
         awake.names.register(master(host="two"))
 
     assert refused.value.silent_ms == (EXPIRY_S + 1) * 1_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.errors import InvalidField, VersionChanged
+from dittomq.errors import InvalidField, VersionConflict
 from dittomq.metadata.tables import Ask, Page, Table, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
@@ -78,7 +78,7 @@ def test_a_caller_with_any_other_version_gets_the_rows(known: DataVersion) -> No
 def test_a_token_of_another_version_is_refused_as_changed() -> None:
     token = answer("topics", table_of(5), Ask(page_size=2)).next_token
 
-    with pytest.raises(VersionChanged, match="read again from the first page"):
+    with pytest.raises(VersionConflict, match="read again from the first page"):
         answer("topics", table_of(6), Ask(page_size=2, page_token=token))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.errors import EpochOver
+from dittomq.errors import FencedEpoch
 from dittomq.message import Ack
 from dittomq.offsets import Epoch, PhysicalOffset
 from services.master.term import Opened, Term
@@ -95,7 +95,7 @@ async def test_producers_that_wait_when_the_term_ends_learn_that_the_outcome_is_
 
     leading.term.end("it promised epoch 2 to a/1")
 
-    with pytest.raises(EpochOver, match="promised epoch 2"):
+    with pytest.raises(FencedEpoch, match="promised epoch 2"):
         await waiting
 
 

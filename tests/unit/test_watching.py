@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.watching import MAX_WATCHERS, StatusWatches, WatchOrder
-from dittomq.errors import QueueFull
+from dittomq.errors import LimitReached
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.interceptors import UnreadError
 from tests.support.metadata_node import LoopClock, run
@@ -41,7 +41,7 @@ async def test_watches_that_nobody_reads_keep_no_place_from_others_for_ever() ->
             await asyncio.sleep(1)
             try:
                 await watches.watch(WatchOrder(1.0, 1), listen)
-            except QueueFull:
+            except LimitReached:
                 continue
     assert told == [STATUS]
 

@@ -11,7 +11,7 @@ from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from tests.vectors.conftest import STORES, Vector
 
 Units = dict[int, tuple[int, ...]]
@@ -48,7 +48,7 @@ def test_a_store_is_opened_and_its_queues_hold_what_rocketmqs_hold(vector: Vecto
 
 @pytest.mark.parametrize("vector", REFUSED, indirect=True)
 def test_what_is_not_read_is_refused_by_name(vector: Vector, tmp_path: Path) -> None:
-    with pytest.raises(UnreadableStore, match=REFUSED[vector.name]):
+    with pytest.raises(StoreOpenFailed, match=REFUSED[vector.name]):
         open_copy(vector, tmp_path / "store")
 
 

@@ -26,12 +26,12 @@ def demo(
 
     Ends with PASS and 0, or says what did not hold and ends with 1. Ends every process it started, in every case.
     """
-    from dittomq.cli.demo.steps import BrokenPromise
+    from dittomq.cli.demo.steps import DemoFailed
     from dittomq.cli.demo.story import tell
 
     try:
         tell(FOLDER, records)
-    except BrokenPromise as broken:
+    except DemoFailed as broken:
         hint(f"FAIL: {broken}; every process is stopped, what they wrote stays in {FOLDER}")
         return Exit.REFUSED
     return Exit.DONE

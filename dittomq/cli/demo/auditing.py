@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dittomq.cli.demo.steps import BrokenPromise
+from dittomq.cli.demo.steps import DemoFailed
 from dittomq.message import StoredMessage
 from dittomq.testing.processes import module_environment
 
@@ -58,7 +58,7 @@ class Audit:
 
 
 def run_audit(nameserver: str, out: Path, history: Path) -> Audit:
-    """Audit the cluster; BrokenPromise when it comes to no result."""
+    """Audit the cluster; DemoFailed when it comes to no result."""
     command = [
         sys.executable,
         "-m",
@@ -79,7 +79,7 @@ def run_audit(nameserver: str, out: Path, history: Path) -> Audit:
         return Audit(done.returncode, json.loads(done.stdout))
     except ValueError as error:
         last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-        raise BrokenPromise(f"the audit came to no result (exit {done.returncode}): {last[0]}") from error
+        raise DemoFailed(f"the audit came to no result (exit {done.returncode}): {last[0]}") from error
 
 
 def flip_a_byte(store: Path, node: str, message: StoredMessage) -> Flipped:

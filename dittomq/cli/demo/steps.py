@@ -9,14 +9,14 @@ from typing import Any
 _WIDTH = 112
 
 
-class BrokenPromise(Exception):
+class DemoFailed(Exception):
     """Something that the demo proves did not hold."""
 
 
 def demand(holds: object, what: str) -> None:
     """Go on only where it holds."""
     if not holds:
-        raise BrokenPromise(what)
+        raise DemoFailed(what)
 
 
 class Step:

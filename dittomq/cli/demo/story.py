@@ -52,7 +52,7 @@ class Story:
 
 
 def tell(folder: Path, records: int | None) -> None:
-    """Run the demo; raises BrokenPromise when something does not hold. Every process it started has ended when this returns or raises."""
+    """Run the demo; raises DemoFailed when something does not hold. Every process it started has ended when this returns or raises."""
     began = time.monotonic()
     steps = Steps(10)
     with steps.step("environment") as step:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from dittomq.cli.demo.flights import Flight
 from dittomq.cli.demo.judge import Identity, Place, Told, body_of
 from dittomq.cli.tally import Outcome, Tally
-from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Message, Receipt, StoredMessage
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -41,7 +41,7 @@ class Sent:
         """Keep the answer to a line, the first one or in place of an earlier one."""
         while len(self.told) <= line:
             self.told.append(Told.NOT_STORED)
-        receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
+        receipt = outcome.receipt if isinstance(outcome, AckLevelNotReached) else outcome
         self.handles.pop(line, None)
         if isinstance(receipt, Receipt):
             self.told[line] = Place(receipt.queue, receipt.queue_offset)

@@ -12,7 +12,7 @@ from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import PAGE_BYTES, gives
-from dittomq.errors import OffsetOutOfRange, StoreFailed
+from dittomq.errors import OffsetOutOfRange, StorageFailure
 
 _REWRITE_BYTES = 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
@@ -93,12 +93,12 @@ class Log:
         self.end += len(data) + gap
 
     def sync(self) -> None:
-        """Make everything durable that was written when this was called, or raise StoreFailed."""
+        """Make everything durable that was written when this was called, or raise StorageFailure."""
         self.sync_names()
         for start in list(self._unsynced):
             del self._unsynced[start]
             if not self.has_file(start):
-                raise StoreFailed("fdatasync", path_of(start), "it was removed while it was written")
+                raise StorageFailure("fdatasync", path_of(start), "it was removed while it was written")
             with self._files.borrow(path_of(start)) as file:
                 file.fdatasync()
 
@@ -145,7 +145,7 @@ class Log:
         self.sync_names()
 
     def sync_names(self) -> None:
-        """Make the names of the segments durable, or raise StoreFailed."""
+        """Make the names of the segments durable, or raise StorageFailure."""
         self._maker.sync_names()
 
     def rewrite(self, start: int, data: bytes) -> int:

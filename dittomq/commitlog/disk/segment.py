@@ -5,7 +5,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 FOLDER = "commitlog"
 NAME_DIGITS = 20
@@ -23,15 +23,15 @@ def path_of(start: int) -> str:
 
 
 def starts_of(store: str, names: Sequence[str]) -> list[int]:
-    """Where the segments begin, lowest first. Raises UnreadableStore for a file that is none."""
+    """Where the segments begin, lowest first. Raises StoreOpenFailed for a file that is none."""
     for name in names:
         if len(name) != NAME_DIGITS or not name.isascii() or not name.isdigit():
-            raise UnreadableStore(store, f'"{name}" in {FOLDER}/ is no segment; move it away')
+            raise StoreOpenFailed(store, f'"{name}" in {FOLDER}/ is no segment; move it away')
     return sorted(int(name) for name in names)
 
 
 def sizes_of(storage: Storage, store: str, *, readonly: bool = False) -> dict[int, int]:
-    """Bytes of each segment that is there, by its start, lowest first. Raises UnreadableStore for a file that is none.
+    """Bytes of each segment that is there, by its start, lowest first. Raises StoreOpenFailed for a file that is none.
 
     OSError for one that cannot be opened: that says nothing of its bytes, which later count as damaged where they cannot be read.
     """
@@ -51,15 +51,15 @@ def without_unmade(sizes: Mapping[int, int]) -> dict[int, int]:
 def segments_of(storage: Storage, store: str) -> tuple[tuple[int, ...], int]:
     """Where the segments of a store that nobody opens begin, lowest first, and how many bytes each has: those that can be read as one log.
 
-    Raises UnreadableStore when there are none, or of different sizes.
+    Raises StoreOpenFailed when there are none, or of different sizes.
     """
     found = sizes_of(storage, store, readonly=True)
     sizes = without_unmade(found)
     if not sizes:
-        raise UnreadableStore(store, f"{FOLDER}/ holds no segment{' with bytes' if found else ''}; name the folder that holds {FOLDER}/")
+        raise StoreOpenFailed(store, f"{FOLDER}/ holds no segment{' with bytes' if found else ''}; name the folder that holds {FOLDER}/")
     if len(set(sizes.values())) > 1 or 0 in sizes.values():
         listed = ", ".join(f"{size:,}" for size in sorted(set(sizes.values())))
-        raise UnreadableStore(store, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
+        raise StoreOpenFailed(store, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
     return tuple(sizes), next(iter(sizes.values()))
 
 
@@ -67,20 +67,20 @@ def check_sizes(store: str, sizes: Mapping[int, int], segment_bytes: int) -> Non
     """Refuse segments of another size than configured, and a hole between them. `sizes` by start, in order."""
     expected = min(sizes, default=0)
     if expected % segment_bytes:
-        raise UnreadableStore(
+        raise StoreOpenFailed(
             store,
             f"{path_of(expected)} does not begin at a multiple of segment_bytes ({segment_bytes:,}); configure the size it was made with",
         )
     for start, size in sizes.items():
         if size != segment_bytes and segment_bytes in sizes.values():
             whole = f"others have {segment_bytes:,}; bring it back whole, or empty the data_dir to copy all from the group"
-            raise UnreadableStore(store, f"{path_of(start)} has {size:,} bytes, {whole}")
+            raise StoreOpenFailed(store, f"{path_of(start)} has {size:,} bytes, {whole}")
         if size != segment_bytes:
-            raise UnreadableStore(
+            raise StoreOpenFailed(
                 store, f"{path_of(start)} has {size:,} bytes and segment_bytes is {segment_bytes:,}; configure the size it was made with"
             )
         if start != expected:
-            raise UnreadableStore(
+            raise StoreOpenFailed(
                 store, f"{path_of(expected)} is missing between others; bring it back, or empty the data_dir to copy all from the group"
             )
         expected += segment_bytes

@@ -13,7 +13,7 @@ from enum import Enum
 
 from dittomq.commitlog.disk.segment import FOLDER, path_of
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 
 _SPARE = "dittomq/tmp-segment"
 _SAVED = "dittomq/tmp-saved-segment"
@@ -48,13 +48,13 @@ class SegmentMaker:
         return self._spare is _Spare.MISSING
 
     def prepare(self) -> bool:
-        """Make the next segment, if there is none; whether that was done. A full disk leaves none; a failed sync raises StoreFailed."""
+        """Make the next segment, if there is none; whether that was done. A full disk leaves none; a failed sync raises StorageFailure."""
         with self._lock:
             if not self.is_wanted:
                 return False
             try:
                 file = self._create()
-            except (OSError, StoreFailed):  # nothing is lost with it; a roll that needs one says what is wrong
+            except (OSError, StorageFailure):  # nothing is lost with it; a roll that needs one says what is wrong
                 return False
             with contextlib.closing(file):
                 file.fdatasync()
@@ -70,7 +70,7 @@ class SegmentMaker:
             with contextlib.closing(self._storage.open(_SPARE)) as file:
                 try:
                     file.pwrite(_ZEROS[:count], self._zeroed)
-                except StoreFailed:  # the disk is full: what is prepared is whole without it
+                except StorageFailure:  # the disk is full: what is prepared is whole without it
                     return False
                 file.fdatasync()
             self._zeroed += count
@@ -119,7 +119,7 @@ class SegmentMaker:
         return is_there
 
     def sync_names(self) -> None:
-        """Make the names of all segments durable, or raise StoreFailed."""
+        """Make the names of all segments durable, or raise StorageFailure."""
         made = self._made
         if made > self._named:
             self._storage.sync_folder(FOLDER)  # the old name may come back: a start removes it
@@ -147,7 +147,7 @@ class SegmentMaker:
         file = self._storage.open(_SPARE, create=True)
         try:
             file.truncate(self.segment_bytes)
-        except StoreFailed:
+        except StorageFailure:
             file.close()
             raise
         self._zeroed = 0
@@ -160,6 +160,6 @@ class SegmentMaker:
             for data in pieces:
                 file.pwrite(data, at)
                 at += len(data)
-        except StoreFailed:  # the disk is full: nothing is lost with it
+        except StorageFailure:  # the disk is full: nothing is lost with it
             return False
         return True

@@ -26,7 +26,7 @@ _MAGIC = b"DTMQ"
 _VERSION = 1
 
 
-class DamagedSideFile(DittoError):
+class CorruptStateFile(DittoError):
     """A file of ours does not hold what we wrote."""
 
     reason = "DAMAGED_SIDE_FILE"
@@ -38,28 +38,28 @@ def seal(kind: bytes, payload: bytes, version: int = _VERSION) -> bytes:
 
 
 def unseal(kind: bytes, data: bytes, path: str) -> bytes:
-    """The payload; what lies behind it is ignored. Raises DamagedSideFile."""
+    """The payload; what lies behind it is ignored. Raises CorruptStateFile."""
     version, payload = unseal_any(kind, data, path)
     if version != _VERSION:
-        raise DamagedSideFile(f"{path} has version {version}, this program knows {_VERSION}; use the program that wrote it")
+        raise CorruptStateFile(f"{path} has version {version}, this program knows {_VERSION}; use the program that wrote it")
     return payload
 
 
 def unseal_any(kind: bytes, data: bytes, path: str) -> tuple[int, bytes]:
-    """The version in the head, whichever it is, and the payload. The checksum does not cover the version. Raises DamagedSideFile."""
+    """The version in the head, whichever it is, and the payload. The checksum does not cover the version. Raises CorruptStateFile."""
     if len(data) < _HEAD.size:
-        raise DamagedSideFile(f"{path} is damaged: it has {len(data)} bytes")
+        raise CorruptStateFile(f"{path} is damaged: it has {len(data)} bytes")
     magic, found, version, crc, length = _HEAD.unpack_from(data)
     if magic != _MAGIC or found != kind:
-        raise DamagedSideFile(f"{path} is damaged: it does not begin as it should")
+        raise CorruptStateFile(f"{path} is damaged: it does not begin as it should")
     payload = data[_HEAD.size : _HEAD.size + length]
     if len(payload) != length or zlib.crc32(payload) != crc:
-        raise DamagedSideFile(f"{path} is damaged: its checksum does not match")
+        raise CorruptStateFile(f"{path} is damaged: its checksum does not match")
     return version, payload
 
 
 def load(storage: Storage, name: str, kind: bytes) -> bytes | None:
-    """The payload of `dittomq/<name>`; None when there is no such file. Raises DamagedSideFile."""
+    """The payload of `dittomq/<name>`; None when there is no such file. Raises CorruptStateFile."""
     path = f"{FOLDER}/{name}"
     if not storage.exists(path):
         return None
@@ -80,17 +80,17 @@ def save_if_room(storage: Storage, name: str, kind: bytes, payload: bytes) -> bo
 
 
 def load_json(storage: Storage, name: str, kind: bytes, shape: type[T]) -> T | None:
-    """The value of that shape in `dittomq/<name>`; None when there is no such file. Raises DamagedSideFile."""
+    """The value of that shape in `dittomq/<name>`; None when there is no such file. Raises CorruptStateFile."""
     payload = load(storage, name, kind)
     return None if payload is None else parse(payload, shape, f"{FOLDER}/{name}")
 
 
 def parse(payload: bytes, shape: type[T], path: str) -> T:
-    """The JSON in a payload; what `shape` does not name is left out. Raises DamagedSideFile: a checksum does not tell who wrote it."""
+    """The JSON in a payload; what `shape` does not name is left out. Raises CorruptStateFile: a checksum does not tell who wrote it."""
     try:
         return msgspec.json.decode(payload, type=shape)
     except (ValueError, RecursionError) as error:
-        raise DamagedSideFile(f"{path} is damaged: it is whole and does not hold what it should ({error})") from error
+        raise CorruptStateFile(f"{path} is damaged: it is whole and does not hold what it should ({error})") from error
 
 
 def save_json(storage: Storage, name: str, kind: bytes, value: Any) -> None:

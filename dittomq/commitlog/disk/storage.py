@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dittomq.commitlog.disk.under_way import UnderWay
-from dittomq.errors import NotReady, StoreFailed, StoreLocked
+from dittomq.errors import NotReady, StorageFailure, StoreLocked
 
 PAGE_BYTES = 4_096
 """What Linux reads and writes at once: a disk gives such a page or does not, and takes no part of one that it does not give."""
@@ -39,11 +39,11 @@ class File(Protocol):
         ...
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Write all of `data` at `offset`, or raise StoreFailed with any part of it written."""
+        """Write all of `data` at `offset`, or raise StorageFailure with any part of it written."""
         ...
 
     def fdatasync(self) -> None:
-        """Make the file's bytes and size survive power loss, or raise StoreFailed; never call it again after that."""
+        """Make the file's bytes and size survive power loss, or raise StorageFailure; never call it again after that."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -111,11 +111,11 @@ class Storage(Protocol):
         ...
 
     def sync_folder(self, path: str) -> None:
-        """Make the names in a folder survive power loss, or raise StoreFailed."""
+        """Make the names in a folder survive power loss, or raise StorageFailure."""
         ...
 
     def sync_below(self, path: str) -> bool:
-        """Make all bytes and names below a folder survive power loss, or raise StoreFailed. Hundreds of files cost one wait.
+        """Make all bytes and names below a folder survive power loss, or raise StorageFailure. Hundreds of files cost one wait.
 
         What others wrote to that disk is waited for too. False where nobody could say whether it failed: then nothing is promised.
         """
@@ -322,7 +322,7 @@ class OsStorage:
         if since is None or not _syncfs_tells() or os.stat(self._at(path)).st_dev != os.fstat(since).st_dev:
             return False
         if ctypes.CDLL(None, use_errno=True).syncfs(since) != 0:
-            raise StoreFailed("syncfs", self._root, os.strerror(ctypes.get_errno()))
+            raise StorageFailure("syncfs", self._root, os.strerror(ctypes.get_errno()))
         return True
 
     def free_bytes(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 
 Timed = Callable[[str], AbstractContextManager[None]]
 """A block around each sync of the file or folder at that path, entered in the thread that waits for the disk."""
@@ -27,7 +27,7 @@ class UnderWay:
         self._calls: dict[int, tuple[str, str]] = {}  # by thread
 
     def call(self, operation: str, path: str) -> AbstractContextManager[None]:
-        """The call is under way while the block runs; its OSError becomes StoreFailed."""
+        """The call is under way while the block runs; its OSError becomes StorageFailure."""
         return _Call(self._calls, (operation, path))
 
     def sync(self, operation: str, path: str) -> AbstractContextManager[None]:
@@ -54,7 +54,7 @@ class _Call:
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
         del self._calls[threading.get_ident()]
         if isinstance(raised, OSError):
-            raise StoreFailed(*self._what, str(raised)) from raised
+            raise StorageFailure(*self._what, str(raised)) from raised
 
 
 class _Sync(_Call):

@@ -15,7 +15,7 @@ from dittomq.commitlog.offline.digest_file import (
     FINE_LEAF_BYTES,
     MAX_FINE_RANGE_BYTES,
     VERSION,
-    NotADigestFile,
+    InvalidDigestFile,
     Range,
     RecordDigest,
     SegmentLeaves,
@@ -66,22 +66,22 @@ def to_bytes(digest: StoreDigest) -> bytes:
 
 
 def from_bytes(data: bytes, name: str) -> StoreDigest:
-    """Read a digest file; raises NotADigestFile, which names the field that is wrong."""
+    """Read a digest file; raises InvalidDigestFile, which names the field that is wrong."""
     try:
         body = json.loads(data)
         if not isinstance(body, dict) or "check" not in body:
-            raise NotADigestFile(name, "it does not hold what such a file holds")
+            raise InvalidDigestFile(name, "it does not hold what such a file holds")
         check = body.pop("check")
         version = _field(body, "dittomq_digest")
         if type(version) is not int or version != VERSION:
-            raise NotADigestFile(name, f"it has version {_shown(version)}, this program reads {VERSION}")
+            raise InvalidDigestFile(name, f"it has version {_shown(version)}, this program reads {VERSION}")
         if check != _check(body):
-            raise NotADigestFile(name, "it is damaged itself")
+            raise InvalidDigestFile(name, "it is damaged itself")
         return _digest_of(body)
     except _Unfit as unfit:
-        raise NotADigestFile(name, str(unfit)) from unfit
+        raise InvalidDigestFile(name, str(unfit)) from unfit
     except (ValueError, RecursionError) as error:
-        raise NotADigestFile(name, "it is not JSON as such a file is") from error
+        raise InvalidDigestFile(name, "it is not JSON as such a file is") from error
 
 
 def _digest_of(body: dict[str, Any]) -> StoreDigest:

@@ -17,7 +17,7 @@ from dittomq.commitlog.records.format import MARK_BYTES
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
 from dittomq.commitlog.state import identity
 from dittomq.copies import LEAF_BYTES
-from dittomq.errors import InvalidField, StartError, UnreadableStore
+from dittomq.errors import InvalidField, StartError, StoreOpenFailed
 
 VERSION = 1
 FINE_LEAF_BYTES = 4 * 1024
@@ -29,7 +29,7 @@ _TAIL_SPANS = 16
 
 
 @dataclass(eq=False)
-class NotADigestFile(StartError):
+class InvalidDigestFile(StartError):
     """The file is no digest file that this version reads."""
 
     reason = "NOT_A_DIGEST_FILE"
@@ -108,13 +108,13 @@ Progress = Callable[[int, int], None]
 
 
 def digest_store(storage: Storage, name: str, asked: Range | None = None, progress: Progress | None = None) -> StoreDigest:
-    """Digest a store that may be in use; `name` is what a person calls it. Raises UnreadableStore, InvalidField."""
+    """Digest a store that may be in use; `name` is what a person calls it. Raises StoreOpenFailed, InvalidField."""
     identity.refuse_newer(storage, name)
     starts, segment_bytes = segment.segments_of(storage, name)
     shifted = next((start for start in starts if start % segment_bytes), None)
     if shifted is not None:  # the other store's would have other borders
         change = f"does not begin at a multiple of its size ({segment_bytes:,} bytes); give it its own name or its whole size"
-        raise UnreadableStore(name, f"{segment.path_of(shifted)} {change}")
+        raise StoreOpenFailed(name, f"{segment.path_of(shifted)} {change}")
     if asked is not None and not 0 < asked.end - asked.start <= MAX_FINE_RANGE_BYTES:
         raise InvalidField("--bytes", f"takes 1 to {MAX_FINE_RANGE_BYTES:,} bytes, not {asked.end - asked.start:,}")
     reading = _Reading(storage, segment_bytes, asked)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dittomq.commitlog import swap
 from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import path_of, segments_of
-from dittomq.commitlog.disk.side_file import DamagedSideFile
+from dittomq.commitlog.disk.side_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.records.decoding import Record, decode
@@ -20,7 +20,7 @@ from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, q
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, span_at, spans
 from dittomq.commitlog.state import epoch_history_file, identity, watermark
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 _WINDOW_BYTES = 4 * MAX_RECORD_BYTES
 _PROGRESS_BYTES = 16 * 1024 * 1024
@@ -64,18 +64,18 @@ class Item(NamedTuple):
 
 
 def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
-    """Look at a store's folder. Raises UnreadableStore for one that has no log, segments of different sizes, or a newer format."""
+    """Look at a store's folder. Raises StoreOpenFailed for one that has no log, segments of different sizes, or a newer format."""
     identity.refuse_newer(storage, name)
     if swap.is_halfway(storage):
-        raise UnreadableStore(name, "a new copy is taking its place; start its node, which finishes that")
+        raise StoreOpenFailed(name, "a new copy is taking its place; start its node, which finishes that")
     segments = segments_of(storage, name)
     try:
         ours = identity.load(storage) is not None
         epoch_history = epoch_history_file.load(storage)
-    except DamagedSideFile as damage:
-        raise UnreadableStore(name, str(damage)) from damage
+    except CorruptStateFile as damage:
+        raise StoreOpenFailed(name, str(damage)) from damage
     mark = watermark.Watermark(0, 0, 0)
-    with contextlib.suppress(DamagedSideFile):  # the log can be read without it
+    with contextlib.suppress(CorruptStateFile):  # the log can be read without it
         mark = watermark.load(storage) or mark
     seals = Seals(epoch_history)
     if mark.closed:
@@ -167,7 +167,7 @@ def _open_segment(store: StoreOnDisk, start: int) -> File:
     try:
         return store.storage.open(path_of(start), readonly=True)
     except FileNotFoundError as gone:
-        raise UnreadableStore(store.name, f"{path_of(start)} was dropped while the log was read; read it again") from gone
+        raise StoreOpenFailed(store.name, f"{path_of(start)} was dropped while the log was read; read it again") from gone
 
 
 def _begins_anothers(view: View, span: Span) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import name_of
-from dittomq.commitlog.disk.side_file import DamagedSideFile
+from dittomq.commitlog.disk.side_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.inspect import StoreOnDisk
 from dittomq.commitlog.queues import checkpoint
@@ -150,7 +150,7 @@ def _held_by(store: StoreOnDisk) -> Mapping[QueueKey, tuple[int, int]]:
     """What each queue held at the last checkpoint, [min, max); without a whole one all queues are built again, and nothing is said."""
     held: Checkpoint | None = None
     if store.ours:
-        with contextlib.suppress(DamagedSideFile):
+        with contextlib.suppress(CorruptStateFile):
             held = checkpoint.load(store.storage)
     return held.ranges if held is not None else {}
 

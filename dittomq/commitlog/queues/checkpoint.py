@@ -123,7 +123,7 @@ def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def load(storage: Storage) -> Checkpoint | None:
-    """None when there is none. Raises DamagedSideFile."""
+    """None when there is none. Raises CorruptStateFile."""
     value = side_file.load_json(storage, _NAME, _KIND, _Saved)
     if value is None or "keys" not in value:  # written before there was a key index
         return None
@@ -186,7 +186,7 @@ def take_order(storage: Storage) -> bool:
 
 
 def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
-    """Raises DamagedSideFile."""
+    """Raises CorruptStateFile."""
     rows = side_file.load_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, list[tuple[str, Number, int, Number]]) or []
     return {(topic, queue): Minimum(abs(low), end, low < 0) for topic, queue, low, end in rows}
 

@@ -142,7 +142,7 @@ class KeyIndex:
                 self._write(self._filling[0])
 
     def sync(self) -> None:
-        """Write all that waits, and make the index survive power loss, or raise StoreFailed."""
+        """Write all that waits, and make the index survive power loss, or raise StorageFailure."""
         self.write()
         for path in list(self._unsynced):
             del self._unsynced[path]

@@ -13,7 +13,7 @@ from dittomq.commitlog.disk.storage import File, Storage, speaks_of_bytes
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 
 _NEIGHBOURS = 64
 
@@ -37,7 +37,7 @@ class _Filled(NamedTuple):
 
 
 def emptied(storage: Storage, store: str, begin: int) -> Emptied:
-    """What the queue files of `store` tell where its log begins at byte `begin`. Looks only. Raises UnreadableStore."""
+    """What the queue files of `store` tell where its log begins at byte `begin`. Looks only. Raises StoreOpenFailed."""
     found = Emptied({}, {})
     for key in filter(_is_named_safely, keys_on_disk(storage)):
         filled = _filled(storage, store, folder_of(*key))
@@ -119,7 +119,7 @@ def _opened(storage: Storage, store: str, path: str) -> File:
         if not speaks_of_bytes(error):
             raise
         why = f"{path} cannot be opened ({error.strerror or error}), and where its queue goes on may stand nowhere else"
-        raise UnreadableStore(store, f"{why}; bring it back, or empty the data_dir to copy all from the group") from error
+        raise StoreOpenFailed(store, f"{why}; bring it back, or empty the data_dir to copy all from the group") from error
 
 
 def _filled_in(file: File) -> _Filled:

@@ -23,7 +23,7 @@ from msgspec import Meta
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.records.gathering import DAY_MS
-from dittomq.errors import ProducerExpired, Refused, SequenceGap
+from dittomq.errors import OutOfOrderSequence, Refused, UnknownProducerId
 
 MAX_PRODUCERS = 1_024
 MAX_SEQUENCES = 8_192
@@ -96,16 +96,16 @@ class Producers:
         if producer is None:
             if (first > 0 or sent_since is not None) and self.forgotten_end > (sent_since or 0):
                 return self._expired(producer_id, first)
-            return SequenceGap(producer_id, 0, first) if first > 0 else []
+            return OutOfOrderSequence(producer_id, 0, first) if first > 0 else []
         if first > producer.next:
-            return SequenceGap(producer_id, producer.next, first)
+            return OutOfOrderSequence(producer_id, producer.next, first)
         if first < producer.oldest:
             return self._expired(producer_id, first)
         at = first - producer.first
         return list(producer.positions[at : at + count])
 
     def find(self, producer_id: str, sequence: int, sent_since: int | None = None) -> int | None:
-        """Where it lies; None when it is not in the log. Raises ProducerExpired when that is no longer known.
+        """Where it lies; None when it is not in the log. Raises UnknownProducerId when that is no longer known.
 
         It cannot lie below `sent_since`; None: it may lie anywhere.
         """
@@ -195,9 +195,9 @@ class Producers:
             producer.first = sequence
             producer.positions.insert(0, position)
 
-    def _expired(self, producer_id: str, sequence: int) -> ProducerExpired:
+    def _expired(self, producer_id: str, sequence: int) -> UnknownProducerId:
         newest = next(reversed(self._producers.values()), None)
-        return ProducerExpired(producer_id, sequence, max(self.forgotten_end, newest.last + 1 if newest is not None else 0))
+        return UnknownProducerId(producer_id, sequence, max(self.forgotten_end, newest.last + 1 if newest is not None else 0))
 
     def _begin_day(self, day: int, position: int) -> None:
         self._days = [each for each in self._days if each[0] >= day - MAX_AGE_DAYS]
@@ -218,14 +218,14 @@ class Producers:
 
 
 def from_bytes(payload: bytes) -> tuple[Producers, int]:
-    """A table and the end of the log that it covers. Raises DamagedSideFile."""
+    """A table and the end of the log that it covers. Raises CorruptStateFile."""
     at = _LENGTH.size + int.from_bytes(payload[: _LENGTH.size], "big")
     head = side_file.parse(payload[_LENGTH.size : at], _Head, _PATH)
     table = Producers()
     if "days" not in head or "forgotten" not in head:  # by a version that did not count them: the log tells it all again
         return table, 0
     if len(payload) - at != 8 * sum(count for _, _, count in head["producers"]):
-        raise side_file.DamagedSideFile(f"{_PATH} is damaged: it is whole and does not hold as many positions as it says")
+        raise side_file.CorruptStateFile(f"{_PATH} is damaged: it is whole and does not hold as many positions as it says")
     table.forgotten_end = head["forgotten"]
     table._days = [(day, position) for day, position in head["days"]]  # noqa: SLF001 - its own module
     for producer_id, first, count in head["producers"]:
@@ -236,7 +236,7 @@ def from_bytes(payload: bytes) -> tuple[Producers, int]:
 
 
 def load(storage: Storage) -> tuple[Producers, int]:
-    """The snapshot and the end it covers; an empty table and 0 when there is none. Raises DamagedSideFile."""
+    """The snapshot and the end it covers; an empty table and 0 when there is none. Raises CorruptStateFile."""
     payload = side_file.load(storage, _NAME, _KIND)
     return (Producers(), 0) if payload is None else from_bytes(payload)
 
@@ -255,7 +255,7 @@ def cut_snapshot(storage: Storage, to: int) -> None:
     """Durably forget in the snapshot what lies at or behind `to`; a damaged one goes, the log tells it all again."""
     try:
         table, end = load(storage)
-    except side_file.DamagedSideFile:
+    except side_file.CorruptStateFile:
         remove(storage)
         return
     if end > to:

@@ -202,7 +202,7 @@ class QueueIndex:
         return next_file(self._storage, queue.folder, unit, stop)
 
     def sync(self) -> None:
-        """Make all units written so far survive power loss, with their files' names, or raise StoreFailed."""
+        """Make all units written so far survive power loss, with their files' names, or raise StorageFailure."""
         paths, folders = list(self._unsynced), list(self._new_folders)
         for path in paths:
             del self._unsynced[path]

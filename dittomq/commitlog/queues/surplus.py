@@ -17,7 +17,7 @@ def clear(storage: Storage, ends: Mapping[QueueKey, int], file_units: int) -> No
     """Durably leave nothing in the queues behind their ends, and nothing at all of a queue that has none; may be repeated from any point.
 
     Writes zeros over what was ever written there, and reads none of it: what looks like zeros may be what an earlier try wrote, and failed
-    to sync. 100,000 queues cost a few system calls each. Raises StoreFailed.
+    to sync. 100,000 queues cost a few system calls each. Raises StorageFailure.
     """
     keys = keys_on_disk(storage)
     for key in keys:

@@ -23,7 +23,7 @@ _WINDOW_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(eq=False)
-class CannotInflate(DittoError):
+class DecompressionFailed(DittoError):
     """`why` in words."""
 
     reason: ClassVar[str] = "CANNOT_INFLATE"
@@ -33,14 +33,14 @@ class CannotInflate(DittoError):
         return f"its compressed body cannot be inflated: {self.why}"
 
 
-class MissingPackage(CannotInflate):
+class MissingPackage(DecompressionFailed):
     """The body may be whole; this installation cannot read it."""
 
 
 def inflate(body: bytes, system_flag: int) -> bytes:
     """The body as it was before the producer's client compressed it.
 
-    Raises MessageTooLarge for one that would have more than MAX_BODY_BYTES, before they are allocated; CannotInflate; MissingPackage.
+    Raises MessageTooLarge for one that would have more than MAX_BODY_BYTES, before they are allocated; DecompressionFailed; MissingPackage.
     """
     if not system_flag & COMPRESSED:
         return body
@@ -56,7 +56,7 @@ def _zlib(body: bytes) -> bytes:
     try:
         inflated = stream.decompress(body, _MORE)
     except zlib.error as problem:
-        raise CannotInflate(str(problem)) from problem
+        raise DecompressionFailed(str(problem)) from problem
     return _ended(inflated, whole=stream.eof)
 
 
@@ -66,7 +66,7 @@ def _lz4(body: bytes) -> bytes:
     try:
         inflated = bytes(stream.decompress(body, _MORE))
     except RuntimeError as problem:
-        raise CannotInflate(str(problem)) from problem
+        raise DecompressionFailed(str(problem)) from problem
     return _ended(inflated, whole=stream.eof)
 
 
@@ -81,7 +81,7 @@ def _zstd(body: bytes) -> bytes:
         whole = decompressor.decompressobj()  # a reader does not tell whether the frame came to its end; now it is known to be small
         whole.decompress(body)
     except zstandard.ZstdError as problem:
-        raise CannotInflate(str(problem)) from problem
+        raise DecompressionFailed(str(problem)) from problem
     return _ended(inflated, whole=whole.eof)
 
 
@@ -94,12 +94,12 @@ def _package(name: str, module: str) -> Any:
 
 
 def _unknown(body: bytes) -> bytes:
-    raise CannotInflate(f"{len(body):,} bytes of a compression that this version does not know")
+    raise DecompressionFailed(f"{len(body):,} bytes of a compression that this version does not know")
 
 
 def _ended(inflated: bytes, *, whole: bool) -> bytes:
     if not whole and len(inflated) < _MORE:
-        raise CannotInflate("it ends too early")
+        raise DecompressionFailed("it ends too early")
     return inflated
 
 

@@ -93,8 +93,8 @@ def decode(record: bytes, position: int) -> Record:
 
 
 def message_of(record: bytes) -> StoredMessage:
-    """What a reader gets of a whole record: the body as it was published. Raises MessageTooLarge, CannotInflate, and CorruptRecord where
-    it is whole by its checksum only.
+    """What a reader gets of a whole record: the body as it was published. Raises MessageTooLarge, DecompressionFailed, and CorruptRecord
+    where it is whole by its checksum only.
     """
     layout = lay_out(record)
     if layout is None:

@@ -60,7 +60,7 @@ def read(storage: Storage) -> LastUse:
         return LastUse(StopKind.FAILED_SYNC, has_lost=True)
     try:
         stamp = side_file.load_json(storage, _NAME, _KIND, _Stamp)
-    except side_file.DamagedSideFile:
+    except side_file.CorruptStateFile:
         stamp = None
     if stamp is None:
         return LastUse(StopKind.POWER_LOSS, has_lost=True)

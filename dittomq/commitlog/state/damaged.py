@@ -133,7 +133,7 @@ class Register(NamedTuple):
 
 
 def load(storage: Storage) -> Register:
-    """What is written down; nothing when there is no such file. Raises DamagedSideFile."""
+    """What is written down; nothing when there is no such file. Raises CorruptStateFile."""
     rows = side_file.load_json(storage, _NAME, _KIND, list[_Row]) or []
     return Register(_of(row for row in rows if len(row) == 2), _of(row[:2] for row in rows if len(row) > 2))
 

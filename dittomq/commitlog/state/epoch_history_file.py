@@ -13,11 +13,11 @@ _KIND = b"LINE"
 
 
 def load(storage: Storage) -> EpochHistory:
-    """Empty when there is none. Raises DamagedSideFile."""
+    """Empty when there is none. Raises CorruptStateFile."""
     rows = side_file.load_json(storage, _NAME, _KIND, list[tuple[Number, int, int, Number]]) or []
     found = tuple(EpochEntry(Epoch(epoch), master_id, incarnation, PhysicalOffset(start)) for epoch, master_id, incarnation, start in rows)
     if not grows(found):
-        raise side_file.DamagedSideFile(f"{side_file.FOLDER}/{_NAME} is damaged: its epochs and starts do not grow")
+        raise side_file.CorruptStateFile(f"{side_file.FOLDER}/{_NAME} is damaged: its epochs and starts do not grow")
     return found
 
 

@@ -37,7 +37,7 @@ def remove_files(storage: Storage) -> None:
 
 def _heard(storage: Storage) -> Epoch:
     """The newest epoch that it had noted; none where that cannot be read: what it noted binds no node of this version."""
-    with contextlib.suppress(side_file.DamagedSideFile):
+    with contextlib.suppress(side_file.CorruptStateFile):
         text = (side_file.load(storage, "heard", b"HEAR") or b"").decode("ascii", "replace")
         return _epoch(text.partition(";")[0].partition(" ")[0])
     return NO_EPOCH
@@ -45,7 +45,7 @@ def _heard(storage: Storage) -> Epoch:
 
 def _granted(storage: Storage) -> Epoch:
     """The epoch of its last role change."""
-    with contextlib.suppress(side_file.DamagedSideFile):
+    with contextlib.suppress(side_file.CorruptStateFile):
         grant = side_file.load_json(storage, "role", b"ROLE", _Grant)
         return NO_EPOCH if grant is None else _epoch(f"{grant.epoch}")
     return NO_EPOCH

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
-from dittomq.errors import UnreadableStore
+from dittomq.errors import StoreOpenFailed
 from dittomq.version import VERSION
 
 FORMAT = 5
@@ -53,12 +53,12 @@ _S = TypeVar("_S", Identity, _Stated)
 
 
 def refuse_newer(storage: Storage, name: str) -> None:
-    """Raise UnreadableStore for a store that only a newer version understands. A damaged identity is for `load` to name."""
-    with contextlib.suppress(side_file.DamagedSideFile):
+    """Raise StoreOpenFailed for a store that only a newer version understands. A damaged identity is for `load` to name."""
+    with contextlib.suppress(side_file.CorruptStateFile):
         found = _load(storage, _Stated)
         if found is not None and found.format > FORMAT:
             writer = found.written_by
-            raise UnreadableStore(
+            raise StoreOpenFailed(
                 name,
                 f"it has format {found.format} since dittomq {writer} wrote to it, and this is dittomq {VERSION}, "
                 f"which understands formats up to {FORMAT}; use dittomq {writer} or a newer one",
@@ -66,7 +66,7 @@ def refuse_newer(storage: Storage, name: str) -> None:
 
 
 def load(storage: Storage) -> Identity | None:
-    """None for a store that was never ours. `refuse_newer` has been asked before. Raises DamagedSideFile."""
+    """None for a store that was never ours. `refuse_newer` has been asked before. Raises CorruptStateFile."""
     return _load(storage, Identity)
 
 
@@ -105,5 +105,5 @@ def _load(storage: Storage, shape: type[_S]) -> _S | None:
     version, payload = side_file.unseal_any(_KIND, read_file(storage, _PATH), _PATH)
     found = side_file.parse(payload, shape, _PATH)
     if version != found.format:
-        raise side_file.DamagedSideFile(f"{_PATH} is damaged: its head has version {version} and it holds format {found.format}")
+        raise side_file.CorruptStateFile(f"{_PATH} is damaged: its head has version {version} and it holds format {found.format}")
     return found

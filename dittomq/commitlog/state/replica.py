@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.side_file import DamagedSideFile, Number
+from dittomq.commitlog.disk.side_file import CorruptStateFile, Number
 from dittomq.commitlog.disk.storage import Storage, replace_file, speaks_of_bytes
 from dittomq.commitlog.gate import Gate
 from dittomq.doors.chance import hex_id
@@ -53,7 +53,7 @@ def new_state(chance: random.Random, *, uuid: str = "", known: Epoch = NO_EPOCH,
 
 
 def load(storage: Storage) -> ReplicaState | None:
-    """What it says; None when there is no such file. Raises DamagedSideFile when no slot is whole."""
+    """What it says; None when there is no such file. Raises CorruptStateFile when no slot is whole."""
     slots = _slots(storage)
     return None if slots is None else _newest(slots)
 
@@ -81,7 +81,7 @@ def settle(storage: Storage) -> ReplicaState | None:
 class OwnReplica:
     """The state of a store that this process has open. Every change is durable when it returns; any number of threads may ask and change.
 
-    Changes raise StoreFailed, after which the store takes no more.
+    Changes raise StorageFailure, after which the store takes no more.
     """
 
     def __init__(self, storage: Storage, gate: Gate, chance: random.Random) -> None:
@@ -152,7 +152,7 @@ def _read(storage: Storage, at: int) -> ReplicaState | None:
         try:
             data = file.pread(_SLOT_BYTES, at * _SLOT_BYTES)
             return side_file.parse(side_file.unseal(_KIND, data, _PATH), ReplicaState, _PATH)
-        except DamagedSideFile:
+        except CorruptStateFile:
             return None
         except OSError as error:
             if not speaks_of_bytes(error):
@@ -163,7 +163,7 @@ def _read(storage: Storage, at: int) -> ReplicaState | None:
 def _newest(slots: list[ReplicaState | None]) -> ReplicaState:
     whole = [each for each in slots if each is not None]
     if not whole:
-        raise DamagedSideFile(f"{_PATH} is damaged: neither of its two slots is whole")
+        raise CorruptStateFile(f"{_PATH} is damaged: neither of its two slots is whole")
     return max(whole, key=lambda each: each.number)
 
 

@@ -30,16 +30,16 @@ class Watermark:
 
 
 def load(storage: Storage) -> Watermark | None:
-    """The newer whole slot; None when there is no such file. Raises DamagedSideFile when no slot is whole."""
+    """The newer whole slot; None when there is no such file. Raises CorruptStateFile when no slot is whole."""
     if not storage.exists(_PATH):
         return None
     data = read_file(storage, _PATH)
     found = []
     for at in (0, _SLOT_BYTES):
-        with contextlib.suppress(side_file.DamagedSideFile):
+        with contextlib.suppress(side_file.CorruptStateFile):
             found.append(side_file.parse(side_file.unseal(_KIND, data[at : at + _SLOT_BYTES], _PATH), Watermark, _PATH))
     if not found:
-        raise side_file.DamagedSideFile(f"{_PATH} is damaged: neither of its two slots is whole")
+        raise side_file.CorruptStateFile(f"{_PATH} is damaged: neither of its two slots is whole")
     return max(found, key=lambda each: each.number)
 
 

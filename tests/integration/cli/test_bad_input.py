@@ -170,7 +170,7 @@ def test_wrong_usage_ends_with_64_and_names_what_is_wrong(bench: Bench, argument
     assert said in ran.one_sentence()
 
 
-def test_a_cluster_that_does_not_answer_is_out_of_reach(bench: Bench) -> None:
+def test_a_cluster_that_does_not_answer_is_unavailable(bench: Bench) -> None:
     with socket.socket() as deaf:  # nobody else gets the port, and nobody listens on it
         deaf.bind(("127.0.0.1", 0))
         ran = bench.command.run("cluster", "--nameserver", f"127.0.0.1:{deaf.getsockname()[1]}")

@@ -6,7 +6,7 @@ from dittomq.commitlog import cut, reading
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.state import boot, epoch_history_file
 from dittomq.commitlog.store import Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import StorageFailure
 from dittomq.offsets import PhysicalOffset
 from services.slave.copy_log import CopyLog
 from tests.simulation.bugs.patches import Patches, always
@@ -31,7 +31,7 @@ def retry_failed_fsync(patches: Patches, _: Cluster) -> None:
             starts = list(log._unsynced)
             try:
                 honest(log)
-            except StoreFailed:
+            except StorageFailure:
                 log._unsynced.update(dict.fromkeys(starts))
                 honest(log)
 

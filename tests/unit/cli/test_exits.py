@@ -25,21 +25,21 @@ RECEIPT = Receipt(
 )
 HANDLE = errors.OutcomeHandle("a", "p", 0, "t", 0)
 REFUSED = errors.TopicNotFound("order", "cluster prod", "orders")
-SILENT = errors.OutOfReach("a/0", "connection refused")
+SILENT = errors.Unavailable("a/0", "connection refused")
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (REFUSED, Exit.REFUSED),
-        (errors.LevelNotReached(RECEIPT), Exit.PARTLY),
+        (errors.AckLevelNotReached(RECEIPT), Exit.PARTLY),
         (errors.OutcomeUnknown(HANDLE, "no answer"), Exit.UNKNOWN),
-        (errors.StoreFailed("fdatasync", "commitlog/0", "I/O error"), Exit.UNKNOWN),
-        (SILENT, Exit.OUT_OF_REACH),
+        (errors.StorageFailure("fdatasync", "commitlog/0", "I/O error"), Exit.UNKNOWN),
+        (SILENT, Exit.UNAVAILABLE),
         (errors.ConfigError("a.toml:3", "unknown key"), Exit.USAGE),
         (errors.StoreLocked("/data"), Exit.REFUSED),
         (errors.NotStored("t", REFUSED), Exit.REFUSED),
-        (errors.NotStored("t", SILENT), Exit.OUT_OF_REACH),
+        (errors.NotStored("t", SILENT), Exit.UNAVAILABLE),
     ],
 )
 def test_every_family_of_errors_has_its_exit_code(error: errors.DittoError, code: Exit) -> None:

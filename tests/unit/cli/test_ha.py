@@ -13,7 +13,7 @@ from dittomq.cli.app import run
 from dittomq.cli.output import clock_date, clock_time
 from dittomq.client import Client
 from dittomq.client.sync_client import SyncAdmin
-from dittomq.errors import DittoError, NotPermitted, OutOfReach
+from dittomq.errors import DittoError, NotPermitted, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.wire.admin import FailoverAnswer, HaChange, SwitchoverAnswer
 from tests.support.ha_answers import MASTER, NOW_MS
@@ -68,7 +68,7 @@ def test_a_switchover_is_a_document_for_programs(asked: dict[str, Any], capsys: 
         (replace(PROMOTED, epoch=7, role="SLAVE", waiting_for="a quorum"), "it is a slave and waits for a quorum"),
         (replace(PROMOTED, epoch=7), "it leads in epoch 7 still"),
         (replace(PROMOTED, writable=False), "too few copies are in sync"),
-        (OutOfReach("a/1", "connection refused"), "connection refused"),
+        (Unavailable("a/1", "connection refused"), "connection refused"),
     ],
     ids=["is a slave", "is the master of the old epoch", "takes no writes", "is silent"],
 )

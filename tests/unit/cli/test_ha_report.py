@@ -8,7 +8,7 @@ import pytest
 from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_report import Answers, build_report, report_document, report_lines
 from dittomq.cli.output import clock_date, clock_time
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.ha_status import NodeView, PinView
 from dittomq.offsets import Epoch
 from tests.support.ha_answers import BOTH, MASTER, MASTER_VIEW, NOW_MS, SLAVE, SLAVE_VIEW, registered
@@ -130,7 +130,7 @@ def test_a_slave_that_follows_nobody_says_why_beside_what_its_master_knows() -> 
 def test_a_node_that_neither_we_nor_its_master_hear_is_unknown_since_it_was_last_heard() -> None:
     gone = replace(MASTER, nodes=(MASTER_VIEW, replace(SLAVE_VIEW, state="gone")))
 
-    line = report_lines(build_report(BOTH, {"a/0": gone, "a/1": OutOfReach("a/1", "connection refused")}), NOW_MS)[-1]
+    line = report_lines(build_report(BOTH, {"a/0": gone, "a/1": Unavailable("a/1", "connection refused")}), NOW_MS)[-1]
 
     assert line == f"   a/1   slave   unknown  does not answer since {clock_time(NOW_MS)}: connection refused"
 
@@ -162,7 +162,7 @@ def test_what_is_missing_for_all_to_be_in_sync_is_one_sentence() -> None:
     one_late = replace(MASTER, replicas_expected=2, nodes=(MASTER_VIEW, SLAVE_VIEW, replace(late, node="a/2")))
     nodes = [registered(0), registered(1), registered(2), registered(0, "b")]
 
-    report = build_report(nodes, {"a/0": one_late, "a/1": SLAVE, "a/2": SLAVE, "b/0": OutOfReach("b/0", "x")})
+    report = build_report(nodes, {"a/0": one_late, "a/1": SLAVE, "a/2": SLAVE, "b/0": Unavailable("b/0", "x")})
 
     assert report.missing == "1 of 2 slaves of a are in sync, a/2 is catching up and 3.0 GiB behind; no master of b answers"
     assert not report.in_sync
@@ -173,14 +173,14 @@ def test_in_sync_is_only_a_cluster_that_has_brokers() -> None:
 
 
 def test_a_node_that_does_not_answer_needs_attention_even_where_its_master_still_counts_it() -> None:
-    report = build_report(BOTH, {"a/0": MASTER, "a/1": OutOfReach("a/1", "connection refused")})
+    report = build_report(BOTH, {"a/0": MASTER, "a/1": Unavailable("a/1", "connection refused")})
 
     assert report.needs_attention
     assert report_lines(report, NOW_MS)[-1].endswith(f"  1,000 · does not answer since {clock_time(NOW_MS)}: connection refused")
 
 
 def test_a_node_that_nobody_knows_anything_of_keeps_the_role_it_registered_with() -> None:
-    silent = {"a/0": OutOfReach("a/0", "x"), "a/1": OutOfReach("a/1", "x")}
+    silent = {"a/0": Unavailable("a/0", "x"), "a/1": Unavailable("a/1", "x")}
 
     lines = report_lines(build_report(BOTH, silent), NOW_MS)
 
@@ -188,7 +188,7 @@ def test_a_node_that_nobody_knows_anything_of_keeps_the_role_it_registered_with(
 
 
 def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:
-    report = build_report(BOTH, {"a/0": OutOfReach("a/0", "connection refused"), "a/1": SLAVE})
+    report = build_report(BOTH, {"a/0": Unavailable("a/0", "connection refused"), "a/1": SLAVE})
 
     assert report.needs_attention
     assert report_lines(report, NOW_MS)[1] == "a  NO MASTER ANSWERS  no writes; slaves serve reads"
@@ -196,7 +196,7 @@ def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:
 
 def test_a_group_without_a_master_says_what_each_node_waits_for() -> None:
     waiting = replace(SLAVE, waiting_for="a quorum: a/0 does not answer", nodes=(replace(SLAVE_VIEW, state="waiting"),))
-    answers: Answers = {"a/0": OutOfReach("a/0", "refused"), "a/1": waiting, "a/2": replace(waiting, node="a/2", waiting_for="a master")}
+    answers: Answers = {"a/0": Unavailable("a/0", "refused"), "a/1": waiting, "a/2": replace(waiting, node="a/2", waiting_for="a master")}
 
     report = build_report([*BOTH, registered(2)], answers)
 
@@ -272,7 +272,7 @@ def test_members_failover_and_problems_are_in_the_document() -> None:
 
 
 def test_a_group_of_which_nobody_answers_serves_no_reads_either() -> None:
-    report = build_report(BOTH, {"a/0": OutOfReach("a/0", "connection refused"), "a/1": OutOfReach("a/1", "connection refused")})
+    report = build_report(BOTH, {"a/0": Unavailable("a/0", "connection refused"), "a/1": Unavailable("a/1", "connection refused")})
 
     assert report_lines(report, NOW_MS)[1] == "a  NO MASTER ANSWERS  no writes; no slave answers"
 
@@ -323,7 +323,7 @@ def test_a_slave_that_catches_up_shows_its_speed_and_when_and_why_it_was_dropped
 
 def test_why_a_slave_followed_nobody_before_is_no_note_of_one_that_follows_and_no_drop_where_it_never_followed() -> None:
     """No master answers here: what the slave says of itself is all that is known."""
-    silent = OutOfReach("a/0", "connection refused")
+    silent = Unavailable("a/0", "connection refused")
     lines = []
     for state, moment in (("following", NOW_MS), ("waiting", NOW_MS), ("waiting", None)):
         own = replace(SLAVE_VIEW, state=state, last_drop_reason="no master is known yet", last_drop_ms=moment)
@@ -345,7 +345,7 @@ def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
 
 
 def test_the_document_keeps_unknown_as_null() -> None:
-    document = report_document(build_report(BOTH, {"a/0": MASTER, "a/1": OutOfReach("a/1", "x")}))
+    document = report_document(build_report(BOTH, {"a/0": MASTER, "a/1": Unavailable("a/1", "x")}))
 
     groups = document["groups"]
     assert isinstance(groups, list)

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.cli.output import clock_time
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.ha_status import NodeView
 from dittomq.offsets import Epoch
 from tests.support.ha_answers import BOTH, MASTER, MASTER_VIEW, NOW_MS, SLAVE, SLAVE_VIEW
@@ -75,7 +75,7 @@ def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other
 
 
 def test_nobody_knows_how_far_a_slave_is_behind_a_master_that_does_not_answer() -> None:
-    line = report_lines(build_report(BOTH, {"a/0": OutOfReach("a/0", "x"), "a/1": SLAVE}), NOW_MS)[-1]
+    line = report_lines(build_report(BOTH, {"a/0": Unavailable("a/0", "x"), "a/1": SLAVE}), NOW_MS)[-1]
 
     assert line.split() == ["a/1", "slave", "following", "unknown", "unknown", "unknown", "1,000"]
 

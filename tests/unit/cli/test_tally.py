@@ -7,7 +7,7 @@ import pytest
 from dittomq.cli.exits import Exit
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.cli.tally import Outcome, Tally
-from dittomq.errors import LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown, OutOfReach, TopicNotFound
+from dittomq.errors import AckLevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown, TopicNotFound, Unavailable
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt, StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
@@ -28,7 +28,7 @@ STORED = Receipt(
     "",
     duplicate=False,
 )
-WEAKER = LevelNotReached(replace(STORED, status=PutStatus.FLUSH_SLAVE_TIMEOUT))
+WEAKER = AckLevelNotReached(replace(STORED, status=PutStatus.FLUSH_SLAVE_TIMEOUT))
 UNKNOWN = OutcomeUnknown(OutcomeHandle("a", "p", 0, "t", 0), "no answer")
 REFUSED = NotStored("t", TopicNotFound("t", "cluster prod"))
 MESSAGE = StoredMessage("t", 3, QueueOffset(1), PhysicalOffset(9), 100, b"\x00\xff\x10\xab\x07", ("o-18",), "", {}, 0, 0, 1_800_000_000_204)
@@ -114,7 +114,7 @@ def test_an_unknown_outcome_ends_with_4_whatever_else_happened() -> None:
 
 def test_nothing_stored_ends_with_the_code_of_the_reason() -> None:
     assert tally(REFUSED, REFUSED).exit() is Exit.REFUSED
-    assert tally(NotStored("t", OutOfReach("a/0", "x"))).exit() is Exit.OUT_OF_REACH
+    assert tally(NotStored("t", Unavailable("a/0", "x"))).exit() is Exit.UNAVAILABLE
 
 
 def test_stored_in_part_ends_with_3() -> None:

@@ -29,11 +29,11 @@ from dittomq.client.outbox_events import (
     TurnEnded,
 )
 from dittomq.commitlog.queues.producers import Producers
-from dittomq.errors import InvalidField, NotReady, OutOfReach, Refused, TopicNotFound
+from dittomq.errors import InvalidField, NotReady, Refused, TopicNotFound, Unavailable
 from dittomq.message import Message
 from tests.support.frame_receipts import receipt_for
 
-BROKEN = OutOfReach("a/0", "it broke")
+BROKEN = Unavailable("a/0", "it broke")
 
 
 class Sent(NamedTuple):
