@@ -13,7 +13,7 @@ from typing import Any, Self
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from dittomq.errors import not_bound
-from dittomq.rpc.vitals import Phase, Vitals
+from dittomq.rpc.health import Phase, Vitals
 
 MAX_CONNECTIONS = 256
 """So many callers at a time, each on a thread; the next one's connection is closed at once."""

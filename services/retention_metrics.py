@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dittomq.broker.retaining import Retaining
+from dittomq.broker.retention import Retaining
 
 
 class RetentionCollector(Collector):

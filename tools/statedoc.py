@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dittomq.replication import election_states, master_states, membership_states, slave_states
-from dittomq.replication.moves import Kind, Moves, name_of
+from dittomq.replication.state_machine import Kind, Moves, name_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "state-machines.md"

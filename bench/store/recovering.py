@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.store.stores import BORN_MS, lead, open_store, stream
-from dittomq.broker.keeping import CHECKPOINT_BYTES
+from dittomq.broker.checkpointer import CHECKPOINT_BYTES
 from dittomq.commitlog.store import StopKind, StoreOptions
 from services.process import settle_memory
 

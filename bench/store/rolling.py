@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.ratios import Figure, percentile
 from bench.store.stores import BORN_MS, lead, open_store, stream
-from dittomq.broker.preparing import prepare_segments
+from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.workers import ThreadWorkers
 

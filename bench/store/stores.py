@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import count, islice
 from pathlib import Path
 
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Group, Store, StoreOptions

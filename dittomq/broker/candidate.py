@@ -25,7 +25,7 @@ from dittomq.replication.election import Election, may_stand
 from dittomq.replication.election_events import Elected, ElectionReason, ElectionRules, Position, SentBy, StandOrder, Target
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from dittomq.routes import DataVersion
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.replica_client import RemoteReplicas
 
 _LOOK_S: Final = 0.05
 _TABLES_S: Final = 0.5  # a promise whose sender's tables take longer counts all the same

@@ -11,7 +11,7 @@ from dittomq.commitlog.retention import RetentionRules
 from dittomq.coordination.settings import CoordinationBackend, CoordinationTable
 from dittomq.errors import InvalidField
 from dittomq.message import Ack
-from dittomq.naming.limits import check_address
+from dittomq.naming.validation import check_address
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.wire.naming import MAX_NETWORKS
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import structlog
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.broker.dispatching import Dispatcher
-from dittomq.broker.fetching import LogSource
+from dittomq.broker.dispatcher import Dispatcher
+from dittomq.broker.range_server import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.epoch_history import EpochEntry, common_end, entry_at

@@ -13,8 +13,8 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
-from dittomq.client.checks import check_number, is_address
 from dittomq.client.routing import Surroundings
+from dittomq.client.validation import check_number, is_address
 from dittomq.copies import RepairOrder, RepairReport
 from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Unavailable
 from dittomq.ha_status import HaStatus

@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from dittomq.client.admin import Admin
-from dittomq.client.checks import is_address
 from dittomq.client.context import current_context, load_contexts
 from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
 from dittomq.client.reader import Reader, ReaderOptions
 from dittomq.client.routing import Routing, Surroundings, backoff_s
+from dittomq.client.validation import is_address
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
 from dittomq.doors.transport import GrpcTransport, Transport  # noqa: TID251  # the same

@@ -7,10 +7,10 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, overload
 
-from dittomq.client.checks import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
-from dittomq.client.frames import FULL_FRAME_BYTES
-from dittomq.client.outcomes import Absent, Failure, Outcome, Parted, Stored, Unknown
-from dittomq.client.queues import QueueChooser, Target
+from dittomq.client.batches import FULL_FRAME_BYTES
+from dittomq.client.partitioner import QueueChooser, Target
+from dittomq.client.send_results import Absent, Failure, Outcome, Parted, Stored, Unknown
+from dittomq.client.validation import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
 from dittomq.message import MAX_FRAME_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route

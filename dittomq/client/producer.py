@@ -22,17 +22,17 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.accumulator import MAY_PASS, Outbox, OutboxOptions
+from dittomq.client.accumulator_events import HandBack, SettleNotStored
+from dittomq.client.batches import Batch
+from dittomq.client.buffer_pool import WaitingBytes
 from dittomq.client.bulk import Bulk, Outcomes
-from dittomq.client.checks import checked_size, encoded, is_plain
-from dittomq.client.frames import Batch
-from dittomq.client.link import GroupLink, LinkOwner, Settled
-from dittomq.client.outbox import MAY_PASS, Outbox, OutboxOptions
-from dittomq.client.outbox_events import HandBack, SettleNotStored
-from dittomq.client.outcomes import Outcome, Stored, failure_in, outcome_of
-from dittomq.client.queues import QueueChooser, Target, master_of
+from dittomq.client.in_doubt import Unknowns
+from dittomq.client.partitioner import QueueChooser, Target, master_of
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.client.unknowns import Unknowns
-from dittomq.client.waiting_bytes import WaitingBytes
+from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
+from dittomq.client.sender import GroupLink, LinkOwner, Settled
+from dittomq.client.validation import checked_size, encoded, is_plain
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
     AckLevelNotReached,

@@ -9,8 +9,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
-from dittomq.client.checks import check_number, encoded
 from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.validation import check_number, encoded
 from dittomq.errors import (
     CorruptRecord,
     DittoError,

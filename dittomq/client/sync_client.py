@@ -8,9 +8,9 @@ from typing import Literal, Self, cast, overload
 from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
-from dittomq.client.loop_thread import Held, LoopThread
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
+from dittomq.client.sync_bridge import Held, LoopThread
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus

@@ -13,8 +13,8 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
-from dittomq.naming.desk import CALL_DEADLINE_S, Desk, NameserverAnswer
-from dittomq.naming.limits import registrable
+from dittomq.naming.nameserver_session import CALL_DEADLINE_S, Desk, NameserverAnswer
+from dittomq.naming.validation import registrable
 from dittomq.routes import Beat, BeatAnswer, GroupMaster, Membership, NodeState, Registration
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire

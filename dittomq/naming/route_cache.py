@@ -11,7 +11,7 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, TopicNotFound, Unavailable, VersionConflict
-from dittomq.naming.asking import CALL_DEADLINE_S, Question, ask_in_turn
+from dittomq.naming.fan_out import CALL_DEADLINE_S, Question, ask_in_turn
 from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire

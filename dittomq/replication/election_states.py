@@ -15,7 +15,7 @@ from dittomq.replication.election_events import (
     Unanswered,
     WriteEnded,
 )
-from dittomq.replication.moves import Label, Moves
+from dittomq.replication.state_machine import Label, Moves
 
 
 class Attempt(Label):

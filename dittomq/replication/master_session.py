@@ -13,6 +13,7 @@ from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import common_end, epoch_at, epoch_end_offset, newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
+from dittomq.replication.active_time import RunningTime
 from dittomq.replication.consistency_check import Answer, ConsistencyCheck
 from dittomq.replication.events import (
     Handshake,
@@ -53,7 +54,6 @@ from dittomq.replication.master_events import (
 )
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_states import MOVES, MasterSessionState
-from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
 
 _PROBE_BYTES: Final = 8 * LEAF_BYTES  # what a slow disk reads within the time that either side bears silence

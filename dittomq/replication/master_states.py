@@ -11,7 +11,7 @@ from dittomq.replication.master_events import (
     LogMoved,
     Tick,
 )
-from dittomq.replication.moves import Label, Moves
+from dittomq.replication.state_machine import Label, Moves
 
 
 class MasterSessionState(Label):

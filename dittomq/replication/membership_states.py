@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from dittomq.replication.moves import Kind, Label, Moves
+from dittomq.replication.state_machine import Kind, Label, Moves
 
 
 class Following(Label):

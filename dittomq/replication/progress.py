@@ -6,8 +6,8 @@ from typing import Final
 
 from dittomq.group_record import Member, ReplicaId
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.active_time import RunningTime
 from dittomq.replication.membership_states import FOLLOWING_MOVES, Following, StreamStep
-from dittomq.replication.running import RunningTime
 
 MISSED_DEADLINES_TO_LEAVE: Final = 2
 _EARLY_S: Final = 0.05  # a timer may be so much early

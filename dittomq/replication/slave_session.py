@@ -13,8 +13,8 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.epoch_history import EpochHistory, common_end, newest_epoch, newest_incarnation, truncate_history
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.active_time import RunningTime
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction
-from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptEpoch,
     AnswerProbe,

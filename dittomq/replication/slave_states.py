@@ -1,8 +1,8 @@
 """⑤ Where a slave's session with its master may stand, and what leads where."""
 
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, MissingRange, SyncAction
-from dittomq.replication.moves import Label, Moves
 from dittomq.replication.slave_events import DamageFound, DigestReady, LogWritten, Promised, Tick, Truncated, VerifiedEndLowered
+from dittomq.replication.state_machine import Label, Moves
 
 
 class SlaveSessionState(Label):

@@ -12,8 +12,8 @@ from grpc_reflection.v1alpha import reflection
 from dittomq._pb.ditto.error.v1 import error_pb2  # noqa: F401  # the same, for details of our own
 from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import not_bound
+from dittomq.rpc.health import Vitals
 from dittomq.rpc.limits import KEEPALIVE_MS, KEEPALIVE_OPTIONS, MAX_CONCURRENT_STREAMS, SIZE_OPTIONS
-from dittomq.rpc.vitals import Vitals
 
 _UNREAD_BYTES: Final = 1024 * 1024  # of each stream: at a round trip of 20 ms a producer still sends 50 MB/s through one
 _MOST_PENDING: Final = 100_000  # calls that have come and that nobody has looked at: all consumers of a group come at once after a restart

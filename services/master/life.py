@@ -5,9 +5,9 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import RoleStart
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.settings import Loaded
-from services.lives import configured_as
 from services.master.config import MasterConfig
 from services.master.wiring import Master
+from services.role_supervisor import configured_as
 
 config_class = MasterConfig
 

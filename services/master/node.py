@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from dittomq.broker.keeping import Known
+from dittomq.broker.checkpointer import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.registration import Identity, registration
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
-from dittomq.broker.watching import StatusWatches
+from dittomq.broker.status_watch import StatusWatches
 from dittomq.copies import CopyDescription
 from dittomq.doors.coordination import Versioned
 from dittomq.epoch_history import newest_epoch
@@ -31,8 +31,8 @@ from services.master.history import HaHistory
 from services.master.in_sync_set import InSyncSet, InSyncSetParts
 from services.master.opening import Opening
 from services.master.parts import NodeParts
-from services.master.replication import Leading
-from services.master.slaves import with_absent
+from services.master.replica_registry import with_absent
+from services.master.replicas import Leading
 from services.master.status import Leaving, StatusBoard
 from services.master.term import Term
 from services.master.upkeep import DiskCheck

@@ -3,17 +3,17 @@
 import random
 from dataclasses import dataclass
 
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.pinning import Pins
+from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.replication.election_events import Elected
 from dittomq.settings import Loaded
-from services.brokerage import Lanes, Place
+from services.broker_lifecycle import Lanes, Place
 from services.master.config import MasterConfig
-from services.master.replication import Replication
+from services.master.replicas import Replication
 
 
 @dataclass(frozen=True, slots=True)

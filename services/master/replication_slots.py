@@ -18,7 +18,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import ReplicationSlots
-from services.master.slaves import MOST_REMEMBERED, SlaveRecord
+from services.master.replica_registry import MOST_REMEMBERED, SlaveRecord
 
 log = structlog.get_logger()
 

@@ -10,20 +10,20 @@ import structlog
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.broker.fetching import RangeServing
-from dittomq.broker.reading import Reading
+from dittomq.broker.pull_service import Reading
+from dittomq.broker.range_server import RangeServing
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import DittoError, NotMaster, NotReady, Refused
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.rpc.interceptors import takes_its_request
 from dittomq.rpc.status import facts
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
 from dittomq.wire.drafts import MessageRefused, Topics
-from services.master.appends import Appends, Ticket
-from services.master.outcomes import Outcomes
-from services.master.replication import Replication
+from services.master.idempotency import Outcomes
+from services.master.produce import Appends, Ticket
+from services.master.replicas import Replication
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dittomq.broker.group_watch import GroupWatch
-from dittomq.broker.pinning import Pins
+from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.ha_status import HANDING_OVER, HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ReplicaView
-from dittomq.replication.measuring import EndHistory
+from dittomq.replication.lag import EndHistory
 from dittomq.replication.membership_states import Following
 from services.master.config import FlushMode, MasterConfig, ReleaseLevel
 from services.master.in_sync_set import InSyncSet
-from services.master.slaves import FOLLOWING, GONE, MOST_REMEMBERED, SlaveRecord
+from services.master.replica_registry import FOLLOWING, GONE, MOST_REMEMBERED, SlaveRecord
 from services.master.term import Term
 
 _IN_SYNC = "in sync"

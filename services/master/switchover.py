@@ -12,9 +12,9 @@ from dittomq.errors import DittoError, NotPermitted, NotReady, Unavailable
 from dittomq.group_record import Member
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election_events import SentBy, StandOrder
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.wire.admin import SwitchoverAnswer, SwitchoverOrder
-from services.brokerage import Errand
+from services.broker_lifecycle import Errand
 from services.master.node import MasterNode
 from services.master.term import Term
 

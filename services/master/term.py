@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from dittomq.broker.acks import Acks
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.ack_waiters import Acks
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
@@ -22,7 +22,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
 from dittomq.replication.events import MissingRanges
 from dittomq.replication.missing_ranges import Ranges
-from services.master.tail import Tail
+from services.master.log_tail_cache import Tail
 
 TICK_S = 0.5
 

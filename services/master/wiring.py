@@ -9,22 +9,22 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.broker.auditing import Auditing
+from dittomq.broker.audit_reads import Auditing
+from dittomq.broker.checkpointer import Keeper
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.fetching import RangeServing
 from dittomq.broker.group_watch import GroupWatch
-from dittomq.broker.keeping import Keeper
-from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.pinning import PinParts, Pins
-from dittomq.broker.preparing import prepare_segments
-from dittomq.broker.reading import Reading, ReadRules
+from dittomq.broker.pull_service import Reading, ReadRules
+from dittomq.broker.range_server import RangeServing
 from dittomq.broker.registration import Identity, advertised
-from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.repair import Mender
+from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
+from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
@@ -42,33 +42,33 @@ from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.replication.membership import MemberReasonKind
 from dittomq.routes import DEFAULT_NETWORK
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.rpc.channel import Channels
+from dittomq.rpc.health import Phase, Vitals
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
-from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
-from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
+from services.broker_lifecycle import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
-from services.master.appends import Appends
 from services.master.config import FlushMode, MasterConfig
 from services.master.history import HaHistory
+from services.master.idempotency import Outcomes
 from services.master.node import MasterNode
 from services.master.opening import Opening, know_what_the_log_holds
 from services.master.operating import MasterOperator
-from services.master.outcomes import Outcomes
 from services.master.parts import NodeParts
-from services.master.replication import Replication
+from services.master.produce import Appends
+from services.master.replicas import Replication
 from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.servicers import MessagingServicer, ReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import Turns
 from services.master.upkeep import flush_now_and_then, prepare_log
-from services.mending import make_mender
 from services.metrics import CallMetrics
+from services.repair import make_mender
 from services.retention_metrics import RetentionCollector
 
 _ROOM_FOR_A_MESSAGE_S: Final = 30.0

@@ -24,7 +24,7 @@ from dittomq.errors import (
     WrongCluster,
 )
 from dittomq.metadata.topics import nearest_name
-from dittomq.naming.limits import check_beat, check_registration
+from dittomq.naming.validation import check_beat, check_registration
 from dittomq.routes import (
     DEFAULT_NETWORK,
     MASTER_ID,

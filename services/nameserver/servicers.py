@@ -9,12 +9,12 @@ import grpc.aio
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2, coordination_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.rpc.server import Service
 from dittomq.wire import coordination as coordination_wire
 from dittomq.wire import naming as wire
 from services.nameserver.group_records import GroupRecords
-from services.nameserver.names import Names
+from services.nameserver.service import Names
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -8,16 +8,16 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.rpc.headers import Answerer
+from dittomq.rpc.health import Phase, Vitals
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, bind
-from dittomq.rpc.vitals import Phase, Vitals
 from services.metrics import CallMetrics
 from services.nameserver.config import NameserverConfig
 from services.nameserver.group_records import GroupRecords
 from services.nameserver.group_records_file import opened
-from services.nameserver.names import Names
+from services.nameserver.service import Names
 from services.nameserver.servicers import coordination_service, name_server_service
 
 _GRACE_S: Final = 2.0

@@ -5,7 +5,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import RoleStart
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.settings import Loaded
-from services.lives import configured_as
+from services.role_supervisor import configured_as
 from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from dittomq.broker.candidate import Candidate
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.checkpointer import Known
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.group_watch import GroupWatch
-from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
-from dittomq.broker.watching import StatusWatches
+from dittomq.broker.retention_pins import Pins
+from dittomq.broker.status_watch import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
@@ -29,7 +29,7 @@ from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, Setting
 from services.slave.config import SlaveConfig
-from services.slave.follower import Follower
+from services.slave.replica_fetcher import Follower
 
 _OLD_TOPICS_S: Final = 3.0  # longer than a pull for unknown topics is waited for: the master did not answer it
 

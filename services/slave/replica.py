@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from dittomq.broker.digesting import digest_of
-from dittomq.broker.dispatching import Dispatcher
-from dittomq.broker.fetching import LogSource
+from dittomq.broker.dispatcher import Dispatcher
+from dittomq.broker.range_server import LogSource
 from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
@@ -18,9 +18,9 @@ from dittomq.replication.consistency_check import Extent, Range, handshake_range
 from dittomq.replication.events import PROTOCOL_VERSION, Handshake, RangeDigest
 from dittomq.replication.slave_events import RecordCompared
 from services.slave.config import FlushMode, SlaveConfig
-from services.slave.copy_log import CopyLog
 from services.slave.missing_ranges import missing_ranges
-from services.slave.stream import StreamEnded
+from services.slave.replica_log_writer import CopyLog
+from services.slave.replication_stream import StreamEnded
 
 log = structlog.get_logger()
 

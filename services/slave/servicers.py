@@ -8,9 +8,9 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.broker.fetching import RangeServing
-from dittomq.broker.outflow import Outflow
-from dittomq.broker.reading import Reading
+from dittomq.broker.pull_service import Reading
+from dittomq.broker.range_server import RangeServing
+from dittomq.broker.replication_throttle import Outflow
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster

@@ -8,26 +8,26 @@ from operator import attrgetter
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.broker.auditing import Auditing
+from dittomq.broker.audit_reads import Auditing
 from dittomq.broker.candidate import Candidate, CandidateParts
+from dittomq.broker.checkpointer import Keeper
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.fetching import RangeServing
 from dittomq.broker.group_watch import GroupWatch
-from dittomq.broker.keeping import Keeper
-from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller, take_tables
-from dittomq.broker.outflow import Outflow
-from dittomq.broker.pinning import PinParts, Pins
-from dittomq.broker.preparing import prepare_segments
-from dittomq.broker.reading import Reading, ReadRules
+from dittomq.broker.pull_service import Reading, ReadRules
+from dittomq.broker.range_client import RemoteRanges
+from dittomq.broker.range_server import RangeServing
 from dittomq.broker.registration import Identity, advertised
-from dittomq.broker.remote_ranges import RemoteRanges
-from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.repair import Mender
+from dittomq.broker.replication_throttle import Outflow
+from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart, check_room
+from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
@@ -43,27 +43,27 @@ from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.replication.election_events import ElectionRules, Target
 from dittomq.routes import DEFAULT_NETWORK, Role
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer, Group
+from dittomq.rpc.health import Phase, Vitals
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.metadata_source import RemoteMetadata
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.metadata_client import RemoteMetadata
+from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
-from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
+from services.broker_lifecycle import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.mending import make_mender
 from services.metrics import CallMetrics
+from services.repair import make_mender
 from services.retention_metrics import RetentionCollector
-from services.slave.beginnings import beginning_of_master
 from services.slave.config import SlaveConfig
-from services.slave.follower import Callers, Follower, FollowerParts
+from services.slave.full_resync import ResyncParts
+from services.slave.log_start_client import beginning_of_master
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
 from services.slave.operating import SlaveOperator
 from services.slave.replica import Replica, ReplicaParts
-from services.slave.resync import ResyncParts
+from services.slave.replica_fetcher import Callers, Follower, FollowerParts
 from services.slave.servicers import MessagingServicer, ReplicationServicer
 
 log = structlog.get_logger()

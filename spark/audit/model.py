@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
 
-from dittomq.client.copies import NodeAddress
+from dittomq.client.replica_reader import NodeAddress
 from dittomq.copies import CopyDescription
 
 

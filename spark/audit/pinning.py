@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from dittomq.client.copies import NodeAddress
+from dittomq.client.replica_reader import NodeAddress
 from dittomq.copies import Pin
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, SessionExpired

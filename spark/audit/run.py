@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from dittomq.client.copies import CopyReader
+from dittomq.client.replica_reader import CopyReader
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import groupby
 
-from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.client.replica_reader import CopyReader, NodeAddress
 from dittomq.errors import DittoError
 from spark.audit.model import GroupSurvey, Surveyed
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.client.replica_reader import CopyReader, NodeAddress
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.walk import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests

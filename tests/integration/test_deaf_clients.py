@@ -14,7 +14,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.broker.writer import WriterLimits
 from dittomq.client import Message, PutStatus
 from dittomq.reads import MAX_PULL_BYTES, MAX_PULL_MESSAGES
-from dittomq.rpc.call_room import CONNECTION_BYTES
+from dittomq.rpc.admission import CONNECTION_BYTES
 from tests.support.history import History
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually

@@ -17,10 +17,10 @@ from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer
+from dittomq.rpc.health import Vitals
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.rpc.server import Listen, bind
-from dittomq.rpc.vitals import Vitals
 from tests.support.loopback import Counted
 
 POSITION = Position(

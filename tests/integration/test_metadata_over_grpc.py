@@ -24,11 +24,11 @@ from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer, Group
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
-from dittomq.rpc.metadata_source import RemoteMetadata
+from dittomq.rpc.metadata_client import RemoteMetadata
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
 from tests.support.stories import under

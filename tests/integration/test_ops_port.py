@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dittomq.doors.workers import ThreadLane
-from dittomq.rpc.vitals import Phase, Vitals
+from dittomq.rpc.health import Phase, Vitals
 from services import ops
 from services.ops import OpsServer
 from tests.support.stories import under

@@ -6,7 +6,7 @@ import socket
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import Unavailable
 from dittomq.rpc.channel import Channels
-from services.slave.line import ReplicationLine
+from services.slave.connection import ReplicationLine
 
 
 def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_reads() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.client.replica_reader import CopyReader, NodeAddress
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange, Unavailable
 from dittomq.rpc.channel import Channels

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.client.replica_reader import CopyReader, NodeAddress
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange
 from dittomq.rpc.channel import Channels

@@ -17,8 +17,8 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, PortInUse, StorageFailure, TopicExists, TopicNotFound, Unavailable
 from dittomq.rpc import interceptors, status
 from dittomq.rpc.channel import breaking
+from dittomq.rpc.health import Phase, Vitals
 from dittomq.rpc.server import Listen, bind
-from dittomq.rpc.vitals import Phase, Vitals
 from tests.support.loopback import MESSAGING, NAMING, Loopback, over_sockets
 from tests.support.stories import told_by
 from tests.support.waiting import PATIENCE_S

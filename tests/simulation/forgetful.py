@@ -10,12 +10,12 @@ from dittomq.broker.config import RetentionTable, StoreTable
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, RoleStart
 from dittomq.client import Ack, AsyncClient
-from dittomq.client.copies import CopyReader
+from dittomq.client.replica_reader import CopyReader
 from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Role
 from dittomq.rpc.channel import Channels
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.replica_client import RemoteReplicas
 from services.master import wiring as master
 from services.master.config import MasterConfig, Mode, NodeTable, ReplicationTable
 from services.nameserver import wiring as nameserver

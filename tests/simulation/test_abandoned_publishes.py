@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Producer
-from dittomq.client.outcomes import Stored
+from dittomq.client.send_results import Stored
 from dittomq.errors import DiskFull, InvalidField
 from dittomq.message import MAX_FRAME_MESSAGES
 from tests.simulation.client_town import ClientTown, play

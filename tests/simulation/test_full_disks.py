@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
-from dittomq.client.copies import NodeAddress
+from dittomq.client.replica_reader import NodeAddress
 from tests.simulation import forgetful
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import OLD_S

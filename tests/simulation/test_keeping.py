@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from dittomq.broker.checkpointer import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Keeper, Known
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.keeping import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Keeper, Known
 from dittomq.commitlog.state import watermark
 from dittomq.commitlog.store import Store
 from tests.simulation.world import World

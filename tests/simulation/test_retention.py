@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dittomq.broker.config import RetentionTable
-from dittomq.client.copies import NodeAddress
+from dittomq.client.replica_reader import NodeAddress
 from dittomq.errors import SessionExpired
 from tests.simulation.forgetful import OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.world import Power, World

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.client.copies import CopyReader
+from dittomq.client.replica_reader import CopyReader
 from dittomq.errors import NotReady, TopicNotFound, Unavailable
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig

@@ -8,7 +8,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
 from dittomq.errors import SessionExpired
 from dittomq.rpc.channel import Channels
-from services.slave.line import ReplicationLine
+from services.slave.connection import ReplicationLine
 from tests.simulation.group import Group, play
 from tests.support.stories import told_by
 

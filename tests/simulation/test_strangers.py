@@ -12,7 +12,7 @@ from dittomq.replication.events import PROTOCOL_VERSION, Handshake, HandshakeRes
 from dittomq.rpc.channel import Channels
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
-from services.slave.line import ReplicationLine
+from services.slave.connection import ReplicationLine
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 from tests.support.stories import told_by

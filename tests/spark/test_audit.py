@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.auditing import AuditedStore
+from dittomq.broker.audit_reads import AuditedStore
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from dittomq.broker.home import Home, refuse_strangers
+from dittomq.broker.store_owner import Home, refuse_strangers
 from dittomq.commitlog.disk import side_file
 from dittomq.errors import StoreOpenFailed
 from tests.support.stores import Machine, filled

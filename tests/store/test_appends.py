@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.errors import NotEnoughReplicas
 from dittomq.message import Ack, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.wire.publishing import PublishOrder
-from services.master.appends import Appends
 from services.master.config import MasterConfig, Mode, ReplicationTable
+from services.master.produce import Appends
 from services.master.term import Opened, Term
 from tests.support.confirming import MASTER, RULES, member_of, record_of, replica_of
 from tests.support.lanes import InlineLane

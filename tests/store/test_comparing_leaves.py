@@ -9,7 +9,7 @@ from dittomq.commitlog.store import Store
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import LeafDigests, LeafProbe
 from dittomq.replication.master_events import LeafDiffers, LeavesCompared
-from services.master.replicate import compare_leaves
+from services.master.replica_sender import compare_leaves
 from tests.store.test_damage import entries
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from dittomq.broker.pinning import PinParts, Pins
-from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.retention import RetentionRules
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.home import Home, refuse_strangers, settle
+from dittomq.broker.store_owner import Home, refuse_strangers, settle
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import StoreOpenFailed

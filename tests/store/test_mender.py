@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.fetching import MAX_FETCHES, RangeServing
-from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.broker.range_server import MAX_FETCHES, RangeServing
+from dittomq.broker.repair import Mender, MenderParts, Peer
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from dittomq.broker.fetching import RangeServing
-from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.broker.range_server import RangeServing
+from dittomq.broker.repair import Mender, MenderParts, Peer
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.fetching import RangeServing
-from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.broker.range_server import RangeServing
+from dittomq.broker.repair import Mender, MenderParts, Peer
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, DittoError

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dittomq.broker.config import ReplicationTable
-from dittomq.broker.outflow import Outflow
+from dittomq.broker.replication_throttle import Outflow
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.dispatching import Dispatcher
-from dittomq.broker.reading import Reading, ReadRules
+from dittomq.broker.dispatcher import Dispatcher
+from dittomq.broker.pull_service import Reading, ReadRules
 from dittomq.commitlog.store import Frame
 from dittomq.doors.clock import OsClock
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.tokens import Token
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run

@@ -12,9 +12,9 @@ from typing import TypeVar, cast
 
 import pytest
 
-from dittomq.broker.mending import Peer
-from dittomq.broker.pinning import PinParts, Pins
-from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.repair import Peer
+from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.retention import Hold, RetentionRules
 from dittomq.commitlog.store import Store

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.broker.repair import Mender, MenderParts, Peer
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
@@ -110,7 +110,7 @@ def rotten_cold(machine: Machine, store: Store, *numbers: int) -> list[tuple[Phy
 
 @pytest.mark.parametrize("calls_before", [1, 2, 3])
 def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
+    monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", 5_000)
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)
@@ -131,8 +131,8 @@ def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls
 
 
 def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.broker.mending.REPAIR_BYTES", 20_000)
-    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
+    monkeypatch.setattr("dittomq.broker.repair.REPAIR_BYTES", 20_000)
+    monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", 5_000)
     store = dispatched(Machine(random.Random(1)))
     at, calls = None, 0
 
@@ -168,7 +168,7 @@ def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
 def test_a_repair_goes_on_where_the_log_begins_when_retention_overtakes_it(
     verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", verify_bytes)
+    monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", verify_bytes)
     store = shifting(reads_before, lambda store: store.drop_before(2 * SMALL.segment_bytes))
 
     report = repair(store, RepairOrder("a/1"))
@@ -183,7 +183,7 @@ def test_a_repair_goes_on_where_the_log_begins_when_retention_overtakes_it(
 def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
     verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", verify_bytes)
+    monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", verify_bytes)
     store = shifting(reads_before, lambda store: store.cut(entries(whole_log(store))[3][0]))
 
     report = repair(store, RepairOrder("a/1"))

@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 import structlog
 
-from dittomq.broker.mending import Mender, MenderParts, Peer
-from dittomq.broker.pinning import PinParts, Pins
-from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.repair import Mender, MenderParts, Peer
+from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.retention import RetentionRules

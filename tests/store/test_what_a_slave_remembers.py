@@ -12,7 +12,7 @@ import pytest
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.config import NodeTable, ReadingTable, ReplicationTable, StoreTable
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.store import Store
@@ -32,11 +32,11 @@ from dittomq.replication.events import (
     SlaveAck,
     SyncAction,
 )
-from services.brokerage import Lanes
+from services.broker_lifecycle import Lanes
 from services.slave.config import SlaveConfig
-from services.slave.follower import Callers, Follower, FollowerParts
+from services.slave.full_resync import ResyncParts
 from services.slave.replica import Replica, ReplicaParts
-from services.slave.resync import ResyncParts
+from services.slave.replica_fetcher import Callers, Follower, FollowerParts
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run

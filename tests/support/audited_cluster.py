@@ -13,8 +13,8 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
-from dittomq.broker.auditing import AuditedStore, Auditing
-from dittomq.broker.pinning import PinParts, Pins
+from dittomq.broker.audit_reads import AuditedStore, Auditing
+from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription

@@ -10,7 +10,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import AsyncClient
-from dittomq.client.loop_thread import Held, LoopThread
+from dittomq.client.sync_bridge import Held, LoopThread
 from dittomq.client.sync_client import SyncProducer
 from dittomq.doors.transport import ChannelOptions, GrpcTransport
 

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from dittomq.client.frames import Frame
+from dittomq.client.batches import Frame
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.receipts import FrameReceipt, ReceiptRun, record_ends

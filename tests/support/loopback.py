@@ -12,9 +12,9 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import NotMaster
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer
+from dittomq.rpc.health import Vitals
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
-from dittomq.rpc.vitals import Vitals
 from tests.support.waiting import PATIENCE_S
 
 NAMING = "ditto.naming.v1.NameServerService"

@@ -4,7 +4,7 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from dittomq.client.copies import NodeAddress
+from dittomq.client.replica_reader import NodeAddress
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import Host, mark

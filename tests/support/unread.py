@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc.aio
 
-from dittomq.rpc.call_room import CONNECTION_BYTES
+from dittomq.rpc.admission import CONNECTION_BYTES
 from tests.support.waiting import PATIENCE_S
 
 _WINDOW_BYTES = 65_535  # HTTP/2's own

@@ -9,7 +9,7 @@ The master is a/0 with the disk u0.
 
 from typing import Any
 
-from dittomq.replication.seats import Seat, Seats
+from dittomq.replication.session_registry import Seat, Seats
 from tests.transcripts.script import shown
 
 

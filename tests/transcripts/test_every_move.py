@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dittomq.replication import master_states, slave_states
-from dittomq.replication.moves import Kind, Moves, name_of
+from dittomq.replication.state_machine import Kind, Moves, name_of
 from tests.transcripts.stage import PLAYS, perform
 
 SESSIONS: tuple[Moves[Any], ...] = (master_states.MOVES, slave_states.MOVES)

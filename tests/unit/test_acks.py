@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.broker.acks import Acks
+from dittomq.broker.ack_waiters import Acks
 from dittomq.doors.coordination import Written
 from dittomq.errors import FencedEpoch
 from dittomq.message import Ack, PutStatus

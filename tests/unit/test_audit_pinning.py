@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dittomq.client.copies import NodeAddress
+from dittomq.client.replica_reader import NodeAddress
 from dittomq.copies import Pin
 from dittomq.errors import DittoError, SessionExpired, Unavailable
 from dittomq.offsets import PhysicalOffset

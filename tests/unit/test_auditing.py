@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dittomq.broker.auditing import MAX_RUNNING, MAX_WAITING, Auditing
+from dittomq.broker.audit_reads import MAX_RUNNING, MAX_WAITING, Auditing
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.copies import LEAF_BYTES, RangeDigests
 from dittomq.doors.workers import ThreadWorkers

@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.errors import LimitReached
 from dittomq.reads import MAX_PULL_BYTES
-from dittomq.rpc.call_room import CONNECTION_BYTES, CallRoom, Share
+from dittomq.rpc.admission import CONNECTION_BYTES, CallRoom, Share
 from tests.support.metadata_node import run
 from tests.support.stories import under
 

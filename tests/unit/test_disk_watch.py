@@ -1,6 +1,6 @@
 """When a call on the disk has hung for too long."""
 
-from services.disk_watch import Patience
+from services.disk_watchdog import Patience
 
 HUNG = ("fdatasync", "/data/commitlog/0")
 

@@ -4,7 +4,7 @@ import asyncio
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import LeafDigests, SlaveAck
-from services.master.inbox import MAX_ACKS, Inbox, SlaveSaid
+from services.master.mailbox import MAX_ACKS, Inbox, SlaveSaid
 
 ZERO = PhysicalOffset(0)
 LEAVES = LeafDigests(ZERO, PhysicalOffset(16), (b"",) * 16)

@@ -26,8 +26,8 @@ from dittomq.replication.events import (
 from dittomq.replication.slave_events import LogWritten, RecordCompared, ReplaceEpochHistory, SlaveLog, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
-from services.slave.copy_log import CopyLog
-from services.slave.stream import MasterSaid, MasterStream, SlaveSays, StreamEnded, StreamParts
+from services.slave.replica_log_writer import CopyLog
+from services.slave.replication_stream import MasterSaid, MasterStream, SlaveSays, StreamEnded, StreamParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import handshake

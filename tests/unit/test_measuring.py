@@ -3,7 +3,7 @@
 import random
 
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.measuring import EndHistory, Rate
+from dittomq.replication.lag import EndHistory, Rate
 
 
 def at(offset: int) -> PhysicalOffset:

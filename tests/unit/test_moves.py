@@ -12,9 +12,9 @@ from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.master_states import MasterSessionState
-from dittomq.replication.moves import IllegalMove, Moves
 from dittomq.replication.slave_events import LogWritten, SlaveLog, Truncated
 from dittomq.replication.slave_session import SlaveSession
+from dittomq.replication.state_machine import IllegalMove, Moves
 from tests.support.starts import handshake
 from tools.statedoc import TABLES
 

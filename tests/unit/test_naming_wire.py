@@ -6,7 +6,7 @@ import pytest
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.naming.desk import NameserverAnswer
+from dittomq.naming.nameserver_session import NameserverAnswer
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
 from dittomq.routes import BeatAnswer, GroupMaster, Membership, Registration

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.replication.pacing import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Pace, Paces, SlavePace, chunk_bytes
+from dittomq.replication.throttle import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Pace, Paces, SlavePace, chunk_bytes
 
 Sent = tuple[float, int, int]  # when, by which stream, how many bytes
 

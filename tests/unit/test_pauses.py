@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from itertools import pairwise
 
-from dittomq.replication.pauses import AT_ONCE_S, FIRST_S, LONGEST_S, SHORT_ONES, Pauses
+from dittomq.replication.backoff import AT_ONCE_S, FIRST_S, LONGEST_S, SHORT_ONES, Pauses
 
 SEED = 7
 SLAVES = 200

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.broker.pinning import MAX_PINS, PinParts, Pins
+from dittomq.broker.retention_pins import MAX_PINS, PinParts, Pins
 from dittomq.commitlog.retention import Hold
 from dittomq.errors import DiskFull, DittoError, LimitReached, OffsetOutOfRange, SessionExpired, StorageFailure
 from dittomq.offsets import PhysicalOffset

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
-from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.broker.range_client import RemoteRanges
 from dittomq.errors import CorruptRecord, DittoError, LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc import status

@@ -7,8 +7,8 @@ import pytest
 from dittomq.commitlog.retention import Hold
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
+from services.master.replica_registry import SlaveRecord
 from services.master.replication_slots import Members, SlotsOfSlaves
-from services.master.slaves import SlaveRecord
 from services.slave.replication_slots import SlotsOfOthers
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane

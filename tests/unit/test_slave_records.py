@@ -1,7 +1,7 @@
 """Slaves as their master lists them."""
 
 from dittomq.group_record import ReplicaId
-from services.master.slaves import SlaveRecord, with_absent
+from services.master.replica_registry import SlaveRecord, with_absent
 
 HEARD = {name: SlaveRecord(name, ReplicaId(f"u-{name}", "1"), "following") for name in ("a/3", "a/1")}
 

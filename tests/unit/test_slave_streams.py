@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.config import ReplicationTable
-from dittomq.broker.outflow import Outflow
+from dittomq.broker.replication_throttle import Outflow
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import NeedsOperator, NotReady, StreamReset
 from dittomq.offsets import Epoch
@@ -17,10 +17,10 @@ from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Hear
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.routes import DataVersion
-from services.master.inbox import SlaveSaid
-from services.master.replicate import SlaveStream, StreamParts
-from services.master.slaves import SlaveRecord
-from services.master.telling import MasterSays
+from services.master.mailbox import SlaveSaid
+from services.master.replica_registry import SlaveRecord
+from services.master.replica_sender import SlaveStream, StreamParts
+from services.master.stream_writer import MasterSays
 from services.master.term import Opened, Term
 from tests.support.confirming import MASTER, RULES, at, record_of, replica_of
 from tests.support.lanes import InlineLane

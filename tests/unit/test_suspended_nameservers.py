@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.errors import DuplicateBrokerId
 from services.nameserver.config import NameserverConfig
-from services.nameserver.names import Names
+from services.nameserver.service import Names
 from tests.support.hand_clock import HandClock
 from tests.support.naming import UUID_B, beat, master, slave
 

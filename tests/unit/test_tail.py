@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun
-from dittomq.replication.pacing import MOST_CHUNK_BYTES
-from services.master.tail import TAIL_BYTES, Tail
+from dittomq.replication.throttle import MOST_CHUNK_BYTES
+from services.master.log_tail_cache import TAIL_BYTES, Tail
 
 
 def group(start: int, sizes: list[int]) -> Group:

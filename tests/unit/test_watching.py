@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.watching import MAX_WATCHERS, StatusWatches, WatchOrder
+from dittomq.broker.status_watch import MAX_WATCHERS, StatusWatches, WatchOrder
 from dittomq.errors import LimitReached
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.interceptors import UnreadError

@@ -8,8 +8,8 @@ import grpc.aio
 
 from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
 from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
-from dittomq.broker.auditing import Auditing
-from dittomq.broker.pinning import Pins
+from dittomq.broker.audit_reads import Auditing
+from dittomq.broker.retention_pins import Pins
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire import audit as wire
 

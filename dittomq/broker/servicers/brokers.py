@@ -7,8 +7,8 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1 import admin_pb2_grpc
-from dittomq.broker.mending import Mender
-from dittomq.broker.watching import StatusWatches, WatchOrder
+from dittomq.broker.repair import Mender
+from dittomq.broker.status_watch import StatusWatches, WatchOrder
 from dittomq.ha_status import HaStatus
 from dittomq.wire import admin as wire
 

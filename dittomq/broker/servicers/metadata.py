@@ -9,7 +9,7 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.broker.metadata import Metadata
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.wire import metadata as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]

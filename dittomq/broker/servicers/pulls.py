@@ -8,7 +8,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
-from dittomq.broker.reading import Reading
+from dittomq.broker.pull_service import Reading
 from dittomq.wire import messaging as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -9,8 +9,8 @@ import grpc.aio
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
-from dittomq.broker.fetching import RangeServing
-from dittomq.broker.outflow import Outflow
+from dittomq.broker.range_server import RangeServing
+from dittomq.broker.replication_throttle import Outflow
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import beginning_to_pb

@@ -8,7 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1 import admin_pb2_grpc
 from dittomq.broker.topics import TopicChanges, TopicReads
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.wire import admin as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from dittomq.broker.acks import Acks
+from dittomq.broker.ack_waiters import Acks
 from dittomq.message import PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication import confirmed_offset
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from services.master import node
-from services.master.appends import Appends
+from services.master.produce import Appends
 from services.master.term import Term
-from services.slave.follower import Follower
+from services.slave.replica_fetcher import Follower
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 

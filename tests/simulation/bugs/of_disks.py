@@ -8,7 +8,7 @@ from dittomq.commitlog.state import boot, epoch_history_file
 from dittomq.commitlog.store import Store
 from dittomq.errors import StorageFailure
 from dittomq.offsets import PhysicalOffset
-from services.slave.copy_log import CopyLog
+from services.slave.replica_log_writer import CopyLog
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 from tests.simulation.copies import Files

@@ -11,9 +11,9 @@ from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election import Election, Position
 from dittomq.replication.membership import Membership
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.rpc.replica_client import RemoteReplicas
 from services.master.in_sync_set import InSyncSet
-from services.slave.follower import Follower
+from services.slave.replica_fetcher import Follower
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 

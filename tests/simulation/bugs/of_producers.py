@@ -6,9 +6,9 @@ from typing import Any
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.client.outcomes import Unknown
+from dittomq.client.in_doubt import Unknowns
 from dittomq.client.producer import Producer
-from dittomq.client.unknowns import Unknowns
+from dittomq.client.send_results import Unknown
 from dittomq.commitlog import recovery
 from dittomq.commitlog.queues.producers import Producers
 from dittomq.commitlog.receiving import Receiver

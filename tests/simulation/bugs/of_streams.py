@@ -11,9 +11,9 @@ from dittomq.replication.events import Chunk, SlaveAck
 from dittomq.replication.master_events import DigestsCompared
 from dittomq.replication.slave_events import SendAck, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
-from services.master.replicate import SlaveStream
-from services.slave.follower import Follower
-from services.slave.line import ReplicationLine
+from services.master.replica_sender import SlaveStream
+from services.slave.connection import ReplicationLine
+from services.slave.replica_fetcher import Follower
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from dittomq.client.batches import Batch as Handed
+from dittomq.client.batches import BatchQueue, make_frame
 from dittomq.client.bulk import Bulk
-from dittomq.client.frames import Batch as Handed
-from dittomq.client.frames import BatchQueue, make_frame
-from dittomq.client.outcomes import Absent, Outcome
-from dittomq.client.queues import QueueChooser, Target
+from dittomq.client.partitioner import QueueChooser, Target
+from dittomq.client.send_results import Absent, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
 from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_MESSAGES, Message
 from dittomq.routes import QueueRange, Route

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.client.async_client import AsyncClient, nameservers_of
-from dittomq.client.checks import checked_size
+from dittomq.client.buffer_pool import WaitingBytes
 from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
+from dittomq.client.partitioner import QueueChooser
 from dittomq.client.producer import ProducerOptions
-from dittomq.client.queues import QueueChooser
-from dittomq.client.waiting_bytes import WaitingBytes
+from dittomq.client.validation import checked_size
 from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermitted, QueueNotFound
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset

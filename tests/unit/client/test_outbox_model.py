@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dittomq.client.frames import Batch, Frame
-from dittomq.client.outbox import Outbox, OutboxOptions
-from dittomq.client.outbox_events import (
+from dittomq.client.accumulator import Outbox, OutboxOptions
+from dittomq.client.accumulator_events import (
     Abandoned,
     EndStream,
     Event,
@@ -28,6 +27,7 @@ from dittomq.client.outbox_events import (
     Ticked,
     TurnEnded,
 )
+from dittomq.client.batches import Batch, Frame
 from dittomq.commitlog.queues.producers import Producers
 from dittomq.errors import InvalidField, NotReady, Refused, TopicNotFound, Unavailable
 from dittomq.message import Message

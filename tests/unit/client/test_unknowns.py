@@ -1,6 +1,6 @@
 """When "not in the log" is proof."""
 
-from dittomq.client.unknowns import Unknowns
+from dittomq.client.in_doubt import Unknowns
 
 
 def test_a_master_of_a_newer_epoch_than_all_that_were_sent_to_is_proof() -> None:

@@ -9,7 +9,7 @@ from typing import assert_never
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.digesting import digest_of
-from dittomq.broker.fetching import damaged_end, whole_records
+from dittomq.broker.range_server import damaged_end, whole_records
 from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -28,11 +28,11 @@ from dittomq.replication.events import (
     SyncAction,
 )
 from dittomq.replication.master_session import MasterSession
-from dittomq.replication.pacing import SlavePace, chunk_bytes
+from dittomq.replication.throttle import SlavePace, chunk_bytes
 from dittomq.routes import DataVersion
-from services.master.inbox import Inbox, SlaveSaid
-from services.master.slaves import SlaveRecord
-from services.master.telling import MasterSays, Telling
+from services.master.mailbox import Inbox, SlaveSaid
+from services.master.replica_registry import SlaveRecord
+from services.master.stream_writer import MasterSays, Telling
 from services.master.term import Term
 
 LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from dittomq.broker.outflow import Outflow
+from dittomq.broker.replication_throttle import Outflow
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
@@ -17,13 +17,13 @@ from dittomq.offsets import Epoch
 from dittomq.replication.events import Goodbye, Handshake, ReplicationSlots
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
-from dittomq.replication.seats import Seat, Seats
+from dittomq.replication.session_registry import Seat, Seats
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
-from services.master.inbox import SlaveSaid
-from services.master.replicate import SlaveStream, StreamParts
-from services.master.slaves import GONE, SlaveRecord, to_forget
-from services.master.telling import MasterSays
+from services.master.mailbox import SlaveSaid
+from services.master.replica_registry import GONE, SlaveRecord, to_forget
+from services.master.replica_sender import SlaveStream, StreamParts
+from services.master.stream_writer import MasterSays
 from services.master.term import Term
 
 log = structlog.get_logger()

@@ -17,10 +17,10 @@ from typing import Any, Final, Self
 
 import structlog
 
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.checkpointer import Keeper, Known
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.keeping import Keeper, Known
-from dittomq.broker.preparing import prepare_segments
+from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.commitlog import swap
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.store import Store, StoreOptions
@@ -29,7 +29,7 @@ from dittomq.ha_status import COPYING_ANEW
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import RecordCompared, StartFullResync
 from dittomq.routes import DataVersion
-from services.brokerage import Lanes, open_store
+from services.broker_lifecycle import Lanes, open_store
 from services.slave.config import SlaveConfig
 from services.slave.replica import Replica, ReplicaParts
 

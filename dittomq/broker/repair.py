@@ -18,7 +18,7 @@ from operator import attrgetter
 import structlog
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.broker.fetching import RangeSource
+from dittomq.broker.range_server import RangeSource
 from dittomq.commitlog.mending import VerifiedRange
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.state.damaged import DamagedRange

@@ -9,7 +9,7 @@ from dittomq.broker.config import ReplicationTable
 from dittomq.doors.clock import Clock
 from dittomq.errors import InvalidField
 from dittomq.replication.events import RangePiece
-from dittomq.replication.pacing import Paces, SlavePace
+from dittomq.replication.throttle import Paces, SlavePace
 
 _MOST_NAME: Final = 128
 

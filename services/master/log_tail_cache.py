@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 
 from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.pacing import MOST_CHUNK_BYTES
+from dittomq.replication.throttle import MOST_CHUNK_BYTES
 
 TAIL_BYTES = 16 * 1024 * 1024
 

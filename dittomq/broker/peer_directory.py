@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from dittomq.broker.fetching import RangeSource
-from dittomq.broker.mending import Peer
+from dittomq.broker.range_server import RangeSource
+from dittomq.broker.repair import Peer
 from dittomq.errors import DittoError
 from dittomq.routes import Node, Role
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.mending import Mender, MenderParts
-from dittomq.broker.peers import GroupPeers
-from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.broker.peer_directory import GroupPeers
+from dittomq.broker.range_client import RemoteRanges
+from dittomq.broker.repair import Mender, MenderParts
 from dittomq.commitlog.store import Store
 from dittomq.naming.route_cache import RouteCache
 from dittomq.rpc.channel import Channels
-from services.brokerage import Lanes
+from services.broker_lifecycle import Lanes
 
 Known = Callable[[], Sequence[tuple[str, str]]]
 """Names and replication addresses of copies that a node talks to anyway."""

@@ -26,7 +26,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded, configured
 from services.disk_metrics import SyncMetrics
-from services.disk_watch import disk_watched
+from services.disk_watchdog import disk_watched
 from services.process import Node, hurry, run
 
 _IMPORTS_AFTER_S: Final = 3.0

@@ -7,7 +7,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import NotReady, UnknownProducerId
 from dittomq.places import PlacedRun, joined
 from dittomq.wire.publishing import Outcome, OutcomeOrder, ResentOrder, StoredFrame
-from services.master.appends import Appends
+from services.master.produce import Appends
 from services.master.term import Term
 
 

@@ -10,7 +10,7 @@ from dittomq.errors import Unavailable
 from dittomq.replication.events import Goodbye
 from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
-from services.slave.stream import MasterSaid, SlaveSays
+from services.slave.replication_stream import MasterSaid, SlaveSays
 
 _Call = grpc.aio.StreamStreamCall[pb.ReplicateRequest, pb.ReplicateResponse]
 

@@ -11,9 +11,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
-from dittomq.client.frames import Batch, Frame
-from dittomq.client.outbox import Outbox
-from dittomq.client.outbox_events import (
+from dittomq.client.accumulator import Outbox
+from dittomq.client.accumulator_events import (
     Abandoned,
     EndStream,
     Event,
@@ -30,7 +29,8 @@ from dittomq.client.outbox_events import (
     Ticked,
     TurnEnded,
 )
-from dittomq.client.queues import master_of
+from dittomq.client.batches import Batch, Frame
+from dittomq.client.partitioner import master_of
 from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, QueueNotFound, Refused, Unavailable, first_of
 from dittomq.message import Ack

@@ -10,9 +10,9 @@ import structlog
 
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.home import Home, refuse_strangers, settle
 from dittomq.broker.registration import record_host
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
+from dittomq.broker.store_owner import Home, refuse_strangers, settle
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
 from dittomq.errors import NotReady, Refused, StorageFailure, Unavailable, leaves

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dittomq.broker.pinning import Pins
+from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning

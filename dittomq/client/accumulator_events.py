@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dittomq.client.frames import Batch, Frame
+from dittomq.client.batches import Batch, Frame
 from dittomq.errors import DittoError, Refused
 from dittomq.receipts import FrameReceipt
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import StreamReset
+from dittomq.replication.active_time import RunningTime
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange
-from dittomq.replication.running import RunningTime
 
 MasterSays = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
 

@@ -35,8 +35,8 @@ from dittomq.replication.events import (
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import SlaveSessionState
 from dittomq.routes import DataVersion
-from services.slave.copy_log import CopyLog
 from services.slave.missing_ranges import missing_ranges
+from services.slave.replica_log_writer import CopyLog
 
 MasterSaid = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
 SlaveSays = Handshake | SlaveAck | LeafDigests

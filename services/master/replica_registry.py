@@ -8,7 +8,7 @@ from dittomq.doors.clock import Clock
 from dittomq.group_record import NO_REPLICA, ReplicaId
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_REPLICATION_SLOTS
-from dittomq.replication.measuring import Rate
+from dittomq.replication.lag import Rate
 
 FOLLOWING: Final = "following"
 GONE: Final = "gone"

@@ -9,29 +9,29 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from dittomq.broker.fetching import LogSource
-from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.broker.range_client import RemoteRanges
+from dittomq.broker.range_server import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import ConnectionRefused, DittoError, NotReady, StorageFailure
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import Readable
+from dittomq.replication.backoff import Pauses
 from dittomq.replication.events import Handshake
-from dittomq.replication.measuring import EndHistory
-from dittomq.replication.pauses import Pauses
+from dittomq.replication.lag import EndHistory
 from dittomq.replication.slave_events import LogWritten, RecordCompared, SlaveLog
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
-from services.slave.copy_log import CopyLog
-from services.slave.line import ReplicationLine
-from services.slave.presence import MasterPresence
+from services.slave.connection import ReplicationLine
+from services.slave.full_resync import FullResyncDone, Resync, ResyncParts
+from services.slave.master_liveness import MasterPresence
 from services.slave.replica import Replica
+from services.slave.replica_log_writer import CopyLog
 from services.slave.replication_slots import SlotsOfOthers
-from services.slave.resync import FullResyncDone, Resync, ResyncParts
-from services.slave.stream import FullResyncRequired, MasterStream, StreamParts
+from services.slave.replication_stream import FullResyncRequired, MasterStream, StreamParts
 
 _GOODBYE_S: Final = 0.25
 

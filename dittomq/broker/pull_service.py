@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
@@ -16,7 +16,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.routes import PERMISSION_READ
-from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.admission import CallRoom
 from dittomq.tokens import Token
 
 MAX_WAITING_PULLS = 10_000

@@ -9,7 +9,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.errors import DuplicateBrokerId
 from dittomq.metadata.topics import check_topic_name
-from dittomq.naming.limits import check_network
+from dittomq.naming.validation import check_network
 from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
 from services.nameserver.config import NameserverConfig
 from services.nameserver.registry import Registry

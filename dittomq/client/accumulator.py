@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from dittomq.client.frames import Batch, BatchQueue, Frame, FrameState, make_frame
-from dittomq.client.outbox_events import (
+from dittomq.client.accumulator_events import (
     Abandoned,
     Command,
     EndStream,
@@ -43,6 +42,7 @@ from dittomq.client.outbox_events import (
     Ticked,
     TurnEnded,
 )
+from dittomq.client.batches import Batch, BatchQueue, Frame, FrameState, make_frame
 from dittomq.errors import (
     DittoError,
     LimitReached,

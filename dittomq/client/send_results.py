@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from dittomq.client.frames import Batch
-from dittomq.client.outbox_events import SettleNotStored, SettleStored, SettleUnknown
+from dittomq.client.accumulator_events import SettleNotStored, SettleStored, SettleUnknown
+from dittomq.client.batches import Batch
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import PutStatus, Receipt
 from dittomq.receipts import FrameReceipt

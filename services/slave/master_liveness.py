@@ -2,8 +2,8 @@
 
 from dittomq.doors.clock import Clock
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.measuring import EndHistory
-from dittomq.replication.running import RunningTime
+from dittomq.replication.active_time import RunningTime
+from dittomq.replication.lag import EndHistory
 from services.slave.config import SlaveConfig
 
 

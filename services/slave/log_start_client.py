@@ -3,12 +3,12 @@
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.broker.range_client import RemoteRanges
 from dittomq.copies import Beginning
 from dittomq.errors import DittoError
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
-from services.slave.follower import Follower
+from services.slave.replica_fetcher import Follower
 
 
 def beginning_of_master(follower: Follower, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[Beginning | None]]:
