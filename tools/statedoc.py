@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dittomq.replication import election_states, master_states, membership_states, slave_states
-from dittomq.replication.state_machine import Kind, Moves, name_of
+from dittomq.replication.state_machine import Kind, Transitions, name_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "state-machines.md"
@@ -14,14 +14,14 @@ TARGET = ROOT / "docs" / "state-machines.md"
 _BEGIN = "<!-- written by `make docs` from the tables in dittomq/replication/*_states.py -->\n"
 _END = "<!-- end of what is written by `make docs` -->\n"
 _INTRODUCTION = (
-    "\nEach table is the one that the code obeys: a decider that moved otherwise would stop with `IllegalMove`. "
+    "\nEach table is the one that the code obeys: a decider that moved otherwise would stop with `IllegalTransition`. "
     "What the other side says in a state that does not take it ends the stream.\n"
 )
 
-TABLES: tuple[tuple[Moves[Any], str], ...] = (
-    (master_states.MOVES, "One slave, as its master sees it. It takes what the slave says, and what the driver reports."),
-    (slave_states.MOVES, "The master, as one of its slaves sees it. Wait, truncate and stream are the master's handshake results."),
-    (membership_states.FOLLOWING_MOVES, "What a replica is to its master. Its acks count once it has adopted the epoch."),
+TABLES: tuple[tuple[Transitions[Any], str], ...] = (
+    (master_states.TRANSITIONS, "One slave, as its master sees it. It takes what the slave says, and what the driver reports."),
+    (slave_states.TRANSITIONS, "The master, as one of its slaves sees it. Wait, truncate and stream are the master's handshake results."),
+    (membership_states.FOLLOWING_TRANSITIONS, "What a replica is to its master. Its acks count once it has adopted the epoch."),
     (membership_states.RECORD_WRITE_MOVES, "A master's change of the members: one write of the group record at a time."),
     (election_states.ELECTION_MOVES, "One attempt of one candidate."),
 )
@@ -36,7 +36,7 @@ def document() -> str:
     return f"{before}{_BEGIN}{_INTRODUCTION}\n{drawn}{_END}{after}"
 
 
-def _section(moves: Moves[Any], words: str) -> Iterator[str]:
+def _section(moves: Transitions[Any], words: str) -> Iterator[str]:
     yield f"### {moves.title}"
     yield ""
     yield words
@@ -60,7 +60,7 @@ def _section(moves: Moves[Any], words: str) -> Iterator[str]:
         yield ""
 
 
-def _arrows(moves: Moves[Any]) -> Iterator[str]:
+def _arrows(moves: Transitions[Any]) -> Iterator[str]:
     """One arrow for each pair of states; a state that stays what it is has none."""
     for state, row in moves.rows.items():
         for after in type(moves.first):
@@ -69,7 +69,7 @@ def _arrows(moves: Moves[Any]) -> Iterator[str]:
                 yield f"    {state.name} --> {after.name}: {', '.join(kinds)}"
 
 
-def _taken(moves: Moves[Any], state: Enum) -> str:
+def _taken(moves: Transitions[Any], state: Enum) -> str:
     """What it takes and where that leads, then what ends the stream because it is out of turn."""
     if moves.is_final(state):
         return "nothing"
@@ -80,7 +80,7 @@ def _taken(moves: Moves[Any], state: Enum) -> str:
     return "<br>".join([*taken, *_out_of_turn(moves, moves.rows[state])])
 
 
-def _out_of_turn(moves: Moves[Any], row: Any) -> list[str]:
+def _out_of_turn(moves: Transitions[Any], row: Any) -> list[str]:
     untimely: list[Kind] = [kind for kind in moves.said if kind not in row]
     return [f"out of turn: {', '.join(map(name_of, untimely))}"] if untimely else []
 

@@ -9,7 +9,7 @@ from dittomq.broker.config import ReplicationTable
 from dittomq.doors.clock import Clock
 from dittomq.errors import InvalidField
 from dittomq.replication.events import RangePiece
-from dittomq.replication.throttle import Paces, SlavePace
+from dittomq.replication.throttle import Throttle, ThrottleTurns
 
 _MOST_NAME: Final = 128
 
@@ -19,9 +19,9 @@ class Outflow:
 
     def __init__(self, table: ReplicationTable, clock: Clock) -> None:
         self._clock = clock
-        self._paces = Paces(shared_bytes_per_s=table.max_bytes_per_s, own_bytes_per_s=table.max_bytes_per_s_per_slave)
+        self._paces = Throttle(shared_bytes_per_s=table.max_bytes_per_s, own_bytes_per_s=table.max_bytes_per_s_per_slave)
 
-    def to(self, node: str) -> SlavePace:
+    def to(self, node: str) -> ThrottleTurns:
         """The turns of one stream to that node."""
         return self._paces.of(node)
 

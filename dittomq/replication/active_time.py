@@ -3,7 +3,7 @@
 LONGEST_STEP_S = 2.0
 
 
-class RunningTime:
+class ActiveTime:
     """Seconds that this process ran, from monotonic ones. Its owner looks at least once a second; a longer pause counts as two at most."""
 
     def __init__(self, now: float) -> None:

@@ -8,7 +8,7 @@ LONGEST_S: Final = 2.0
 SHORT_ONES: Final = 4  # a group that changes places has a master again within half a second
 
 
-class Pauses:
+class Backoff:
     """The pauses of one slave. After a stream that held for longer than the longest of them it dials at once, then they begin anew."""
 
     def __init__(self) -> None:

@@ -144,7 +144,7 @@ class Election:
         return [ReadRecord()]
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take what happened; `now` is monotonic. Late answers are ignored. Raises IllegalMove for what was not asked for."""
+        """Take what happened; `now` is monotonic. Late answers are ignored. Raises IllegalTransition for what was not asked for."""
         if ELECTION_MOVES.out_of_turn(self._state, type(event)):
             return []
         before = self._state

@@ -15,7 +15,7 @@ from dittomq.replication.election_events import (
     Unanswered,
     WriteEnded,
 )
-from dittomq.replication.state_machine import Label, Moves
+from dittomq.replication.state_machine import Label, Transitions
 
 
 class Attempt(Label):
@@ -39,7 +39,7 @@ class Attempt(Label):
 _ASKED: Final = (Attempt.ASKING, Attempt.STANDING_BACK, Attempt.WAITING, Attempt.PROMISING_SELF, Attempt.ENDED)
 _PROMISED: Final = (Attempt.PROMISING, Attempt.TAKING_TAIL, Attempt.WRITING, Attempt.ENDED)
 
-ELECTION_MOVES: Final = Moves(
+ELECTION_MOVES: Final = Transitions(
     title="Election",
     first=Attempt.READING,
     rows={

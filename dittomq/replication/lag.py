@@ -18,7 +18,7 @@ _LEAST_S: Final = 1.0
 _Mark = tuple[float, PhysicalOffset]
 
 
-class EndHistory:
+class LagHistory:
     """Where an end was: turns a position into a time. The newest 2,400 marks, and one a minute of the last 10,080 minutes.
 
     An end may go back. Marks that lie behind a newer one say nothing that it does not say of less long ago, so all are kept in order.

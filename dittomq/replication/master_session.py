@@ -13,7 +13,7 @@ from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import common_end, epoch_at, epoch_end_offset, newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.active_time import RunningTime
+from dittomq.replication.active_time import ActiveTime
 from dittomq.replication.consistency_check import Answer, ConsistencyCheck
 from dittomq.replication.events import (
     Handshake,
@@ -53,7 +53,7 @@ from dittomq.replication.master_events import (
     Tick,
 )
 from dittomq.replication.master_log import MasterLog
-from dittomq.replication.master_states import MOVES, MasterSessionState
+from dittomq.replication.master_states import TRANSITIONS, MasterSessionState
 from dittomq.routes import DataVersion
 
 _PROBE_BYTES: Final = 8 * LEAF_BYTES  # what a slow disk reads within the time that either side bears silence
@@ -78,7 +78,7 @@ class MasterSession:
         self._log = log
         self._limits = limits
         self._epoch = newest_epoch(log.epoch_history)
-        self.state = MOVES.first
+        self.state = TRANSITIONS.first
         self._end = log.end
         self._confirmed = log.confirmed
         self._confirmed_told = PhysicalOffset(-1)
@@ -95,7 +95,7 @@ class MasterSession:
         self._sending = False
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
-        self._time = RunningTime(now)
+        self._time = ActiveTime(now)
         self._heard_at = self._beat_at = self._digest_at = 0.0
 
     @property
@@ -106,12 +106,12 @@ class MasterSession:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
         before, kind = self.state, type(event)
-        if MOVES.is_final(before):
+        if TRANSITIONS.is_final(before):
             return []
-        if problem := MOVES.out_of_turn(before, kind):
+        if problem := TRANSITIONS.out_of_turn(before, kind):
             return self._drop(problem)
         commands = self._take(event, self._time.at(now))
-        MOVES.check(before, kind, self.state)
+        TRANSITIONS.check(before, kind, self.state)
         return commands
 
     def _take(self, event: Event, now: float) -> list[Command]:

@@ -11,7 +11,7 @@ from dittomq.replication.master_events import (
     LogMoved,
     Tick,
 )
-from dittomq.replication.state_machine import Label, Moves
+from dittomq.replication.state_machine import Label, Transitions
 
 
 class MasterSessionState(Label):
@@ -27,7 +27,7 @@ class MasterSessionState(Label):
 
 _AFTER_HANDSHAKE = (MasterSessionState.COMPARING, MasterSessionState.TRUNCATING, MasterSessionState.ENDED)
 
-MOVES = Moves(
+TRANSITIONS = Transitions(
     title="MasterSession",
     first=MasterSessionState.HANDSHAKE,
     said=(Handshake, SlaveAck, LeafDigests),

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from dittomq.replication.state_machine import Kind, Label, Moves
+from dittomq.replication.state_machine import Kind, Label, Transitions
 
 
 class Following(Label):
@@ -30,7 +30,7 @@ _STOPS: Final[Mapping[Kind, Collection[Following]]] = {
 }
 _ACKS: Final = (Following.JOINING, Following.ADOPTED)
 
-FOLLOWING_MOVES = Moves(
+FOLLOWING_TRANSITIONS = Transitions(
     title="Confirmed offset: one replica",
     first=Following.AWAY,
     rows={
@@ -69,7 +69,7 @@ class WriteStep(Label):
 
 _OTHER_LEADS: Final[Mapping[Kind, Collection[RecordWrite]]] = {WriteStep.OTHER_LEADS: (RecordWrite.FENCED,)}
 
-RECORD_WRITE_MOVES = Moves(
+RECORD_WRITE_MOVES = Transitions(
     title="Membership: a write of the group record",
     first=RecordWrite.SETTLED,
     rows={

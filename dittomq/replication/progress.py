@@ -6,8 +6,8 @@ from typing import Final
 
 from dittomq.group_record import Member, ReplicaId
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.active_time import RunningTime
-from dittomq.replication.membership_states import FOLLOWING_MOVES, Following, StreamStep
+from dittomq.replication.active_time import ActiveTime
+from dittomq.replication.membership_states import FOLLOWING_TRANSITIONS, Following, StreamStep
 
 MISSED_DEADLINES_TO_LEAVE: Final = 2
 _EARLY_S: Final = 0.05  # a timer may be so much early
@@ -55,7 +55,7 @@ class ReplicaProgress:
     caught_up_at: float
     mark_end: PhysicalOffset
     mark_at: float
-    state: Following = FOLLOWING_MOVES.first
+    state: Following = FOLLOWING_TRANSITIONS.first
     received: PhysicalOffset = _NOTHING
     flushed: PhysicalOffset = _NOTHING
     heard_at: float = _NEVER
@@ -90,7 +90,7 @@ class Progress:
         self.written = end
         self.flushed = end
         self.ends: dict[ReplicaId, PhysicalOffset] = {own: end}
-        self._time = RunningTime(now)
+        self._time = ActiveTime(now)
         self._replicas: dict[str, ReplicaProgress] = {}
         for member in members:
             if member.replica != own:
@@ -219,6 +219,6 @@ class Progress:
                 each.missed_until = since + self._rules.write_deadline_s - _EARLY_S
 
     def _move(self, replica: ReplicaProgress, step: StreamStep, after: Following, now: float) -> None:
-        FOLLOWING_MOVES.check(replica.state, step, after)
+        FOLLOWING_TRANSITIONS.check(replica.state, step, after)
         if after is not replica.state:
             replica.state, replica.since = after, now

@@ -10,7 +10,7 @@ from dittomq.replication.events import MAX_REPLICATION_SLOTS
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class SessionSlot:
     """One stream's right to speak, from its handshake on. Numbers grow."""
 
     number: int
@@ -18,14 +18,14 @@ class Seat:
     replica_uuid: str
 
 
-class Seats:
+class SessionRegistry:
     """All streams that speak for a replica."""
 
     def __init__(self, node: str, replica_uuid: str) -> None:
         """Of a master's node and disk."""
         self._node = node
         self._replica_uuid = replica_uuid
-        self._seated: set[Seat] = set()
+        self._seated: set[SessionSlot] = set()
         self._last = 0
 
     def why_not(self, node: str, replica_uuid: str) -> str:
@@ -39,19 +39,19 @@ class Seats:
             return f"it has as many slaves as a master has, {MAX_REPLICATION_SLOTS}: {', '.join(sorted(others))}; stop one of them"
         return ""
 
-    def take(self, node: str, replica_uuid: str) -> tuple[Seat, tuple[Seat, ...]]:
+    def take(self, node: str, replica_uuid: str) -> tuple[SessionSlot, tuple[SessionSlot, ...]]:
         """A handshake was heard. Returns the seat of its stream and those that it loses others: their streams must end."""
         losers = {seat for seat in self._seated if seat.node == node or seat.replica_uuid == replica_uuid}
         self._last += 1
-        seat = Seat(self._last, node, replica_uuid)
+        seat = SessionSlot(self._last, node, replica_uuid)
         self._seated = (self._seated - losers) | {seat}
         return seat, tuple(sorted(losers, key=lambda loser: loser.number))
 
-    def speaks(self, seat: Seat) -> bool:
+    def speaks(self, seat: SessionSlot) -> bool:
         """Whether what its stream says counts."""
         return seat in self._seated
 
-    def leave(self, seat: Seat) -> bool:
+    def leave(self, seat: SessionSlot) -> bool:
         """Its stream has ended. Returns whether no other stream speaks for its node."""
         self._seated.discard(seat)
         return all(other.node != seat.node for other in self._seated)

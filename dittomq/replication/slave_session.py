@@ -13,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.epoch_history import EpochHistory, common_end, newest_epoch, newest_incarnation, truncate_history
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.active_time import RunningTime
+from dittomq.replication.active_time import ActiveTime
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction
 from dittomq.replication.slave_events import (
     AdoptEpoch,
@@ -44,7 +44,7 @@ from dittomq.replication.slave_events import (
     VerifiedEndLowered,
     WriteChunk,
 )
-from dittomq.replication.slave_states import MOVES, SlaveSessionState
+from dittomq.replication.slave_states import TRANSITIONS, SlaveSessionState
 
 
 class SlaveSession:
@@ -52,7 +52,7 @@ class SlaveSession:
 
     def __init__(self, log: SlaveLog, *, silence_s: float, now: float) -> None:
         """`log` is what the first handshake names."""
-        self.state = MOVES.first
+        self.state = TRANSITIONS.first
         self.epoch = Epoch(0)
         self._epoch_history = log.epoch_history
         self._promised = log.promised
@@ -63,7 +63,7 @@ class SlaveSession:
         self._begin = log.begin
         self._end = log.stored.received
         self._silence_s = silence_s
-        self._time = RunningTime(now)
+        self._time = ActiveTime(now)
         self._heard_at = 0.0
         self._stored = log.stored
         self._reverify_from: PhysicalOffset | None = None  # what neither the handshake nor an ack has told
@@ -71,12 +71,12 @@ class SlaveSession:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
         before, kind = self.state, event.action if isinstance(event, HandshakeResult) else type(event)
-        if MOVES.is_final(before):
+        if TRANSITIONS.is_final(before):
             return []
-        if problem := MOVES.out_of_turn(before, kind):
+        if problem := TRANSITIONS.out_of_turn(before, kind):
             return self._reconnect(problem)
         commands = self._take(event, self._time.at(now))
-        MOVES.check(before, kind, self.state)
+        TRANSITIONS.check(before, kind, self.state)
         return commands
 
     def _take(self, event: Event, now: float) -> list[Command]:

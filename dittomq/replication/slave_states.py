@@ -2,7 +2,7 @@
 
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, MissingRange, SyncAction
 from dittomq.replication.slave_events import DamageFound, DigestReady, LogWritten, Promised, Tick, Truncated, VerifiedEndLowered
-from dittomq.replication.state_machine import Label, Moves
+from dittomq.replication.state_machine import Label, Transitions
 
 
 class SlaveSessionState(Label):
@@ -14,7 +14,7 @@ class SlaveSessionState(Label):
     ENDED = "the stream is over"
 
 
-MOVES = Moves(
+TRANSITIONS = Transitions(
     title="SlaveSession",
     first=SlaveSessionState.HANDSHAKE,
     said=(*SyncAction, Chunk, MissingRange, Heartbeat, LeafProbe),

@@ -23,7 +23,7 @@ _NO_ROWS: Final[Mapping[Kind, Collection[Any]]] = {}
 
 
 @dataclass(eq=False)
-class IllegalMove(AssertionError):
+class IllegalTransition(AssertionError):
     """A decider, or its driver, did what the table does not have: a mistake in this program, never of the other side."""
 
     title: str
@@ -34,7 +34,7 @@ class IllegalMove(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Moves(Generic[State]):
+class Transitions(Generic[State]):
     """`rows`: state → what it takes → where that may lead, the state itself when it may stay.
 
     `said` is what the other side may say at any time: where there is no row for it, it is out of turn. A state without rows is final.
@@ -50,17 +50,19 @@ class Moves(Generic[State]):
         return not self.rows.get(state)
 
     def out_of_turn(self, state: State, kind: Kind) -> str:
-        """Why the other side should not have said this; empty when there is a row for it. Raises IllegalMove when our driver said it."""
+        """Why the other side should not have said this; empty when there is a row for it. Raises IllegalTransition when our driver said
+        it.
+        """
         if kind in self.rows.get(state, _NO_ROWS):
             return ""
         if kind not in self.said:
-            raise IllegalMove(self.title, f"{state.name} takes no {name_of(kind)}")
+            raise IllegalTransition(self.title, f"{state.name} takes no {name_of(kind)}")
         return f"{name_of(kind)} is out of turn while {state.name.lower()}"
 
     def check(self, before: State, kind: Kind, after: State) -> None:
-        """Raise IllegalMove unless the table has this move."""
+        """Raise IllegalTransition unless the table has this move."""
         if after not in self.rows.get(before, _NO_ROWS).get(kind, ()):
-            raise IllegalMove(self.title, f"{name_of(kind)} does not lead from {before.name} to {after.name}")
+            raise IllegalTransition(self.title, f"{name_of(kind)} does not lead from {before.name} to {after.name}")
 
 
 def name_of(kind: Kind) -> str:

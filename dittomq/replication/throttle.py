@@ -17,7 +17,7 @@ def chunk_bytes(bytes_per_s: int) -> int:
     return min(MOST_CHUNK_BYTES, max(LEAST_CHUNK_BYTES, bytes_per_s // _CHUNKS_A_SECOND))
 
 
-class Pace:
+class TokenBucket:
     """A limit in bytes a second, 0 for none; each chunk begins when the one before it, sent at just that rate, would have ended."""
 
     def __init__(self, bytes_per_s: int) -> None:
@@ -33,20 +33,20 @@ class Pace:
         self._free_at = leaves_at + size / self._bytes_per_s
         return leaves_at
 
-    def moment_of(self, booked: float) -> float:
+    def departure_of(self, booked: float) -> float:
         """When a chunk that was booked may leave, as things stand."""
         return booked + self._late_s
 
-    def leaves_late(self, seconds: float) -> None:
+    def delay_by(self, seconds: float) -> None:
         """A chunk leaves so long after its moment: so do those that were booked behind it."""
         if self._bytes_per_s:
             self._late_s += seconds
 
 
-class SlavePace:
+class ThrottleTurns:
     """One stream's turns, or one fetched range's: its slave's own limit comes first, then the one that all share. One chunk at a time."""
 
-    def __init__(self, own: Pace, shared: Pace) -> None:
+    def __init__(self, own: TokenBucket, shared: TokenBucket) -> None:
         self._own = own
         self._shared = shared
         self._booked: float | None = None
@@ -57,33 +57,33 @@ class SlavePace:
         if self._booked is None:
             self._booked = self._own.book(size, now)
         if self._leaves_at is None:
-            moment = self._own.moment_of(self._booked)
+            moment = self._own.departure_of(self._booked)
             if moment > now:
                 return moment
             self._leaves_at = self._shared.book(size, now)
-            self._own.leaves_late(self._leaves_at - moment)
+            self._own.delay_by(self._leaves_at - moment)
         due = self._leaves_at
         if due <= now:
             self._booked = self._leaves_at = None
         return due
 
 
-class Paces:
+class Throttle:
     """The limits of one node: for each replica by its name, and for all of them."""
 
     def __init__(self, *, shared_bytes_per_s: int, own_bytes_per_s: int) -> None:
-        self._shared = Pace(shared_bytes_per_s)
+        self._shared = TokenBucket(shared_bytes_per_s)
         self._own_bytes_per_s = own_bytes_per_s
-        self._own: dict[str, Pace] = {}
+        self._own: dict[str, TokenBucket] = {}
 
-    def of(self, node: str) -> SlavePace:
+    def of(self, node: str) -> ThrottleTurns:
         """Turns of one more stream, or of one more fetched range, within the limit of that replica, whatever else it takes.
 
         Replicas that do not say who they are share one. Of very many names those that were heard first are forgotten.
         """
         own = self._own.get(node)
         if own is None:
-            own = self._own[node] = Pace(self._own_bytes_per_s)
+            own = self._own[node] = TokenBucket(self._own_bytes_per_s)
             if len(self._own) > _MOST_NODES:
                 del self._own[next(iter(self._own))]
-        return SlavePace(own, self._shared)
+        return ThrottleTurns(own, self._shared)

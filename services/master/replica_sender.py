@@ -28,7 +28,7 @@ from dittomq.replication.events import (
     SyncAction,
 )
 from dittomq.replication.master_session import MasterSession
-from dittomq.replication.throttle import SlavePace, chunk_bytes
+from dittomq.replication.throttle import ThrottleTurns, chunk_bytes
 from dittomq.routes import DataVersion
 from services.master.mailbox import Inbox, SlaveSaid
 from services.master.replica_registry import SlaveRecord
@@ -62,7 +62,7 @@ class StreamParts:
     remove: Callable[[str], None]
     promised_above: Callable[[Epoch, str], Awaitable[None]]
     disk_answers: Callable[[], bool]
-    pace: SlavePace
+    pace: ThrottleTurns
 
 
 @dataclass(frozen=True, slots=True)

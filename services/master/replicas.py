@@ -17,7 +17,7 @@ from dittomq.offsets import Epoch
 from dittomq.replication.events import Goodbye, Handshake, ReplicationSlots
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
-from dittomq.replication.session_registry import Seat, Seats
+from dittomq.replication.session_registry import SessionRegistry, SessionSlot
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.mailbox import SlaveSaid
@@ -59,8 +59,8 @@ class Replication:
         self._clock = clock
         self._leading: Leading | None = None
         self._leads = asyncio.Event()
-        self._seats = Seats(config.name, store.replica_uuid)
-        self._streams: dict[Seat, _Stream] = {}
+        self._seats = SessionRegistry(config.name, store.replica_uuid)
+        self._streams: dict[SessionSlot, _Stream] = {}
         self.outflow = Outflow(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
         self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
@@ -242,7 +242,7 @@ class Replication:
 class _Stream:
     """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say. `problem`: why, when that is known."""
 
-    def __init__(self, seat: Seat, record: SlaveRecord) -> None:
+    def __init__(self, seat: SessionSlot, record: SlaveRecord) -> None:
         self.seat = seat
         self.record = record
         self.problem = ""

@@ -10,7 +10,7 @@ from dittomq.doors.clock import Clock
 from dittomq.ha_status import HANDING_OVER, HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ReplicaView
-from dittomq.replication.lag import EndHistory
+from dittomq.replication.lag import LagHistory
 from dittomq.replication.membership_states import Following
 from services.master.config import FlushMode, MasterConfig, ReleaseLevel
 from services.master.in_sync_set import InSyncSet
@@ -39,8 +39,8 @@ class StatusBoard:
         self._pins = pins
         self._clock = clock
         self._watch = watch
-        self._ends = EndHistory()
-        self._confirmed_ends = EndHistory()
+        self._ends = LagHistory()
+        self._confirmed_ends = LagHistory()
         self._told: dict[tuple[str, str], tuple[float, int]] = {}
 
     def mark(self, term: Term) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import StreamReset
-from dittomq.replication.active_time import RunningTime
+from dittomq.replication.active_time import ActiveTime
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange
 
 MasterSays = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
@@ -18,7 +18,7 @@ class Telling:
         self._clock = clock
         self._silence_s = silence_s
         self._send = send
-        self._time = RunningTime(clock.monotonic())
+        self._time = ActiveTime(clock.monotonic())
         self._heard_at = 0.0  # of the running time
         self._is_saying = False
 

@@ -2,8 +2,8 @@
 
 from dittomq.doors.clock import Clock
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.active_time import RunningTime
-from dittomq.replication.lag import EndHistory
+from dittomq.replication.active_time import ActiveTime
+from dittomq.replication.lag import LagHistory
 from services.slave.config import SlaveConfig
 
 
@@ -17,11 +17,11 @@ class MasterPresence:
         self._clock = clock
         self._silence_s = config.failover.silence_ms / 1000
         self._gone_s = config.reading.master_gone_ms / 1000
-        self._time = RunningTime(clock.monotonic())
+        self._time = ActiveTime(clock.monotonic())
         self._heard_at = 0.0  # of the running time, as is
         self._left_at = 0.0
         self._end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
-        self.ends = EndHistory()
+        self.ends = LagHistory()
         self.is_there = False  # it was heard on the stream that goes on
         self.was_useless = False  # the last stream: nothing was heard on it, or nothing any more
 

@@ -17,9 +17,9 @@ from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import ConnectionRefused, DittoError, NotReady, StorageFailure
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import Readable
-from dittomq.replication.backoff import Pauses
+from dittomq.replication.backoff import Backoff
 from dittomq.replication.events import Handshake
-from dittomq.replication.lag import EndHistory
+from dittomq.replication.lag import LagHistory
 from dittomq.replication.slave_events import LogWritten, RecordCompared, SlaveLog
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
@@ -77,7 +77,7 @@ class Follower:
         self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.failover.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
-        self._pauses = Pauses()
+        self._pauses = Backoff()
         self.dials = ""
         self._named = ""  # where the master is, as last looked up
         self._refused_at = ""  # the address where nothing listened when it was dialled last
@@ -89,7 +89,7 @@ class Follower:
         self.since_ms = parts.clock.wall_ms()
         self.problem = "no master is known yet"
         self.problem_ms: int | None = None
-        self.readable_ends = EndHistory()
+        self.readable_ends = LagHistory()
 
     # What streams tell.
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
@@ -229,7 +229,7 @@ class Follower:
         address = self._callers.master_address()
         if address and address != self._named:
             self._named = address
-            self._pauses = Pauses()  # those of the dead master before say nothing of this one
+            self._pauses = Backoff()  # those of the dead master before say nothing of this one
             self.master.named()
             if self._dialled is not None and self.dials != address:
                 self._dialled.cancel()

@@ -9,7 +9,7 @@ The master is a/0 with the disk u0.
 
 from typing import Any
 
-from dittomq.replication.session_registry import Seat, Seats
+from dittomq.replication.session_registry import SessionRegistry, SessionSlot
 from tests.transcripts.script import shown
 
 
@@ -19,8 +19,8 @@ class Door:
     ticks = False
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
-        self._seats = Seats("a/0", "u0")
-        self._known: dict[int, Seat] = {}
+        self._seats = SessionRegistry("a/0", "u0")
+        self._known: dict[int, SessionSlot] = {}
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
         """Who sits, who must leave, and what counts."""

@@ -3,7 +3,7 @@
 import random
 
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.lag import EndHistory, Rate
+from dittomq.replication.lag import LagHistory, Rate
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -11,18 +11,18 @@ def at(offset: int) -> PhysicalOffset:
 
 
 def test_lag_in_time_is_the_age_of_the_end_that_a_copy_holds() -> None:
-    history = EndHistory()
+    history = LagHistory()
     for second in range(10):
         history.mark(at(second * 100), float(second))
 
     assert history.lag_s(at(900), at(900), 9.0) == 0.0
     assert history.lag_s(at(450), at(900), 9.5) == 5.5
     assert history.lag_s(None, at(900), 9.5) is None
-    assert EndHistory().lag_s(at(0), at(900), 9.5) is None
+    assert LagHistory().lag_s(at(0), at(900), 9.5) is None
 
 
 def test_a_lag_of_days_is_known_to_the_minute_and_one_from_before_all_marks_is_unknown() -> None:
-    history = EndHistory()
+    history = LagHistory()
     for mark in range(3 * 86_400):
         history.mark(at(mark + 100), float(mark))
 
@@ -79,7 +79,7 @@ class Compared(int):
 
 
 def test_a_look_at_a_week_of_marks_takes_a_few_steps() -> None:
-    history = EndHistory()
+    history = LagHistory()
     for number in range(12_000):
         history.mark(at(1_000 + number), 60.0 * number)
 
@@ -91,7 +91,7 @@ def test_a_look_at_a_week_of_marks_takes_a_few_steps() -> None:
 
 def test_of_an_end_that_goes_back_the_newest_mark_before_a_position_counts() -> None:
     chance = random.Random(7)
-    history, marks = EndHistory(), list[tuple[float, int]]()
+    history, marks = LagHistory(), list[tuple[float, int]]()
     for number in range(2_000):
         end = max(0, (marks[-1][1] if marks else 0) + chance.randrange(-40, 60))
         marks.append((number * 0.5, end))

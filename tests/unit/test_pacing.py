@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.replication.throttle import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Pace, Paces, SlavePace, chunk_bytes
+from dittomq.replication.throttle import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Throttle, ThrottleTurns, TokenBucket, chunk_bytes
 
 Sent = tuple[float, int, int]  # when, by which stream, how many bytes
 
 
-def send_all(paces: list[SlavePace], chance: random.Random, most_bytes: int, until: float) -> list[Sent]:
+def send_all(paces: list[ThrottleTurns], chance: random.Random, most_bytes: int, until: float) -> list[Sent]:
     """Streams that always have a next chunk, each asking again when it was told to."""
     asks = [(0.0, number, chance.randint(1, most_bytes)) for number in range(len(paces))]
     sent: list[Sent] = []
@@ -34,8 +34,8 @@ def most_in_a_second(sent: list[Sent]) -> int:
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_within_any_second_no_more_leaves_than_the_limit_and_one_chunk_and_over_time_the_limit_is_used(seed: int, streams: int) -> None:
     limit, chunk = 1_000_000, 300_000
-    shared = Pace(limit)
-    sent = send_all([SlavePace(Pace(0), shared) for _ in range(streams)], random.Random(seed), chunk, 20.0)
+    shared = TokenBucket(limit)
+    sent = send_all([ThrottleTurns(TokenBucket(0), shared) for _ in range(streams)], random.Random(seed), chunk, 20.0)
 
     assert most_in_a_second(sent) <= limit + chunk
     assert 19 * limit <= sum(size for _, _, size in sent) <= 20 * limit + chunk
@@ -44,8 +44,8 @@ def test_within_any_second_no_more_leaves_than_the_limit_and_one_chunk_and_over_
 @given(st.integers(0, 2**32))
 def test_each_slave_keeps_its_own_limit_and_all_keep_the_shared_one(seed: int) -> None:
     own, all_of_them, chunk = 400_000, 1_000_000, 100_000
-    shared = Pace(all_of_them)
-    sent = send_all([SlavePace(Pace(own), shared) for _ in range(4)], random.Random(seed), chunk, 10.0)
+    shared = TokenBucket(all_of_them)
+    sent = send_all([ThrottleTurns(TokenBucket(own), shared) for _ in range(4)], random.Random(seed), chunk, 10.0)
 
     assert most_in_a_second(sent) <= all_of_them + chunk
     for slave in range(4):
@@ -54,8 +54,8 @@ def test_each_slave_keeps_its_own_limit_and_all_keep_the_shared_one(seed: int) -
 
 @given(st.integers(0, 2**32))
 def test_slaves_that_share_a_limit_take_turns(seed: int) -> None:
-    shared = Pace(1_000_000)
-    sent = send_all([SlavePace(Pace(0), shared) for _ in range(3)], random.Random(seed), 100_000, 20.0)
+    shared = TokenBucket(1_000_000)
+    sent = send_all([ThrottleTurns(TokenBucket(0), shared) for _ in range(3)], random.Random(seed), 100_000, 20.0)
 
     for slave in range(3):
         times = [at for at, number, _ in sent if number == slave]
@@ -63,21 +63,21 @@ def test_slaves_that_share_a_limit_take_turns(seed: int) -> None:
 
 
 def test_a_slave_with_a_small_limit_of_its_own_holds_nobody_else_back() -> None:
-    shared = Pace(1_000_000)
-    sent = send_all([SlavePace(Pace(1_000), shared), SlavePace(Pace(0), shared)], random.Random(1), 100_000, 20.0)
+    shared = TokenBucket(1_000_000)
+    sent = send_all([ThrottleTurns(TokenBucket(1_000), shared), ThrottleTurns(TokenBucket(0), shared)], random.Random(1), 100_000, 20.0)
 
     assert sum(size for _, number, size in sent if number == 1) >= 19_000_000
 
 
 def test_after_a_rest_there_is_no_burst() -> None:
-    pace = Pace(1_000_000)
+    pace = TokenBucket(1_000_000)
     pace.book(100_000, 0.0)
 
     assert [pace.book(500_000, 60.0), pace.book(500_000, 60.0), pace.book(500_000, 60.0)] == [60.0, 60.5, 61.0]
 
 
 def test_all_that_goes_to_one_node_shares_its_limit_also_when_it_comes_back() -> None:
-    paces = Paces(shared_bytes_per_s=0, own_bytes_per_s=1_000_000)
+    paces = Throttle(shared_bytes_per_s=0, own_bytes_per_s=1_000_000)
     sent = send_all([paces.of("a/1"), paces.of("a/1"), paces.of("a/1")], random.Random(1), 100_000, 10.0)
 
     assert most_in_a_second(sent) <= 1_000_000 + 100_000
@@ -88,7 +88,7 @@ def test_all_that_goes_to_one_node_shares_its_limit_also_when_it_comes_back() ->
 @given(st.integers(0, 2**32))
 def test_streams_and_ranges_of_each_node_keep_its_limit_and_take_turns_whichever_limit_holds_them_back(seed: int) -> None:
     own, all_of_them, chunk = 400_000, random.Random(seed).choice((300_000, 600_000, 2_000_000)), 100_000
-    paces = Paces(shared_bytes_per_s=all_of_them, own_bytes_per_s=own)
+    paces = Throttle(shared_bytes_per_s=all_of_them, own_bytes_per_s=own)
     sent = send_all([paces.of(node) for node in ("a/1", "a/1", "a/2", "a/2", "a/2")], random.Random(seed), chunk, 20.0)
 
     assert most_in_a_second(sent) <= all_of_them + chunk
@@ -101,7 +101,7 @@ def test_streams_and_ranges_of_each_node_keep_its_limit_and_take_turns_whichever
 
 
 def test_of_very_many_names_those_that_were_heard_first_are_forgotten() -> None:
-    paces = Paces(shared_bytes_per_s=0, own_bytes_per_s=1)
+    paces = Throttle(shared_bytes_per_s=0, own_bytes_per_s=1)
     for number in range(1_000):
         assert paces.of(f"a/{number}").due(1, 0.0) == 0.0
 
@@ -110,7 +110,7 @@ def test_of_very_many_names_those_that_were_heard_first_are_forgotten() -> None:
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    pace = SlavePace(Pace(0), Pace(0))
+    pace = ThrottleTurns(TokenBucket(0), TokenBucket(0))
 
     assert [pace.due(MOST_CHUNK_BYTES, now) for now in (0.0, 0.0, 0.0, 1.5)] == [0.0, 0.0, 0.0, 1.5]
 

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from itertools import pairwise
 
-from dittomq.replication.backoff import AT_ONCE_S, FIRST_S, LONGEST_S, SHORT_ONES, Pauses
+from dittomq.replication.backoff import AT_ONCE_S, FIRST_S, LONGEST_S, SHORT_ONES, Backoff
 
 SEED = 7
 SLAVES = 200
@@ -13,7 +13,7 @@ REFUSED_S = 0.001
 
 def dials(seed: int, until_s: float) -> list[float]:
     """When a slave dials a master that refuses at once."""
-    pauses, chance, now = Pauses(), random.Random(seed), 0.0
+    pauses, chance, now = Backoff(), random.Random(seed), 0.0
     times = []
     while now < until_s:
         times.append(now)
@@ -38,7 +38,7 @@ def test_pauses_are_short_at_first_and_then_grow_to_two_seconds_and_no_further()
 
 
 def test_after_a_stream_that_held_the_next_dial_comes_at_once_and_the_ones_behind_it_soon() -> None:
-    pauses = Pauses()
+    pauses = Backoff()
     for _ in range(10):
         pauses.after(REFUSED_S, 0.9)
 
