@@ -12,7 +12,7 @@ from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.registration import record_host
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
-from dittomq.broker.store_owner import Home, refuse_strangers, settle
+from dittomq.broker.store_owner import StoreOwner, refuse_strangers, settle
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
 from dittomq.errors import NotReady, Refused, StorageFailure, Unavailable, leaves
@@ -65,7 +65,7 @@ class Lanes:
 @contextlib.asynccontextmanager
 async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Lane) -> AsyncIterator[Store]:
     """An open store, which is closed as `open_store` does. Raises StoreOpenFailed for a disk of another group."""
-    home = Home(config.node.cluster, config.node.broker)
+    home = StoreOwner(config.node.cluster, config.node.broker)
     await lane.call(lambda: refuse_strangers(doors.storage, home, config.node.data_dir))
     options = StoreOptions(
         segment_bytes=config.store.segment_bytes,
@@ -151,7 +151,7 @@ class Validated(Protocol):
 Order = TypeVar("Order", bound=Validated)
 
 
-class Errand(Generic[Order, Answer]):
+class SerialTask(Generic[Order, Answer]):
     """An order that is carried out by a duty of the node, one at a time: what fails there ends the node.
 
     A caller that leaves does not stop it, and may give the same order again to hear what became of it. One that is to be validated only

@@ -22,7 +22,7 @@ Call = tuple[str, str]
 log = structlog.get_logger()
 
 
-class Patience:
+class DiskWatchdog:
     """How long each call has been under way. Time in which no look came, because the process stood still, hardly counts."""
 
     def __init__(self, limit_s: float, look_every_s: float) -> None:
@@ -59,7 +59,7 @@ def disk_watched(program: str, limit_s: float, under_way: UnderWay, doors: Broke
 
 
 def _watch(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors, over: threading.Event) -> None:
-    patience = Patience(limit_s, _LOOK_EVERY_S)
+    patience = DiskWatchdog(limit_s, _LOOK_EVERY_S)
     looked = doors.clock.monotonic()
     while not over.wait(_LOOK_EVERY_S):
         now = doors.clock.monotonic()

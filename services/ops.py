@@ -13,7 +13,7 @@ from typing import Any, Self
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from dittomq.errors import not_bound
-from dittomq.rpc.health import Phase, Vitals
+from dittomq.rpc.health import Health, Phase
 
 MAX_CONNECTIONS = 256
 """So many callers at a time, each on a thread; the next one's connection is closed at once."""
@@ -29,7 +29,7 @@ Answer = tuple[HTTPStatus, str, bytes]
 class OpsServer:
     """Serves /metrics, /startupz, /readyz and /livez between entering and leaving; raises PortInUse or CannotListen when made."""
 
-    def __init__(self, address: str, vitals: Vitals, registry: CollectorRegistry, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, address: str, vitals: Health, registry: CollectorRegistry, loop: asyncio.AbstractEventLoop) -> None:
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         self._vitals = vitals

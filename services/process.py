@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from dittomq.broker.role import RoleChanged
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, StartError, leaves
 from dittomq.rpc.buffers import keep_buffers
-from dittomq.rpc.health import Vitals
+from dittomq.rpc.health import Health
 from dittomq.settings import Loaded, configured, settings_of
 from services import logs
 from services.ops import OpsServer
@@ -57,7 +57,7 @@ class Node(Protocol):
     """A service's composition, ready to run."""
 
     @property
-    def vitals(self) -> Vitals:
+    def vitals(self) -> Health:
         """What probes are told."""
         ...
 

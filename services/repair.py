@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.peer_directory import GroupPeers
-from dittomq.broker.range_client import RemoteRanges
-from dittomq.broker.repair import Mender, MenderParts
+from dittomq.broker.peer_directory import PeerDirectory
+from dittomq.broker.range_client import RangeClient
+from dittomq.broker.repair import Repairer, RepairerParts
 from dittomq.commitlog.store import Store
 from dittomq.naming.route_cache import RouteCache
 from dittomq.rpc.channel import Channels
@@ -16,17 +16,17 @@ Known = Callable[[], Sequence[tuple[str, str]]]
 """Names and replication addresses of copies that a node talks to anyway."""
 
 
-def make_mender(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, channels: Channels) -> Callable[[Known], Mender]:
+def make_repairer(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, channels: Channels) -> Callable[[Known], Repairer]:
     """A mender that asks whom the node knows, and whom the nameservers do."""
     routes = RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster)
 
-    def of(known: Known) -> Mender:
-        peers = GroupPeers(
+    def of(known: Known) -> Repairer:
+        peers = PeerDirectory(
             replica_uuid=store.replica_uuid,
-            ranges=lambda address: RemoteRanges(channels, address, config),
+            ranges=lambda address: RangeClient(channels, address, config),
             known=known,
             nodes=lambda: routes.nodes_of(config.node.broker),
         )
-        return Mender(MenderParts(config.name, store, lanes.store, lanes.files, lanes.audit, doors.chance), peers.find)
+        return Repairer(RepairerParts(config.name, store, lanes.store, lanes.files, lanes.audit, doors.chance), peers.find)
 
     return of

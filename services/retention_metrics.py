@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dittomq.broker.retention import Retaining
+from dittomq.broker.retention import RetentionLoop
 
 
 class RetentionCollector(Collector):
     """What one node dropped of its log, and what it keeps for whom. Read in the thread that serves the scrape: plain values only."""
 
-    def __init__(self, retaining: Retaining) -> None:
+    def __init__(self, retaining: RetentionLoop) -> None:
         self._retaining = retaining
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:

@@ -29,7 +29,7 @@ class _Waiter:
     done: "asyncio.Future[PutStatus | None]" = field(compare=False)
 
 
-class Acks:
+class AckWaiters:
     """Who waits for which level."""
 
     def __init__(self, confirmed: ConfirmedOffset, clock: Clock) -> None:

@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     data: bytes
 
 
-class Auditing:
+class AuditReads:
     """Answers an auditor from one store. Two ranges are read at a time; up to 64 more callers wait, others get LimitReached."""
 
     def __init__(self, store: AuditedStore, lane: Lane, describe: Callable[[], CopyDescription]) -> None:

@@ -23,7 +23,7 @@ class Known:
     confirmed: PhysicalOffset
 
 
-class Keeper:
+class Checkpointer:
     """Persists what a node knows; a crash loses at most the last second of it."""
 
     def __init__(self, store: Store, lane: Lane, known: Callable[[], Known], *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:

@@ -10,7 +10,7 @@ from dittomq.routes import Node, Role
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPeers:
+class PeerDirectory:
     """Finds them. `known` gives names and replication addresses, `nodes` the group as each nameserver lists it; both leave this node in."""
 
     replica_uuid: str

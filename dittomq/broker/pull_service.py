@@ -16,7 +16,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.routes import PERMISSION_READ
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import Token
 
 MAX_WAITING_PULLS = 10_000
@@ -30,7 +30,7 @@ def _ignore(_: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRules:
+class PullRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
     beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
 
@@ -45,17 +45,17 @@ class ReadRules:
     readable: Callable[[], Readable]
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
-    room: CallRoom
+    room: AdmissionControl
     in_memory_bytes: int
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore
     check_complete: Callable[[], None] = nothing_is_missing
 
 
-class Reading:
+class PullService:
     """Answers pulls. A pull that waits costs one entry of a bounded number; others get LimitReached."""
 
-    def __init__(self, store: Store, lane: Lane, dispatcher: Dispatcher, clock: Clock, rules: ReadRules) -> None:
+    def __init__(self, store: Store, lane: Lane, dispatcher: Dispatcher, clock: Clock, rules: PullRules) -> None:
         self._store = store
         self._lane = lane
         self._dispatcher = dispatcher

@@ -17,7 +17,7 @@ _DEADLINE_S = 600.0
 _BEGINNING_S = 10.0
 
 
-class RemoteRanges:
+class RangeClient:
     """The node that serves replication at an address, for the one that asks it."""
 
     def __init__(self, channels: Channels, address: str, asking: BrokerConfig) -> None:

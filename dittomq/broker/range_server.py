@@ -36,7 +36,7 @@ class LogSource(RangeSource, Protocol):
         ...
 
 
-class RangeServing:
+class RangeServer:
     """Serves this node's log in pieces of whole records, every checksum verified before a piece leaves."""
 
     def __init__(self, stores: Stores, lane: Lane, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:

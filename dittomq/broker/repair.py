@@ -54,7 +54,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class MenderParts:
+class RepairerParts:
     """What mending works with. `store_lane` is the only lane that writes the log, `files` writes side files, `reads` verifies."""
 
     node: str
@@ -65,10 +65,10 @@ class MenderParts:
     chance: random.Random
 
 
-class Mender:
+class Repairer:
     """One node's. One range is mended at a time."""
 
-    def __init__(self, parts: MenderParts, peers: Callable[[], Awaitable[Sequence[Peer]]]) -> None:
+    def __init__(self, parts: RepairerParts, peers: Callable[[], Awaitable[Sequence[Peer]]]) -> None:
         """`peers` are asked in their order."""
         self._node = parts.node
         self._store = parts.store

@@ -14,7 +14,7 @@ from dittomq.replication.throttle import Throttle, ThrottleTurns
 _MOST_NAME: Final = 128
 
 
-class Outflow:
+class ReplicationThrottle:
     """One node's. Whoever waits holds back nobody but itself."""
 
     def __init__(self, table: ReplicationTable, clock: Clock) -> None:

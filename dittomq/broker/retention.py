@@ -29,7 +29,7 @@ async def _nobody_tells() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class RetainingParts:
+class RetentionLoopParts:
     """What the work needs. `lane` is not the one that writes the log: looking at 100,000 queues takes a while.
 
     `told` is where the log that this one follows begins now, with its queues; None while nobody tells.
@@ -43,10 +43,10 @@ class RetainingParts:
     told: Callable[[], Awaitable[Beginning | None]] = _nobody_tells
 
 
-class Retaining:
+class RetentionLoop:
     """Looks at the log every `period_s`. `held_bytes` by holder and `dropped_bytes` are for metrics; only the loop changes them."""
 
-    def __init__(self, parts: RetainingParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[Hold]]) -> None:
+    def __init__(self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[Hold]]) -> None:
         self._parts = parts
         self._rules = rules
         self._period_s = period_s

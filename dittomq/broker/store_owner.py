@@ -13,7 +13,7 @@ _KIND: Final = b"HOME"
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class StoreOwner:
     """A broker group of a cluster."""
 
     cluster: str
@@ -23,7 +23,7 @@ class Home:
         return f"broker group {self.broker} of cluster {self.cluster}"
 
 
-def refuse_strangers(storage: Storage, home: Home, path: str) -> None:
+def refuse_strangers(storage: Storage, home: StoreOwner, path: str) -> None:
     """Raise StoreOpenFailed for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
     try:
         found = _load(storage)
@@ -35,11 +35,11 @@ def refuse_strangers(storage: Storage, home: Home, path: str) -> None:
         raise StoreOpenFailed(path, f"it is of {found} and this node is of {home}; mount this node's own disk, or an empty one")
 
 
-def settle(storage: Storage, home: Home) -> None:
+def settle(storage: Storage, home: StoreOwner) -> None:
     """Durably note the group of an open store that has none yet; on a full disk a later start does."""
     if _load(storage) is None:
         side_file.save_if_room(storage, _NAME, _KIND, json.dumps(asdict(home), sort_keys=True).encode())
 
 
-def _load(storage: Storage) -> Home | None:
-    return side_file.load_json(storage, _NAME, _KIND, Home)
+def _load(storage: Storage) -> StoreOwner | None:
+    return side_file.load_json(storage, _NAME, _KIND, StoreOwner)

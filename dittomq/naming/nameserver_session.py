@@ -24,7 +24,7 @@ class NameserverAnswer:
 
 
 @dataclass(slots=True)
-class Desk:
+class NameserverSession:
     """One nameserver, as this node deals with it."""
 
     nameserver: str

@@ -13,7 +13,7 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
-from dittomq.naming.nameserver_session import CALL_DEADLINE_S, Desk, NameserverAnswer
+from dittomq.naming.nameserver_session import CALL_DEADLINE_S, NameserverAnswer, NameserverSession
 from dittomq.naming.validation import registrable
 from dittomq.routes import Beat, BeatAnswer, GroupMaster, Membership, NodeState, Registration
 from dittomq.rpc.channel import Channels, call
@@ -66,7 +66,7 @@ class Registrar:
     ) -> None:
         """`is_start`: this is the first service of its process."""
         self._is_start = is_start
-        self._desks = [Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
+        self._desks = [NameserverSession(nameserver, asyncio.Event()) for nameserver in nameservers]
         self._describe = describe
         self._heard = heard
         self._channels = channels
@@ -102,7 +102,7 @@ class Registrar:
                 for desk in self._desks:
                     tasks.create_task(self._unregister(desk), name=f"goodbye {desk.nameserver}")
 
-    async def _attend(self, desk: Desk) -> None:
+    async def _attend(self, desk: NameserverSession) -> None:
         failures = 0
         while not self._leaving.is_set():
             desk.wake.clear()
@@ -131,14 +131,14 @@ class Registrar:
             self._tell()
             await _wait(desk.wake, pause_s)
 
-    async def _report(self, desk: Desk, registration: Registration) -> None:
+    async def _report(self, desk: NameserverSession, registration: Registration) -> None:
         if desk.knows(registration):
             answer = await self._heartbeat(desk, registration)
             if not answer.register_again:
                 return
         await self._register(desk, registration)
 
-    async def _register(self, desk: Desk, registration: Registration) -> None:
+    async def _register(self, desk: NameserverSession, registration: Registration) -> None:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
         request = wire.registration_request(self._within_limits(registration))
         response: pb.RegisterBrokerResponse = await call(
@@ -166,7 +166,7 @@ class Registrar:
         self._left_out = left_out
         return replace(registration, topics=topics)
 
-    async def _heartbeat(self, desk: Desk, registration: Registration) -> BeatAnswer:
+    async def _heartbeat(self, desk: NameserverSession, registration: Registration) -> BeatAnswer:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
         request = wire.beat_request(Beat(desk.session, registration.data_version, registration.epoch, registration.state))
         response: pb.HeartbeatResponse = await call(
@@ -177,7 +177,7 @@ class Registrar:
             desk.answer = replace(desk.answer, master=answer.master)
         return answer
 
-    async def _unregister(self, desk: Desk) -> None:
+    async def _unregister(self, desk: NameserverSession) -> None:
         await desk.left.wait()
         if not desk.session:
             return
@@ -187,7 +187,7 @@ class Registrar:
         with contextlib.suppress(DittoError):  # it forgets us at its expiry
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
 
-    def _stop_if_taken(self, desk: Desk, registration: Registration, error: DittoError) -> None:
+    def _stop_if_taken(self, desk: NameserverSession, registration: Registration, error: DittoError) -> None:
         """At a start raise DuplicateBrokerId once the holder of this node's id has spoken after it was found in the way.
 
         A holder that died is silent from then on, but for what was on its way, and makes room at its expiry. Another node has the id since
@@ -202,7 +202,7 @@ class Registrar:
         if lives and self._is_start and not self._was_registered and not error.is_displaced:
             raise error
 
-    def _stop_if_foreign(self, desk: Desk, error: DittoError) -> None:
+    def _stop_if_foreign(self, desk: NameserverSession, error: DittoError) -> None:
         """A node that every nameserver places in another cluster is misconfigured; once it was registered anywhere, a nameserver is."""
         desk.is_foreign = isinstance(error, WrongCluster) and not desk.was_registered
         if isinstance(error, WrongCluster) and all(each.is_foreign for each in self._desks):
@@ -216,7 +216,7 @@ class Registrar:
         self._heard(NameserverNews(answers, refusal, taken))
 
     @staticmethod
-    def _period_s(desk: Desk, registration: Registration) -> float:
+    def _period_s(desk: NameserverSession, registration: Registration) -> float:
         """Three fit in the nameserver's expiry, also where it has become shorter than it was at this node's start."""
         period_s = registration.registration_period_ms / 1_000
         if desk.answer is not None:

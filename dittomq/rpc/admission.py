@@ -36,7 +36,7 @@ class Sized(Protocol):
 _A = TypeVar("_A", bound=Sized)
 
 
-class CallRoom:
+class AdmissionControl:
     """Grants room first come first served; a connection that has all of its part waits, and holds up no other.
 
     Who waits is bounded by the calls that a connection may have. One page, or one request, a connection may always have, whatever others
@@ -136,7 +136,7 @@ class CallRoom:
 class Share:
     """What one answer, or one request, takes of the room, until it is given back."""
 
-    def __init__(self, room: CallRoom, connection: str, size: int, *, always_one: bool) -> None:
+    def __init__(self, room: AdmissionControl, connection: str, size: int, *, always_one: bool) -> None:
         self.connection = connection
         self.always_one = always_one
         self.size = size

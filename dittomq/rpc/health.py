@@ -19,7 +19,7 @@ class Phase(Enum):
     DRAINING = "draining"
 
 
-class Vitals:
+class Health:
     """The phase of one service. Liveness is never taken back: that it answers is the proof."""
 
     _SERVING: ClassVar = health_pb2.HealthCheckResponse.SERVING

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from dittomq._pb.ditto.error.v1 import error_pb2  # noqa: F401  # the same, for details of our own
 from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import not_bound
-from dittomq.rpc.health import Vitals
+from dittomq.rpc.health import Health
 from dittomq.rpc.limits import KEEPALIVE_MS, KEEPALIVE_OPTIONS, MAX_CONCURRENT_STREAMS, SIZE_OPTIONS
 
 _UNREAD_BYTES: Final = 1024 * 1024  # of each stream: at a round trip of 20 ms a producer still sends 50 MB/s through one
@@ -57,7 +57,7 @@ class RpcServer:
 
 
 async def bind(
-    transport: Transport, listen: "Listen", services: Sequence[Service], interceptors: Sequence[grpc.aio.ServerInterceptor], vitals: Vitals
+    transport: Transport, listen: "Listen", services: Sequence[Service], interceptors: Sequence[grpc.aio.ServerInterceptor], vitals: Health
 ) -> RpcServer:
     """A server of `services`, with health and reflection, that holds its port; raises PortInUse or CannotListen."""
     server = transport.server(interceptors, SERVER_OPTIONS)

@@ -7,14 +7,14 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import NotReady, UnknownProducerId
 from dittomq.places import PlacedRun, joined
 from dittomq.wire.publishing import Outcome, OutcomeOrder, ResentOrder, StoredFrame
-from services.master.produce import Appends
+from services.master.produce import ProduceHandler
 from services.master.term import Term
 
 
-class Outcomes:
+class Idempotency:
     """Looks in the log's own memory of producers, in turn with the writer: a frame that still waits for its turn is not seen."""
 
-    def __init__(self, node: str, store: Store, writer_lane: Lane, appends: Appends, leading_term: Callable[[], Term]) -> None:
+    def __init__(self, node: str, store: Store, writer_lane: Lane, appends: ProduceHandler, leading_term: Callable[[], Term]) -> None:
         """`leading_term` raises NotReady while the master does not lead."""
         self._node = node
         self._store = store

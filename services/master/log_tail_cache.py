@@ -9,7 +9,7 @@ from dittomq.replication.throttle import MOST_CHUNK_BYTES
 TAIL_BYTES = 16 * 1024 * 1024
 
 
-class Tail:
+class LogTailCache:
     """Pieces of whole records, neighbours in the log, at most TAIL_BYTES and one group."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from dittomq.replication.election_events import Elected
 from dittomq.settings import Loaded
 from services.broker_lifecycle import Lanes, Place
 from services.master.config import MasterConfig
-from services.master.replicas import Replication
+from services.master.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class NodeParts:
     lanes: Lanes
     metadata: Metadata
     dispatcher: Dispatcher
-    replication: Replication
+    replication: Replicas
     pins: Pins
     place: Place
     elected: Elected | None

@@ -16,7 +16,7 @@ from services.master.config import MasterConfig
 from services.master.term import Term
 
 
-class Appends:
+class ProduceHandler:
     """Takes frames while the master leads."""
 
     def __init__(
@@ -43,14 +43,14 @@ class Appends:
             return
         await term.writer.caught_up()
 
-    async def begin(self, order: PublishOrder) -> "Ticket":
+    async def begin(self, order: PublishOrder) -> "PendingProduce":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master gives its place away."""
         term = self._writable()
         frame = Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
         written = await term.writer.submit(frame, order.size, self._writable)  # copies may go, and terms end, while it waits
-        return Ticket(order.resent(), term, written)
+        return PendingProduce(order.resent(), term, written)
 
-    async def finish(self, ticket: "Ticket") -> StoredFrame:
+    async def finish(self, ticket: "PendingProduce") -> StoredFrame:
         """Wait until the frame is written and its level reached. A Refused means that nothing of it is in the log.
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
@@ -104,7 +104,7 @@ class Appends:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class PendingProduce:
     """A frame that the writer has, without its messages: many wait for their level when a slave stands still."""
 
     order: ResentOrder

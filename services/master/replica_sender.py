@@ -30,9 +30,9 @@ from dittomq.replication.events import (
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.throttle import ThrottleTurns, chunk_bytes
 from dittomq.routes import DataVersion
-from services.master.mailbox import Inbox, SlaveSaid
+from services.master.mailbox import Mailbox, SlaveMessage
 from services.master.replica_registry import SlaveRecord
-from services.master.stream_writer import MasterSays, Telling
+from services.master.stream_writer import MasterMessage, StreamWriter
 from services.master.term import Term
 
 LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared
@@ -73,17 +73,17 @@ class _Held:
     data: bytes
 
 
-class SlaveStream:
+class ReplicaSender:
     """Drives one session from its handshake until either side ends it."""
 
     def __init__(
-        self, parts: StreamParts, session: MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]
+        self, parts: StreamParts, session: MasterSession, record: SlaveRecord, send: Callable[[MasterMessage], Awaitable[None]]
     ) -> None:
         self._parts = parts
         self._session = session
         self._record = record
-        self._telling = Telling(parts.node, parts.clock, session.silence_s, send)
-        self._inbox = Inbox()
+        self._telling = StreamWriter(parts.node, parts.clock, session.silence_s, send)
+        self._inbox = Mailbox()
         self._handshake: Handshake | None = None  # the last one that was taken
         self._ended = False
         self.said_goodbye = False  # the slave stops in order
@@ -98,7 +98,7 @@ class SlaveStream:
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
 
-    async def run(self, handshake: Handshake, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
+    async def run(self, handshake: Handshake, said: AsyncIterator[SlaveMessage | Goodbye]) -> None:
         """Serve until the slave leaves.
 
         Raises StreamReset or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StorageFailure.
@@ -130,7 +130,7 @@ class SlaveStream:
         if ended is not None:
             raise ended
 
-    async def _listen(self, said: AsyncIterator[SlaveSaid | Goodbye]) -> None:
+    async def _listen(self, said: AsyncIterator[SlaveMessage | Goodbye]) -> None:
         try:
             async for event in said:
                 self._telling.heard()

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from dittomq.broker.replication_throttle import Outflow
+from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
@@ -20,10 +20,10 @@ from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.session_registry import SessionRegistry, SessionSlot
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
-from services.master.mailbox import SlaveSaid
+from services.master.mailbox import SlaveMessage
 from services.master.replica_registry import GONE, SlaveRecord, to_forget
-from services.master.replica_sender import SlaveStream, StreamParts
-from services.master.stream_writer import MasterSays
+from services.master.replica_sender import ReplicaSender, StreamParts
+from services.master.stream_writer import MasterMessage
 from services.master.term import Term
 
 log = structlog.get_logger()
@@ -49,7 +49,7 @@ class Leading:
     counts: bool
 
 
-class Replication:
+class Replicas:
     """All slaves of one master. `records` keeps those that left, for status."""
 
     def __init__(self, config: MasterConfig, store: Store, lane: Lane, clock: Clock) -> None:
@@ -61,7 +61,7 @@ class Replication:
         self._leads = asyncio.Event()
         self._seats = SessionRegistry(config.name, store.replica_uuid)
         self._streams: dict[SessionSlot, _Stream] = {}
-        self.outflow = Outflow(config.replication, clock)
+        self.outflow = ReplicationThrottle(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
         self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
         self.slots: Callable[[], ReplicationSlots | None] = _not_known  # for which it is kept, and from where on
@@ -81,7 +81,7 @@ class Replication:
         """Names and replication addresses of the slaves that are connected."""
         return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
 
-    async def serve(self, said: AsyncIterator[SlaveSaid | Goodbye], send: Callable[[MasterSays], Awaitable[None]]) -> None:
+    async def serve(self, said: AsyncIterator[SlaveMessage | Goodbye], send: Callable[[MasterMessage], Awaitable[None]]) -> None:
         """One slave, from its handshake until it leaves; raises what ends the stream."""
         handshake = await self._receive_handshake(said)
         leading = await self._wait_to_lead()
@@ -101,7 +101,7 @@ class Replication:
         if dropped is not None:
             raise dropped
 
-    async def _receive_handshake(self, said: AsyncIterator[SlaveSaid | Goodbye]) -> Handshake:
+    async def _receive_handshake(self, said: AsyncIterator[SlaveMessage | Goodbye]) -> Handshake:
         try:
             async with asyncio.timeout(_HANDSHAKE_DEADLINE_S):
                 first = await anext(said, None)
@@ -180,8 +180,8 @@ class Replication:
     async def _serve(
         self,
         handshake: Handshake,
-        said: AsyncIterator[SlaveSaid | Goodbye],
-        send: Callable[[MasterSays], Awaitable[None]],
+        said: AsyncIterator[SlaveMessage | Goodbye],
+        send: Callable[[MasterMessage], Awaitable[None]],
         stream: "_Stream",
         leading: Leading,
     ) -> None:
@@ -202,7 +202,7 @@ class Replication:
             pace=self.outflow.to(handshake.node),
         )
         session = MasterSession(self._log(handshake, leading), self._limits(), self._clock.monotonic())
-        driver = SlaveStream(parts, session, record, send)
+        driver = ReplicaSender(parts, session, record, send)
         await driver.run(handshake, said)
         stream.said_goodbye = driver.said_goodbye
         stream.ends.set()

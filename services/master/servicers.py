@@ -10,20 +10,20 @@ import structlog
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.broker.pull_service import Reading
-from dittomq.broker.range_server import RangeServing
+from dittomq.broker.pull_service import PullService
+from dittomq.broker.range_server import RangeServer
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import DittoError, NotMaster, NotReady, Refused
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.interceptors import takes_its_request
 from dittomq.rpc.status import facts
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
 from dittomq.wire.drafts import MessageRefused, Topics
-from services.master.idempotency import Outcomes
-from services.master.produce import Appends, Ticket
-from services.master.replicas import Replication
+from services.master.idempotency import Idempotency
+from services.master.produce import PendingProduce, ProduceHandler
+from services.master.replicas import Replicas
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -37,7 +37,9 @@ _NOT_LED = NotReady, NotMaster
 class MessagingServicer(PullServicer):
     """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
 
-    def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], Topics], room: CallRoom) -> None:
+    def __init__(
+        self, appends: ProduceHandler, outcomes: Idempotency, reading: PullService, topics: Callable[[], Topics], room: AdmissionControl
+    ) -> None:
         """`room` is for messages that come by themselves."""
         super().__init__(reading)
         self._room = room
@@ -114,7 +116,7 @@ class MessagingServicer(PullServicer):
         stored = await self._look_for(order, refused)
         await answers.give(wire.stored_frame_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
 
-    async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:
+    async def _answer(self, frame_id: int, ticket: PendingProduce, answers: "_Answers") -> None:
         """Answer one frame. A StorageFailure or FencedEpoch is no answer: the stream ends, and what was in flight is unknown."""
         try:
             response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
@@ -167,7 +169,7 @@ def _refused(frame_id: int, refused: DittoError | MessageRefused) -> pb.PublishS
 class ReplicationServicer(RangeServicer):
     """Slaves, and whoever fetches a range."""
 
-    def __init__(self, replication: Replication, ranges: RangeServing, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, replication: Replicas, ranges: RangeServer, wall_ms: Callable[[], int]) -> None:
         super().__init__(ranges, replication.outflow)
         self._replication = replication
         self._wall_ms = wall_ms

@@ -7,13 +7,13 @@ from dittomq.errors import StreamReset
 from dittomq.replication.active_time import ActiveTime
 from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange
 
-MasterSays = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
+MasterMessage = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
 
 
-class Telling:
+class StreamWriter:
     """One stream's. The session ends a slave that is silent, but hears of no time while something that it says is not taken."""
 
-    def __init__(self, node: str, clock: Clock, silence_s: float, send: Callable[[MasterSays], Awaitable[None]]) -> None:
+    def __init__(self, node: str, clock: Clock, silence_s: float, send: Callable[[MasterMessage], Awaitable[None]]) -> None:
         self._node = node
         self._clock = clock
         self._silence_s = silence_s
@@ -26,7 +26,7 @@ class Telling:
         """The slave said something."""
         self._heard_at = self._time.at(self._clock.monotonic())
 
-    async def say(self, message: MasterSays) -> None:
+    async def say(self, message: MasterMessage) -> None:
         """Return when the line has taken it."""
         self._heard_at, self._is_saying = max(self._heard_at, self._time.at(self._clock.monotonic())), True
         await self._send(message)

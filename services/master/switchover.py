@@ -14,7 +14,7 @@ from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election_events import SentBy, StandOrder
 from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.wire.admin import SwitchoverAnswer, SwitchoverOrder
-from services.broker_lifecycle import Errand
+from services.broker_lifecycle import SerialTask
 from services.master.node import MasterNode
 from services.master.term import Term
 
@@ -63,7 +63,7 @@ class Switchover:
 
     def __init__(self, parts: SwitchoverParts) -> None:
         self._parts = parts
-        self.errand: Errand[SwitchoverOrder, SwitchoverAnswer] = Errand(parts.node.name, self._carry_out)
+        self.errand: SerialTask[SwitchoverOrder, SwitchoverAnswer] = SerialTask(parts.node.name, self._carry_out)
 
     async def before_stop(self) -> None:
         """Give the place away within 3 s, if failover is automatic and a member streams. Raises nothing of its own."""

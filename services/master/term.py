@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dittomq.broker.ack_waiters import Acks
+from dittomq.broker.ack_waiters import AckWaiters
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
@@ -22,7 +22,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
 from dittomq.replication.events import MissingRanges
 from dittomq.replication.missing_ranges import Ranges
-from services.master.log_tail_cache import Tail
+from services.master.log_tail_cache import LogTailCache
 
 TICK_S = 0.5
 
@@ -51,8 +51,8 @@ class Term:
         self.opened = opened
         self.confirm = confirm
         self.writer = writer
-        self.acks = Acks(confirm, clock)
-        self.tail = Tail()
+        self.acks = AckWaiters(confirm, clock)
+        self.tail = LogTailCache()
         self.written = opened.start
         self.flushed = opened.start
         self.why_over = ""

@@ -9,19 +9,19 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.broker.audit_reads import Auditing
-from dittomq.broker.checkpointer import Keeper
+from dittomq.broker.audit_reads import AuditReads
+from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.pull_service import Reading, ReadRules
-from dittomq.broker.range_server import RangeServing
+from dittomq.broker.pull_service import PullRules, PullService
+from dittomq.broker.range_server import RangeServer
 from dittomq.broker.registration import Identity, advertised
-from dittomq.broker.repair import Mender
-from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.repair import Repairer
+from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.broker.segment_preallocation import prepare_segments
@@ -42,9 +42,9 @@ from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.replication.membership import MemberReasonKind
 from dittomq.routes import DEFAULT_NETWORK
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels
-from dittomq.rpc.health import Phase, Vitals
+from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
@@ -55,20 +55,20 @@ from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
 from services.master.config import FlushMode, MasterConfig
 from services.master.history import HaHistory
-from services.master.idempotency import Outcomes
+from services.master.idempotency import Idempotency
 from services.master.node import MasterNode
 from services.master.opening import Opening, know_what_the_log_holds
 from services.master.operating import MasterOperator
 from services.master.parts import NodeParts
-from services.master.produce import Appends
-from services.master.replicas import Replication
+from services.master.produce import ProduceHandler
+from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.servicers import MessagingServicer, ReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import Turns
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
-from services.repair import make_mender
+from services.repair import make_repairer
 from services.retention_metrics import RetentionCollector
 
 _ROOM_FOR_A_MESSAGE_S: Final = 30.0
@@ -84,7 +84,7 @@ class Master:
         self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None
     ) -> None:
         """`start`: what the service before in this process has left. `coordination` None: there is no group record."""
-        self.vitals = Vitals()
+        self.vitals = Health()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
@@ -135,7 +135,7 @@ class Master:
         opening = Opening(parts)
         node = MasterNode(parts, opening, history, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        mender = make_mender(config, doors, store, lanes, channels)(parts.replication.addresses)
+        mender = make_repairer(config, doors, store, lanes, channels)(parts.replication.addresses)
         replicas = RemoteReplicas(channels, config.node.cluster, config.node.broker)
         is_automatic = config.failover.mode is FailoverMode.AUTOMATIC
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
@@ -150,7 +150,7 @@ class Master:
             *(_ignore, channels, clock, doors.chance),
             is_start=not self._start.served,
         )
-        keeper = Keeper(store, lanes.files, node.known)
+        keeper = Checkpointer(store, lanes.files, node.known)
         parts.dispatcher.readable_to(store.confirmed_at_start)
         duties: list[Duty] = [
             registrar.run,
@@ -187,7 +187,7 @@ class Master:
             lanes=lanes,
             metadata=metadata,
             dispatcher=Dispatcher(store, lanes.dispatch),
-            replication=Replication(config, store, lanes.reads, doors.clock),
+            replication=Replicas(config, store, lanes.reads, doors.clock),
             pins=pins,
             place=place,
             elected=self._start.elected,
@@ -232,8 +232,8 @@ class Master:
         holds = SlotsOfSlaves(
             doors.storage, store, parts.lanes.files, slaves, lambda: replication.records, members=Members(others, must_leave)
         )
-        retaining_parts = RetainingParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
-        retaining = Retaining(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
+        retaining_parts = RetentionLoopParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
+        retaining = RetentionLoop(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
         await holds.load(self._config.name)
         replication.held, replication.slots = holds.slaves, lambda: holds.written
@@ -262,11 +262,11 @@ class Master:
     async def _bind(self, node: MasterNode, around: "_Around") -> list[RpcServer]:
         config, clock, parts = self._config, self._doors.clock, around.parts
         store, metadata, lanes, mender = parts.store, parts.metadata, parts.lanes, around.mender
-        appends = Appends(config, node.leading_term, node.term_to_write_in, node.writes_refused)
-        outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
-        room, for_nodes = CallRoom(self._doors.memory_bytes), CallRoom(self._doors.memory_bytes)
-        requests = CallRoom(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
-        rules = ReadRules(
+        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        outcomes = Idempotency(config.name, store, lanes.store, appends, node.leading_term)
+        room, for_nodes = AdmissionControl(self._doors.memory_bytes), AdmissionControl(self._doors.memory_bytes)
+        requests = AdmissionControl(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
+        rules = PullRules(
             config.node.broker,
             node.readable,
             lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name),
@@ -276,7 +276,7 @@ class Master:
             damaged=mender.suspect,
             check_complete=node.check_complete,
         )
-        reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
+        reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules)
         turns = Turns()
 
         def topics() -> Topics:
@@ -284,7 +284,7 @@ class Master:
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads, node.check_complete)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
-        ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
+        ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = await self._server(
             node,
             Listen("listen.clients", config.listen.clients),
@@ -293,7 +293,7 @@ class Master:
                 names.metadata(MetadataServicer(metadata, room)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender)),
-                names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
+                names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
         )
         replicas = await self._server(
@@ -337,7 +337,7 @@ class _Around:
 
     parts: NodeParts
     opening: Opening
-    mender: Mender
+    mender: Repairer
     switchover: Switchover
     operator: MasterOperator
     answers: MasterAnswers

@@ -9,7 +9,7 @@ import grpc.aio
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2, coordination_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.server import Service
 from dittomq.wire import coordination as coordination_wire
 from dittomq.wire import naming as wire
@@ -19,7 +19,7 @@ from services.nameserver.service import Names
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def name_server_service(names: Names, room: CallRoom) -> Service:
+def name_server_service(names: Names, room: AdmissionControl) -> Service:
     """The service as a server takes it; answers that no caller has taken yet have this `room`."""
     name = pb.DESCRIPTOR.services_by_name["NameServerService"].full_name
     return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names, room)))
@@ -28,7 +28,7 @@ def name_server_service(names: Names, room: CallRoom) -> Service:
 class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
     """Every method answers from memory; what may be long is yielded, see CallInterceptor."""
 
-    def __init__(self, names: Names, room: CallRoom) -> None:
+    def __init__(self, names: Names, room: AdmissionControl) -> None:
         self._names = names
         self._room = room
 

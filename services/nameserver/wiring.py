@@ -8,9 +8,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.headers import Answerer
-from dittomq.rpc.health import Phase, Vitals
+from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, bind
 from services.metrics import CallMetrics
@@ -29,7 +29,7 @@ class Nameserver:
     """One nameserver on the doors it is given."""
 
     def __init__(self, config: NameserverConfig, doors: BrokerDoors) -> None:
-        self.vitals = Vitals()
+        self.vitals = Health()
         self.registry = CollectorRegistry()
         self._config = config
         self._doors = doors
@@ -49,7 +49,7 @@ class Nameserver:
             names = Names(config, doors.clock, doors.chance)
             self._measure(names, records)
             listen = Listen("listen.clients", config.listen.clients)
-            services = [name_server_service(names, CallRoom(doors.memory_bytes)), coordination_service(records)]
+            services = [name_server_service(names, AdmissionControl(doors.memory_bytes)), coordination_service(records)]
             server = await bind(doors.transport, listen, services, [self._interceptor], self.vitals)
             await server.start()
             await self.vitals.become(Phase.READY)

@@ -15,7 +15,7 @@ from services.slave.replication_stream import MasterSaid, SlaveSays
 _Call = grpc.aio.StreamStreamCall[pb.ReplicateRequest, pb.ReplicateResponse]
 
 
-class ReplicationLine:
+class ReplicationConnection:
     """Opened by the first word on it, for a master does not wait long for a handshake, which may take long to make; hang up when done."""
 
     def __init__(self, channels: Channels, address: str) -> None:

@@ -7,7 +7,7 @@ from dittomq.replication.lag import LagHistory
 from services.slave.config import SlaveConfig
 
 
-class MasterPresence:
+class MasterLiveness:
     """What one slave knows of that; its streams tell, one after the other.
 
     Time that this process slept through counts for two seconds at most. Ask `is_gone` or `silent_s` at least once a second.

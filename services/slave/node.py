@@ -29,7 +29,7 @@ from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, Setting
 from services.slave.config import SlaveConfig
-from services.slave.replica_fetcher import Follower
+from services.slave.replica_fetcher import ReplicaFetcher
 
 _OLD_TOPICS_S: Final = 3.0  # longer than a pull for unknown topics is waited for: the master did not answer it
 
@@ -84,7 +84,7 @@ class MasterAddresses:
 class SlaveNode:
     """One slave."""
 
-    def __init__(self, parts: NodeParts, follower: Follower, candidate: Candidate | None) -> None:
+    def __init__(self, parts: NodeParts, follower: ReplicaFetcher, candidate: Candidate | None) -> None:
         self._parts = parts
         self._config = parts.loaded.value
         self._follower = follower

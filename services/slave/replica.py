@@ -19,7 +19,7 @@ from dittomq.replication.events import PROTOCOL_VERSION, Handshake, RangeDigest
 from dittomq.replication.slave_events import RecordCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.missing_ranges import missing_ranges
-from services.slave.replica_log_writer import CopyLog
+from services.slave.replica_log_writer import ReplicaLogWriter
 from services.slave.replication_stream import StreamEnded
 
 log = structlog.get_logger()
@@ -45,7 +45,7 @@ class Replica:
     def __init__(self, parts: ReplicaParts) -> None:
         self.parts = parts
         self.store = parts.store
-        self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
+        self.copy = ReplicaLogWriter(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = VerifiedUpTo()
         self._verified_kept: VerifiedUpTo | None = None  # what is written down; None: nothing, a full disk did not take it

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from dittomq.broker.range_client import RemoteRanges
+from dittomq.broker.range_client import RangeClient
 from dittomq.broker.range_server import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -25,11 +25,11 @@ from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
-from services.slave.connection import ReplicationLine
+from services.slave.connection import ReplicationConnection
 from services.slave.full_resync import FullResyncDone, Resync, ResyncParts
-from services.slave.master_liveness import MasterPresence
+from services.slave.master_liveness import MasterLiveness
 from services.slave.replica import Replica
-from services.slave.replica_log_writer import CopyLog
+from services.slave.replica_log_writer import ReplicaLogWriter
 from services.slave.replication_slots import SlotsOfOthers
 from services.slave.replication_stream import FullResyncRequired, MasterStream, StreamParts
 
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerParts:
+class ReplicaFetcherParts:
     """What a follower works with."""
 
     config: SlaveConfig
@@ -51,7 +51,7 @@ class FollowerParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Callers:
+class FetcherCallbacks:
     """Who is asked for the master's address, told the version of its topics, and told that the node is to come back."""
 
     master_address: Callable[[], str]
@@ -59,10 +59,10 @@ class Callers:
     come_back: Callable[[str], None]
 
 
-class Follower:
+class ReplicaFetcher:
     """The slave's end of replication. Also the ears of its own store's streams: it keeps what they hear."""
 
-    def __init__(self, parts: FollowerParts, callers: Callers) -> None:
+    def __init__(self, parts: ReplicaFetcherParts, callers: FetcherCallbacks) -> None:
         self._parts = parts
         self._callers = callers
         self.topics_at = callers.topics_at
@@ -70,9 +70,9 @@ class Follower:
         self._own = parts.own
         self._promised = NO_EPOCH  # given, or about to be
         self._following: MasterStream | None = None
-        self._line: ReplicationLine | None = None
+        self._line: ReplicationConnection | None = None
         self.held = SlotsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
-        self.master = MasterPresence(parts.config, parts.clock)
+        self.master = MasterLiveness(parts.config, parts.clock)
         self._wake = asyncio.Event()
         self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.failover.silence_ms / 1000
@@ -128,7 +128,7 @@ class Follower:
         return "" if self._following is None else self._following.master_waits_for
 
     @property
-    def copy(self) -> CopyLog:
+    def copy(self) -> ReplicaLogWriter:
         """The log of the store that serves reads."""
         return self._own.copy
 
@@ -264,8 +264,8 @@ class Follower:
     async def _follow(self, address: str) -> None:
         """One stream, from handshake to its end."""
         parts = self._parts
-        line = self._line = ReplicationLine(parts.channels, address)
-        source = RemoteRanges(parts.channels, address, parts.config)
+        line = self._line = ReplicationConnection(parts.channels, address)
+        source = RangeClient(parts.channels, address, parts.config)
         try:
             await self._stream(line, source)
         except StorageFailure:
@@ -291,12 +291,12 @@ class Follower:
         if self.master.was_useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address
             await self._parts.channels.forget(address)
 
-    async def _stream(self, line: ReplicationLine, source: LogSource) -> None:
+    async def _stream(self, line: ReplicationConnection, source: LogSource) -> None:
         """Sessions of the copy, or of the own store until it is told to be copied anew; ends by raising.
 
         Each in a task of its own: one whose group has failed counts as cancelled from then on, and may hide that it was.
         """
-        ears: Follower | Resync = self
+        ears: ReplicaFetcher | Resync = self
         replica = self._own
         if self.resync.replica is not None:
             ears, replica = self.resync, self.resync.replica
@@ -312,7 +312,7 @@ class Follower:
                 await self._own.keep_confirmed()
             ears, replica = self.resync, await self.resync.begin(told.order)
 
-    async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> NoReturn:
+    async def _session(self, line: ReplicationConnection, source: LogSource, replica: Replica, ears: "ReplicaFetcher | Resync") -> NoReturn:
         clock, own = self._parts.clock, self._own.store
 
         async def describe() -> Handshake:

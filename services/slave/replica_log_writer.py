@@ -14,7 +14,7 @@ from dittomq.replication.slave_events import ReplaceEpochHistory, SkipRange, Wri
 QUEUE_BYTES = 32 * 1024 * 1024
 
 
-class CopyLog:
+class ReplicaLogWriter:
     """Takes a session's writes. `flushed` is what survives power loss; both ends are ends of whole records."""
 
     def __init__(self, store: Store, lane: Lane, sync_lane: Lane, *, sync_each_group: bool) -> None:

@@ -36,7 +36,7 @@ from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import SlaveSessionState
 from dittomq.routes import DataVersion
 from services.slave.missing_ranges import missing_ranges
-from services.slave.replica_log_writer import CopyLog
+from services.slave.replica_log_writer import ReplicaLogWriter
 
 MasterSaid = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
 SlaveSays = Handshake | SlaveAck | LeafDigests
@@ -80,7 +80,7 @@ class FullResyncRequired(DittoError):
         return self.order.reason
 
 
-class Ears(Protocol):
+class StreamListener(Protocol):
     """Who learns what the master says. `confirmed` may raise a DittoError to end the stream."""
 
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None: ...
@@ -106,10 +106,10 @@ class StreamParts:
     """
 
     store: Store
-    log: CopyLog
+    log: ReplicaLogWriter
     reads: Lane
     clock: Clock
-    ears: Ears
+    ears: StreamListener
     describe: Callable[[], Awaitable[Handshake]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]

@@ -8,9 +8,9 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.broker.pull_service import Reading
-from dittomq.broker.range_server import RangeServing
-from dittomq.broker.replication_throttle import Outflow
+from dittomq.broker.pull_service import PullService
+from dittomq.broker.range_server import RangeServer
+from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster
@@ -22,7 +22,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MessagingServicer(PullServicer):
     """Reads; whoever publishes is told where the master is."""
 
-    def __init__(self, node: str, master: Callable[[], str], reading: Reading) -> None:
+    def __init__(self, node: str, master: Callable[[], str], reading: PullService) -> None:
         super().__init__(reading)
         self._node = node
         self._master = master
@@ -41,7 +41,7 @@ class MessagingServicer(PullServicer):
 class ReplicationServicer(RangeServicer):
     """Serves ranges to whoever repairs or takes over a tail; feeds no slave."""
 
-    def __init__(self, ranges: RangeServing, outflow: Outflow, node: str, master: Callable[[], str]) -> None:
+    def __init__(self, ranges: RangeServer, outflow: ReplicationThrottle, node: str, master: Callable[[], str]) -> None:
         super().__init__(ranges, outflow)
         self._node = node
         self._master = master

@@ -8,9 +8,9 @@ from operator import attrgetter
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.broker.audit_reads import Auditing
+from dittomq.broker.audit_reads import AuditReads
 from dittomq.broker.candidate import Candidate, CandidateParts
-from dittomq.broker.checkpointer import Keeper
+from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.dispatcher import Dispatcher
@@ -18,13 +18,13 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller, take_tables
-from dittomq.broker.pull_service import Reading, ReadRules
-from dittomq.broker.range_client import RemoteRanges
-from dittomq.broker.range_server import RangeServing
+from dittomq.broker.pull_service import PullRules, PullService
+from dittomq.broker.range_client import RangeClient
+from dittomq.broker.range_server import RangeServer
 from dittomq.broker.registration import Identity, advertised
-from dittomq.broker.repair import Mender
-from dittomq.broker.replication_throttle import Outflow
-from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.repair import Repairer
+from dittomq.broker.replication_throttle import ReplicationThrottle
+from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart, check_room
 from dittomq.broker.segment_preallocation import prepare_segments
@@ -43,10 +43,10 @@ from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.replication.election_events import ElectionRules, Target
 from dittomq.routes import DEFAULT_NETWORK, Role
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer, Group
-from dittomq.rpc.health import Phase, Vitals
+from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_client import RemoteMetadata
 from dittomq.rpc.replica_client import RemoteReplicas
@@ -55,7 +55,7 @@ from dittomq.settings import Loaded
 from services.broker_lifecycle import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
-from services.repair import make_mender
+from services.repair import make_repairer
 from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
 from services.slave.full_resync import ResyncParts
@@ -63,7 +63,7 @@ from services.slave.log_start_client import beginning_of_master
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
 from services.slave.operating import SlaveOperator
 from services.slave.replica import Replica, ReplicaParts
-from services.slave.replica_fetcher import Callers, Follower, FollowerParts
+from services.slave.replica_fetcher import FetcherCallbacks, ReplicaFetcher, ReplicaFetcherParts
 from services.slave.servicers import MessagingServicer, ReplicationServicer
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ class Slave:
         self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None
     ) -> None:
         """`start`: what the service before in this process has left. `coordination` None: there is no group record."""
-        self.vitals = Vitals()
+        self.vitals = Health()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
@@ -111,7 +111,7 @@ class Slave:
         addresses = MasterAddresses(store, config.replication.master_address, watch)
         tables = _Tables(metadata, self._of_master(channels, addresses), await self._pins(store, lanes))
         parts = self._parts(store, lanes, place, tables, watch)
-        callers = Callers(
+        callers = FetcherCallbacks(
             lambda: addresses.replication,
             parts.puller.topics_at,
             lambda why: place.change_role(BrokerService.SLAVE, why),
@@ -120,7 +120,7 @@ class Slave:
         candidate = None if watch is None else self._candidate(watch, _Candidacy(parts, follower, lanes, channels, place))
         node = SlaveNode(parts, follower, candidate)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
+        mender = make_repairer(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
         bound = _Bound(parts, lanes, follower, addresses, mender, candidate)
         clients, ranges = await self._bind(node, bound)
         registrar = Registrar(
@@ -129,7 +129,7 @@ class Slave:
             *(addresses.heard, channels, doors.clock, doors.chance),
             is_start=not self._start.served,
         )
-        keeper = Keeper(store, lanes.files, node.known)
+        keeper = Checkpointer(store, lanes.files, node.known)
         duties: list[Duty] = [
             registrar.run,
             lambda: changes.forward(registrar),
@@ -180,7 +180,7 @@ class Slave:
             store=store,
             lane=around.lanes.store,
             dispatcher=parts.dispatcher,
-            ranges=lambda address: RemoteRanges(channels, address, config),
+            ranges=lambda address: RangeClient(channels, address, config),
             take_tables=lambda address: take_tables(RemoteMetadata(channels, group, lambda: address), parts.metadata, doors.clock),
             cut=around.follower.cut,
         )
@@ -244,20 +244,20 @@ class Slave:
         dispatcher = Dispatcher(store, lanes.dispatch)
         return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
 
-    def _retaining(self, bound: "_Bound", channels: Channels) -> Retaining:
+    def _retaining(self, bound: "_Bound", channels: Channels) -> RetentionLoop:
         table, hold_bytes = self._config.retention, self._config.replication.hold_max_bytes
         parts, lane, follower = bound.parts, bound.lanes.retention, bound.follower
         told = beginning_of_master(follower, channels, self._config)
-        work = RetainingParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
-        retaining = Retaining(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(hold_bytes))
+        work = RetentionLoopParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
+        retaining = RetentionLoop(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(hold_bytes))
         self.registry.register(RetentionCollector(retaining))
         return retaining
 
-    async def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: Callers) -> Follower:
+    async def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: FetcherCallbacks) -> ReplicaFetcher:
         doors, config, store = self._doors, self._config, parts.store
         own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, parts.dispatcher))
-        of_it = FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance)
-        follower = Follower(of_it, callers)
+        of_it = ReplicaFetcherParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance)
+        follower = ReplicaFetcher(of_it, callers)
         await follower.held.load()
         return follower
 
@@ -276,8 +276,8 @@ class Slave:
         def master() -> str:
             return bound.addresses.clients
 
-        room, for_nodes = CallRoom(self._doors.memory_bytes), CallRoom(self._doors.memory_bytes)
-        rules = ReadRules(
+        room, for_nodes = AdmissionControl(self._doors.memory_bytes), AdmissionControl(self._doors.memory_bytes)
+        rules = PullRules(
             config.node.broker,
             bound.follower.readable,
             node.topic,
@@ -287,18 +287,18 @@ class Slave:
             newer_topics=parts.puller.newer_topics,
             damaged=bound.mender.suspect,
         )
-        reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
+        reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
-        ranges = RangeServing(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
+        ranges = RangeServer(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, bound.mender)),
-            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
+            names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), config.name, master)),
+            names.replication(ReplicationServicer(ranges, ReplicationThrottle(config.replication, clock), config.name, master)),
             names.metadata(MetadataServicer(metadata, for_nodes)),  # a candidate takes the tables with the tail
         ]
         if bound.candidate is not None:
@@ -345,9 +345,9 @@ class _Bound:
 
     parts: NodeParts
     lanes: Lanes
-    follower: Follower
+    follower: ReplicaFetcher
     addresses: MasterAddresses
-    mender: Mender
+    mender: Repairer
     candidate: Candidate | None
 
 
@@ -356,7 +356,7 @@ class _Candidacy:
     """What a candidate is made of besides the record."""
 
     parts: NodeParts
-    follower: Follower
+    follower: ReplicaFetcher
     lanes: Lanes
     channels: Channels
     place: Place

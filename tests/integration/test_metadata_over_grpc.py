@@ -24,7 +24,7 @@ from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer, Group
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
@@ -43,7 +43,7 @@ OWN_GROUP = Group("test", "a")
 @asynccontextmanager
 async def serving(node: MetadataNode, changes: TopicChanges | None = None, here: Answerer = A_0) -> AsyncIterator[str]:
     """The address of a broker that answers from the node's tables."""
-    store, room = FakeTopicStore(), CallRoom(MEMORY_BYTES)
+    store, room = FakeTopicStore(), AdmissionControl(MEMORY_BYTES)
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda: here, OsClock(), random.Random(1), Unobserved())])
     metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata, room), server)

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dittomq.doors.workers import ThreadLane
-from dittomq.rpc.health import Phase, Vitals
+from dittomq.rpc.health import Health, Phase
 from services import ops
 from services.ops import OpsServer
 from tests.support.stories import under
@@ -27,7 +27,7 @@ def page(port: int, path: str) -> tuple[int, str]:
 
 @under(asyncio.run)
 async def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
-    vitals, lane = Vitals(), ThreadLane("probe", 1)
+    vitals, lane = Health(), ThreadLane("probe", 1)
 
     async def probes() -> list[tuple[int, str]]:
         return [await lane.call(lambda path=path: page(server.port, path)) for path in ("/startupz", "/readyz", "/livez")]  # type: ignore[misc]
@@ -45,7 +45,7 @@ async def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
 
 @under(asyncio.run)
 async def test_a_service_that_is_shutting_down_is_not_ready_again_when_its_recovery_ends_meanwhile() -> None:
-    vitals = Vitals()
+    vitals = Health()
     await vitals.become(Phase.WAITING, "recovering")
     await vitals.become(Phase.DRAINING, "shutting down")
     await vitals.become(Phase.READY)
@@ -57,7 +57,7 @@ def test_a_process_whose_loop_is_stuck_is_not_alive(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ops, "_LOOP_ANSWERS_S", 0.1)
 
     async def story(stuck: Callable[[int], tuple[int, str]]) -> tuple[int, str]:
-        with OpsServer("127.0.0.1:0", Vitals(), CollectorRegistry(), asyncio.get_running_loop()) as server:
+        with OpsServer("127.0.0.1:0", Health(), CollectorRegistry(), asyncio.get_running_loop()) as server:
             return stuck(server.port)  # blocks the loop while the probe asks
 
     assert asyncio.run(story(lambda port: page(port, "/livez"))) == (503, "the event loop has not answered for 0.1 s\n")
@@ -80,7 +80,7 @@ def test_callers_who_ask_nothing_take_a_bounded_number_of_threads_and_whoever_co
         return turned_away, len(threads), page(port, "/metrics")[0]
 
     async def story() -> tuple[int, int, int]:
-        with OpsServer("127.0.0.1:0", Vitals(), CollectorRegistry(), asyncio.get_running_loop()) as server:
+        with OpsServer("127.0.0.1:0", Health(), CollectorRegistry(), asyncio.get_running_loop()) as server:
             return ask(server.port)
 
     assert asyncio.run(story()) == (2, 3, 200)
@@ -102,7 +102,7 @@ def test_a_process_without_descriptors_for_another_connection_asks_for_one_now_a
     began = time.monotonic()
 
     async def story() -> tuple[int, str]:
-        with OpsServer("127.0.0.1:0", Vitals(), CollectorRegistry(), asyncio.get_running_loop()) as server:
+        with OpsServer("127.0.0.1:0", Health(), CollectorRegistry(), asyncio.get_running_loop()) as server:
             return await asyncio.to_thread(page, server.port, "/startupz")
 
     assert asyncio.run(story()) == (503, "starting\n")

@@ -6,7 +6,7 @@ import socket
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import Unavailable
 from dittomq.rpc.channel import Channels
-from services.slave.connection import ReplicationLine
+from services.slave.connection import ReplicationConnection
 
 
 def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_reads() -> None:
@@ -14,7 +14,7 @@ def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_
 
     async def story(address: str) -> None:
         async with Channels(GrpcTransport()) as channels:
-            heard = asyncio.ensure_future(ReplicationLine(channels, address).read())
+            heard = asyncio.ensure_future(ReplicationConnection(channels, address).read())
             await asyncio.sleep(0)
             await channels.forget(address)
 

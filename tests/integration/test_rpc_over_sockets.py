@@ -17,7 +17,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, PortInUse, StorageFailure, TopicExists, TopicNotFound, Unavailable
 from dittomq.rpc import interceptors, status
 from dittomq.rpc.channel import breaking
-from dittomq.rpc.health import Phase, Vitals
+from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.server import Listen, bind
 from tests.support.loopback import MESSAGING, NAMING, Loopback, over_sockets
 from tests.support.stories import told_by
@@ -200,7 +200,7 @@ async def test_a_port_that_is_held_is_refused_by_its_setting(loopback: Loopback)
     listen = Listen("listen.clients", loopback.address)
 
     with pytest.raises(PortInUse, match=f"listen.clients: {loopback.address} is in use"):
-        await bind(GrpcTransport(), listen, [], [], Vitals())
+        await bind(GrpcTransport(), listen, [], [], Health())
 
 
 @told_by(over_sockets)

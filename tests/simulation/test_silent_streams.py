@@ -8,7 +8,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
 from dittomq.errors import SessionExpired
 from dittomq.rpc.channel import Channels
-from services.slave.connection import ReplicationLine
+from services.slave.connection import ReplicationConnection
 from tests.simulation.group import Group, play
 from tests.support.stories import told_by
 
@@ -20,7 +20,7 @@ async def test_a_stream_without_a_handshake_is_ended_by_name_and_disturbs_nobody
     async def mute(doors: BrokerDoors, _: asyncio.Event) -> None:
         async with Channels(doors.transport) as channels:
             with pytest.raises(SessionExpired) as failure:
-                await ReplicationLine(channels, "a0:10912").read()
+                await ReplicationConnection(channels, "a0:10912").read()
             ended.set_result(failure.value)
 
     group.world.node("mute", mute).start()

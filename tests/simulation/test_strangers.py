@@ -12,7 +12,7 @@ from dittomq.replication.events import PROTOCOL_VERSION, Handshake, HandshakeRes
 from dittomq.rpc.channel import Channels
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
-from services.slave.connection import ReplicationLine
+from services.slave.connection import ReplicationConnection
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 from tests.support.stories import told_by
@@ -28,9 +28,9 @@ def stranger(like: HaStatus, node_id: int, segment_bytes: int) -> Handshake:
     return Handshake(like.cluster, like.broker, node_id, uuid, PROTOCOL_VERSION, *offsets, (), (), NOTHING, "", segment_bytes)
 
 
-async def taken_in(channels: Channels, handshake: Handshake) -> ReplicationLine:
+async def taken_in(channels: Channels, handshake: Handshake) -> ReplicationConnection:
     """A stream that its master lets follow."""
-    line = ReplicationLine(channels, "a0:10912")
+    line = ReplicationConnection(channels, "a0:10912")
     await line.write(handshake)
     handshake_result = await line.read()
     assert isinstance(handshake_result, HandshakeResult)

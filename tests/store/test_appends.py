@@ -16,7 +16,7 @@ from dittomq.offsets import Epoch
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.wire.publishing import PublishOrder
 from services.master.config import MasterConfig, Mode, ReplicationTable
-from services.master.produce import Appends
+from services.master.produce import ProduceHandler
 from services.master.term import Opened, Term
 from tests.support.confirming import MASTER, RULES, member_of, record_of, replica_of
 from tests.support.lanes import InlineLane
@@ -42,7 +42,7 @@ class Master:
         opened = Opened(Epoch(1), store.end, store.epoch_history, MASTER)
         self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
         config = MasterConfig(replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
-        self.appends = Appends(config, lambda: self.term, lambda: self.term, self.refusal)
+        self.appends = ProduceHandler(config, lambda: self.term, lambda: self.term, self.refusal)
         self.needed = min_in_sync_replicas
         self.term.stream_begins("a/1", replica_of("a/1"), store.end, (), address=member_of("a/1").address)
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.retention import RetentionRules
 from dittomq.commitlog.store import Store
@@ -155,7 +155,7 @@ def test_retention_asks_where_the_masters_log_begins_when_such_damage_is_in_the_
 
     clock, lane = OsClock(), InlineLane()
     pins = Pins(PinParts("a/1", machine.beside(), store, lane, clock, machine.chance))
-    retaining = Retaining(RetainingParts("a/1", store, lane, clock, pins, told), RetentionRules(max_used_percent=1), 1.0, list)
+    retaining = RetentionLoop(RetentionLoopParts("a/1", store, lane, clock, pins, told), RetentionRules(max_used_percent=1), 1.0, list)
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
 
     asyncio.run(retaining.step())

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.store_owner import Home, refuse_strangers, settle
+from dittomq.broker.store_owner import StoreOwner, refuse_strangers, settle
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import StoreOpenFailed
 
-HOME = Home("prod", "a")
+HOME = StoreOwner("prod", "a")
 
 
 def settled(folder: Path) -> OsStorage:
@@ -22,8 +22,10 @@ def test_a_store_that_belongs_to_nobody_is_anybodys(tmp_path: Path) -> None:
     refuse_strangers(OsStorage(tmp_path), HOME, "/data")
 
 
-@pytest.mark.parametrize("stranger", [Home("prod", "b"), Home("test", "a")])
-def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_to_settle_there(tmp_path: Path, stranger: Home) -> None:
+@pytest.mark.parametrize("stranger", [StoreOwner("prod", "b"), StoreOwner("test", "a")])
+def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_to_settle_there(
+    tmp_path: Path, stranger: StoreOwner
+) -> None:
     storage = settled(tmp_path)
     settle(storage, stranger)
 
@@ -48,4 +50,4 @@ def test_what_an_earlier_version_noted_of_the_nodes_id_is_passed_over(tmp_path: 
 
     refuse_strangers(storage, HOME, "/data")
     with pytest.raises(StoreOpenFailed):
-        refuse_strangers(storage, Home("prod", "b"), "/data")
+        refuse_strangers(storage, StoreOwner("prod", "b"), "/data")

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.range_server import MAX_FETCHES, RangeServing
-from dittomq.broker.repair import Mender, MenderParts, Peer
+from dittomq.broker.range_server import MAX_FETCHES, RangeServer
+from dittomq.broker.repair import Peer, Repairer, RepairerParts
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
@@ -39,8 +39,8 @@ def copy_of_log(store: Store, log: bytes, machine: Machine) -> Store:
     return copy
 
 
-def serving(store: Store) -> RangeServing:
-    return RangeServing(lambda: (store,), InlineLane(), "test", "a", lambda _: None)
+def serving(store: Store) -> RangeServer:
+    return RangeServer(lambda: (store,), InlineLane(), "test", "a", lambda _: None)
 
 
 class Silent:
@@ -58,7 +58,7 @@ class Silent:
 class Changing:
     """A peer whose pieces come from elsewhere, or change on their way."""
 
-    def __init__(self, peer: RangeServing, **changes: int) -> None:
+    def __init__(self, peer: RangeServer, **changes: int) -> None:
         self._peer = peer
         self._changes = changes
 
@@ -72,7 +72,7 @@ def mend(store: Store, peers: Sequence[Peer]) -> list[RangeOutcome]:
         return peers
 
     lane = InlineLane()
-    return asyncio.run(Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
+    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
 
 
 def damage(store: Store, machine: Machine, *numbers: int) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
@@ -173,7 +173,7 @@ def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_
 class Counted:
     """A peer that counts how often it was asked."""
 
-    def __init__(self, peer: RangeServing) -> None:
+    def __init__(self, peer: RangeServer) -> None:
         self.asked = 0
         self._peer = peer
 
@@ -195,15 +195,15 @@ def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() 
     async def story() -> None:
         lane = InlineLane()
 
-        def mender_of(at: int) -> Mender:
+        def mender_of(at: int) -> Repairer:
             async def other() -> Sequence[Peer]:
                 return [Peer(f"a/{1 - at}", peers[1 - at])]
 
-            return Mender(MenderParts(f"a/{at}", stores[at], lane, lane, lane, random.Random(at)), other)
+            return Repairer(RepairerParts(f"a/{at}", stores[at], lane, lane, lane, random.Random(at)), other)
 
         menders = [mender_of(0), mender_of(1)]
         for copy, mender in zip(stores, menders, strict=True):
-            peers.append(Counted(RangeServing(lambda copy=copy: (copy,), lane, "test", "a", mender.suspect)))  # type: ignore[misc]
+            peers.append(Counted(RangeServer(lambda copy=copy: (copy,), lane, "test", "a", mender.suspect)))  # type: ignore[misc]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(300), asyncio.TaskGroup() as tasks:
                 for mender in menders:
@@ -288,7 +288,7 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
     store = dispatched(machine)
     met: list[int] = []
     ((start, end),) = damage(store, machine, 20)
-    ranges = RangeServing(lambda: (store,), InlineLane(), "test", "a", met.append)
+    ranges = RangeServer(lambda: (store,), InlineLane(), "test", "a", met.append)
 
     async def fetch(low: int, high: int) -> int:
         return sum([len(piece.data) async for piece in ranges.fetch(PhysicalOffset(low), PhysicalOffset(high))])
@@ -311,7 +311,7 @@ def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
 
     async def story() -> Sequence[list[RangeOutcome]]:
         lane = InlineLane()
-        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found)
+        mender = Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found)
         return await asyncio.gather(mender.mend(store.damaged), mender.mend(store.damaged))
 
     first, second = asyncio.run(story())

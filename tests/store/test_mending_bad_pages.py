@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from dittomq.broker.range_server import RangeServing
-from dittomq.broker.repair import Mender, MenderParts, Peer
+from dittomq.broker.range_server import RangeServer
+from dittomq.broker.repair import Peer, Repairer, RepairerParts
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
@@ -28,7 +28,7 @@ SEGMENT = f"commitlog/{0:020d}"
 class RecordByRecord:
     """A peer whose pieces are of one record each; it breaks off before `until`."""
 
-    def __init__(self, peer: RangeServing, log: bytes, until: int) -> None:
+    def __init__(self, peer: RangeServer, log: bytes, until: int) -> None:
         self._peer = peer
         self._ends = [end for _, end in entries(log)]
         self._until = until
@@ -60,7 +60,7 @@ def mended_by(store: Store, *sources: RecordByRecord) -> list[RangeOutcome]:
         return list(peers)
 
     lane = InlineLane()
-    return asyncio.run(Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
+    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
 
 
 def damaged_by(store: Store, door: BadPages, *pages: int) -> tuple[int, int]:

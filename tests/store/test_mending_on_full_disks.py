@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.range_server import RangeServing
-from dittomq.broker.repair import Mender, MenderParts, Peer
+from dittomq.broker.range_server import RangeServer
+from dittomq.broker.repair import Peer, Repairer, RepairerParts
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, DittoError
@@ -129,7 +129,7 @@ def damage_on_a_full_disk(store: Store, machine: Machine) -> None:
 class Filling:
     """A peer who has served: then others have filled the disk."""
 
-    def __init__(self, peer: RangeServing, machine: Machine) -> None:
+    def __init__(self, peer: RangeServer, machine: Machine) -> None:
         self._peer = peer
         self._machine = machine
 
@@ -150,7 +150,7 @@ def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room
 
     async def story() -> None:
         lane = InlineLane()
-        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), peers)
+        mender = Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), peers)
         mender.suspect(entries(log)[20][0])
         running = asyncio.create_task(mender.run())
         for is_noted in (False, True):

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dittomq.broker.config import ReplicationTable
-from dittomq.broker.replication_throttle import Outflow
+from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -27,12 +27,12 @@ async def pieces(count: int) -> AsyncGenerator[RangePiece, None]:
         yield RangePiece(PhysicalOffset(0), 0, bytes(chance.randint(1, PIECE)), Epoch(1), 1)
 
 
-async def fetch(outflow: Outflow, node: str, count: int) -> list[Sent]:
+async def fetch(outflow: ReplicationThrottle, node: str, count: int) -> list[Sent]:
     """When each piece leaves for that node, and how large it is."""
     return [(LoopClock().monotonic(), len(piece.data)) async for piece in outflow.paced(node, pieces(count))]
 
 
-async def stream(outflow: Outflow, node: str, count: int) -> list[Sent]:
+async def stream(outflow: ReplicationThrottle, node: str, count: int) -> list[Sent]:
     """The same for chunks of a stream, as its driver asks for its turns."""
     chance, pace, clock, sent = random.Random(SEED + 1), outflow.to(node), LoopClock(), []
     for _ in range(count):
@@ -54,7 +54,7 @@ def lasted(sent: list[Sent]) -> float:
 
 @under(run)
 async def test_a_range_and_a_stream_to_one_replica_share_its_limit_and_use_it() -> None:
-    outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
+    outflow = ReplicationThrottle(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
     each = await asyncio.gather(fetch(outflow, "a/1", 150), stream(outflow, "a/1", 150), fetch(outflow, "a/1", 150))
     assert max(sent[5][0] for sent in each) < 2.0, "nobody waits until the others are done"
     sent = [*each[0], *each[1], *each[2]]
@@ -64,7 +64,7 @@ async def test_a_range_and_a_stream_to_one_replica_share_its_limit_and_use_it() 
 
 @under(run)
 async def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others() -> None:
-    outflow = Outflow(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
+    outflow = ReplicationThrottle(ReplicationTable(max_bytes_per_s_per_slave=LIMIT), LoopClock())
     left = asyncio.create_task(fetch(outflow, "a/1", 1_000))
     await asyncio.sleep(3.0)
     left.cancel()
@@ -75,8 +75,8 @@ async def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others() -
 
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidField, match="the limit is 128"):
-        run(fetch(Outflow(ReplicationTable(), LoopClock()), "a" * 129, 1))
+        run(fetch(ReplicationThrottle(ReplicationTable(), LoopClock()), "a" * 129, 1))
 
 
 def test_without_limits_nothing_waits() -> None:
-    assert lasted(run(fetch(Outflow(ReplicationTable(), LoopClock()), "a/1", 100))) == 0.0
+    assert lasted(run(fetch(ReplicationThrottle(ReplicationTable(), LoopClock()), "a/1", 100))) == 0.0

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.dispatcher import Dispatcher
-from dittomq.broker.pull_service import Reading, ReadRules
+from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.commitlog.store import Frame
 from dittomq.doors.clock import OsClock
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import Token
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
@@ -42,9 +42,9 @@ class Copy:
 
     async def pull(self, readable: Readable, order: PullOrder) -> PullAnswer:
         """What a reader is answered who may see so much."""
-        sizes = (CallRoom(MEMORY_BYTES), self.in_memory_bytes)
-        rules = ReadRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
-        reading = Reading(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules)
+        sizes = (AdmissionControl(MEMORY_BYTES), self.in_memory_bytes)
+        rules = PullRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
+        reading = PullService(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules)
         async with reading.pull(order, "a client") as answer:
             return answer
 
@@ -108,8 +108,8 @@ async def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_
     dispatcher = Dispatcher(copy.store, InlineLane())
     dispatcher.readable_to(copy.end)  # as long as the old master was gone
     dispatcher.readable_to(copy.confirmed)
-    rules = ReadRules("a", readable, TopicConfig, False, CallRoom(MEMORY_BYTES), MEMORY_BYTES)
-    reading = Reading(copy.store, InlineLane(), dispatcher, clock, rules)
+    rules = PullRules("a", readable, TopicConfig, False, AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
+    reading = PullService(copy.store, InlineLane(), dispatcher, clock, rules)
     token = Token("a", Epoch(1), copy.end) if named else None
     waits = replace(order(ALL, offset=4), wait_s=20.0, at_least=token)
 

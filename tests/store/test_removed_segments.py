@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 import pytest
 
 from dittomq.broker.repair import Peer
-from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.retention import Hold, RetentionRules
@@ -221,7 +221,7 @@ def test_retention_counts_its_blocks_again_when_it_is_fetched_again() -> None:
     clock, lane = OsClock(), InlineLane()
     pins = Pins(PinParts("a/1", machine.beside(), store, lane, clock, machine.chance))
     hold = Hold("a/1", PhysicalOffset(0))
-    retaining = Retaining(RetainingParts("a/1", store, lane, clock, pins), RetentionRules(max_used_percent=1), 1.0, lambda: [hold])
+    retaining = RetentionLoop(RetentionLoopParts("a/1", store, lane, clock, pins), RetentionRules(max_used_percent=1), 1.0, lambda: [hold])
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
     remove(machine, 0)
     asyncio.run(retaining.step())

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from dittomq.broker.repair import Mender, MenderParts, Peer
+from dittomq.broker.repair import Peer, Repairer, RepairerParts
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
@@ -28,7 +28,7 @@ def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> Repa
         return peers
 
     lane = InlineLane()
-    return asyncio.run(Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair(order))
+    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair(order))
 
 
 def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_asked_for() -> None:
@@ -121,7 +121,7 @@ def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls
         return peers
 
     lane, reads = InlineLane(), MeanwhileLane()
-    mender = Mender(MenderParts("a/1", store, lane, lane, reads, random.Random(1)), found)
+    mender = Repairer(RepairerParts("a/1", store, lane, lane, reads, random.Random(1)), found)
     reads.calls_before, reads.meanwhile = calls_before, lambda: mender.mend(store.damaged)
     report = asyncio.run(mender.repair(RepairOrder("a/1")))
 

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 import structlog
 
-from dittomq.broker.repair import Mender, MenderParts, Peer
-from dittomq.broker.retention import Retaining, RetainingParts
+from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues.key_format import KeySizes
@@ -130,7 +130,7 @@ def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_la
 
     async def story() -> list[list[DamagedRange]]:
         lane = InlineLane()
-        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), nobody)
+        mender = Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), nobody)
         mender.suspect(5_000)
         running = asyncio.create_task(mender.run())
         await asyncio.sleep(5)
@@ -162,7 +162,7 @@ def test_a_mender_says_once_that_it_cannot_read_and_once_that_it_can_again() -> 
 
     async def story() -> None:
         lane = InlineLane()
-        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), nobody)
+        mender = Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), nobody)
         mender.suspect(100)
         mender.suspect(machine.options.segment_bytes + 100)
         running = asyncio.create_task(mender.run())
@@ -184,7 +184,7 @@ def test_retention_that_cannot_read_now_lives_on_and_drops_later() -> None:
     machine, store, door = refusing(errno.EMFILE)
     clock, lane = OsClock(), InlineLane()
     pins = Pins(PinParts("a/1", machine.beside(), store, lane, clock, machine.chance))
-    retaining = Retaining(RetainingParts("a/1", store, lane, clock, pins), RetentionRules(max_used_percent=1), 1.0, list)
+    retaining = RetentionLoop(RetentionLoopParts("a/1", store, lane, clock, pins), RetentionRules(max_used_percent=1), 1.0, list)
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
 
     asyncio.run(retaining.step())

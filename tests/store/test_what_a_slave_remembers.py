@@ -36,7 +36,7 @@ from services.broker_lifecycle import Lanes
 from services.slave.config import SlaveConfig
 from services.slave.full_resync import ResyncParts
 from services.slave.replica import Replica, ReplicaParts
-from services.slave.replica_fetcher import Callers, Follower, FollowerParts
+from services.slave.replica_fetcher import FetcherCallbacks, ReplicaFetcher, ReplicaFetcherParts
 from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
@@ -82,7 +82,7 @@ class StoppedClock(LoopClock):
 @asynccontextmanager
 async def following(
     machine: Machine, config: SlaveConfig = CONFIG, clock: LoopClock | None = None
-) -> AsyncIterator[tuple[ScriptedMaster, Follower]]:
+) -> AsyncIterator[tuple[ScriptedMaster, ReplicaFetcher]]:
     """A slave on the machine's disk that follows while the block runs, and its master."""
     master = ScriptedMaster()
     storage = machine.storage()
@@ -91,8 +91,8 @@ async def following(
     own = Replica(ReplicaParts(config, storage, store, lane, lane, lane, lane, Dispatcher(store, lane)))
     doors = BrokerDoors(GrpcTransport(), storage, clock or LoopClock(), machine.chance, ThreadWorkers(), 1 << 30)
     resync = ResyncParts(config, doors, Lanes(*[lane] * len(fields(Lanes))), store)
-    callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
-    slave = Follower(FollowerParts(config, own, resync, master, doors.clock, machine.chance), callers)
+    callers = FetcherCallbacks(lambda: "a-0:10912", lambda _: None, lambda _: None)
+    slave = ReplicaFetcher(ReplicaFetcherParts(config, own, resync, master, doors.clock, machine.chance), callers)
     task = asyncio.create_task(slave.run())
     try:
         yield master, slave

@@ -13,7 +13,7 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
-from dittomq.broker.audit_reads import AuditedStore, Auditing
+from dittomq.broker.audit_reads import AuditedStore, AuditReads
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.commitlog.records.digest import leaf_digest
@@ -131,7 +131,7 @@ class AuditedCluster:
     async def _start(self) -> None:
         for copy in self.copies:
             server = grpc.aio.server(interceptors=[_interceptor(copy.description.node)])
-            auditing = Auditing(copy.store, self._workers.lane("audit"), copy.describe)
+            auditing = AuditReads(copy.store, self._workers.lane("audit"), copy.describe)
             audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditServicer(auditing, copy.pins), server)
             admin_pb2_grpc.add_BrokerServiceServicer_to_server(_Admin(self, copy), server)
             port = server.add_insecure_port("127.0.0.1:0")

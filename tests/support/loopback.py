@@ -12,7 +12,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import NotMaster
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer
-from dittomq.rpc.health import Vitals
+from dittomq.rpc.health import Health
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from tests.support.waiting import PATIENCE_S
@@ -102,7 +102,7 @@ class Counted:
 class Loopback:
     """A server with both services, and channels to it."""
 
-    def __init__(self, server: RpcServer, vitals: Vitals, naming: Naming, messaging: Messaging, counted: Counted) -> None:
+    def __init__(self, server: RpcServer, vitals: Health, naming: Naming, messaging: Messaging, counted: Counted) -> None:
         self.server = server
         self.vitals = vitals
         self.naming = naming
@@ -121,7 +121,7 @@ class Loopback:
 
 def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
     async def told() -> None:
-        naming, messaging, counted, vitals = Naming(), Messaging(), Counted(), Vitals()
+        naming, messaging, counted, vitals = Naming(), Messaging(), Counted(), Health()
         services = [
             Service(NAMING, lambda server: naming_pb2_grpc.add_NameServerServiceServicer_to_server(naming, server)),
             Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.broker.ack_waiters import Acks
+from dittomq.broker.ack_waiters import AckWaiters
 from dittomq.doors.coordination import Written
 from dittomq.errors import FencedEpoch
 from dittomq.message import Ack, PutStatus
@@ -23,7 +23,7 @@ class Group:
     def __init__(self, clock: SimulatedClock, rules: ConfirmRules) -> None:
         self.clock = clock
         self.confirming = ConfirmingGroup(rules, streaming=("a/1",))
-        self.acks = Acks(self.confirming.confirmed, clock)
+        self.acks = AckWaiters(self.confirming.confirmed, clock)
 
     def master(self, written: int, flushed: int) -> None:
         self.confirming.master(written, flushed, now=self.clock.monotonic())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dittomq.broker.audit_reads import MAX_RUNNING, MAX_WAITING, Auditing
+from dittomq.broker.audit_reads import MAX_RUNNING, MAX_WAITING, AuditReads
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.copies import LEAF_BYTES, RangeDigests
 from dittomq.doors.workers import ThreadWorkers
@@ -22,7 +22,7 @@ class Audited:
     def __init__(self) -> None:
         self.store = BytesStore(DATA, SEGMENT)
         self._workers = ThreadWorkers()
-        self.auditing = Auditing(self.store, self._workers.lane("audit"), served("a/0", self.store).describe)
+        self.auditing = AuditReads(self.store, self._workers.lane("audit"), served("a/0", self.store).describe)
 
     def digests(self, start: int, end: int, *, salt: int = 0, leaves: bool = True) -> list[RangeDigests]:
         async def collect() -> list[RangeDigests]:

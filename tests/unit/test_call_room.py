@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.errors import LimitReached
 from dittomq.reads import MAX_PULL_BYTES
-from dittomq.rpc.admission import CONNECTION_BYTES, CallRoom, Share
+from dittomq.rpc.admission import CONNECTION_BYTES, AdmissionControl, Share
 from tests.support.metadata_node import run
 from tests.support.stories import under
 
@@ -17,12 +17,12 @@ PULLS_OF_A_CONNECTION = CONNECTION_BYTES // MAX_PULL_BYTES
 SMALL_MEMORY = 16 * 2 * CONNECTION_BYTES  # two connections have it all
 
 
-async def fill(room: CallRoom, connection: str) -> list[Share]:
+async def fill(room: AdmissionControl, connection: str) -> list[Share]:
     """All that a connection may have."""
     return [await room.take(connection, MAX_PULL_BYTES) for _ in range(PULLS_OF_A_CONNECTION)]
 
 
-def waiting(room: CallRoom, connection: str, size: int = MAX_PULL_BYTES) -> asyncio.Task[Share]:
+def waiting(room: AdmissionControl, connection: str, size: int = MAX_PULL_BYTES) -> asyncio.Task[Share]:
     return asyncio.create_task(room.take(connection, size))
 
 
@@ -34,7 +34,7 @@ async def settled() -> None:
 
 @under(run)
 async def test_a_connection_that_has_its_part_waits_until_it_has_read_something_and_others_do_not() -> None:
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     held = await fill(room, "greedy")
     one_more = waiting(room, "greedy")
     other = await room.take("other", MAX_PULL_BYTES)
@@ -47,7 +47,7 @@ async def test_a_connection_that_has_its_part_waits_until_it_has_read_something_
 
 @under(run)
 async def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_waited() -> None:
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     held = await fill(room, "one") + await fill(room, "two")
     with pytest.raises(LimitReached, match="memory for answers that nobody has read is full"):
         await room.take("three", 1)
@@ -61,7 +61,7 @@ async def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_wai
 
 @under(run)
 async def test_connections_take_turns_when_the_node_is_full() -> None:
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     held = await fill(room, "one") + await fill(room, "two")
     order: list[str] = []
 
@@ -82,7 +82,7 @@ async def test_connections_take_turns_when_the_node_is_full() -> None:
 
 @under(run)
 async def test_an_answer_smaller_than_asked_for_makes_room_at_once() -> None:
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     held = await fill(room, "one")
     next_one = waiting(room, "one")
     await settled()
@@ -94,7 +94,7 @@ async def test_an_answer_smaller_than_asked_for_makes_room_at_once() -> None:
 
 @under(run)
 async def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted_or_not() -> None:
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     held = await fill(room, "one")
     leaves, granted, stays = waiting(room, "one"), waiting(room, "one"), waiting(room, "one")
     await settled()
@@ -116,7 +116,7 @@ async def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted
 @under(run)
 async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(seed: int) -> None:
     chance = random.Random(seed)
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     taken: Counter[str] = Counter()
 
     async def pull(connection: str) -> None:
@@ -144,7 +144,7 @@ async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_o
 
 @under(run)
 async def test_a_page_for_a_connection_that_holds_nothing_does_not_wait_for_others_who_hold_all_and_its_next_one_does() -> None:
-    room = CallRoom(SMALL_MEMORY)
+    room = AdmissionControl(SMALL_MEMORY)
     for connection in ("one", "two"):
         await fill(room, connection)
     pull = waiting(room, "late")
@@ -159,6 +159,6 @@ async def test_a_page_for_a_connection_that_holds_nothing_does_not_wait_for_othe
     pull.cancel()
 
 
-async def _read_page(room: CallRoom, connection: str) -> None:
+async def _read_page(room: AdmissionControl, connection: str) -> None:
     async with room.page(connection):
         pass

@@ -1,12 +1,12 @@
 """When a call on the disk has hung for too long."""
 
-from services.disk_watchdog import Patience
+from services.disk_watchdog import DiskWatchdog
 
 HUNG = ("fdatasync", "/data/commitlog/0")
 
 
 def test_a_call_that_is_under_way_at_every_look_hangs_when_the_limit_is_reached() -> None:
-    patience = Patience(limit_s=2.0, look_every_s=0.5)
+    patience = DiskWatchdog(limit_s=2.0, look_every_s=0.5)
 
     looks = [patience.look([HUNG], 0.5) for _ in range(5)]
 
@@ -14,13 +14,13 @@ def test_a_call_that_is_under_way_at_every_look_hangs_when_the_limit_is_reached(
 
 
 def test_calls_that_follow_each_other_never_hang() -> None:
-    patience = Patience(limit_s=1.0, look_every_s=0.5)
+    patience = DiskWatchdog(limit_s=1.0, look_every_s=0.5)
 
     assert all(patience.look([("fdatasync", f"{number}")], 0.5) is None for number in range(10))
 
 
 def test_a_process_that_stood_still_counts_two_looks_at_most() -> None:
-    patience = Patience(limit_s=30.0, look_every_s=0.5)
+    patience = DiskWatchdog(limit_s=30.0, look_every_s=0.5)
 
     patience.look([HUNG], 0.5)
 
@@ -30,7 +30,7 @@ def test_a_process_that_stood_still_counts_two_looks_at_most() -> None:
 
 
 def test_other_calls_beside_it_do_not_make_it_younger() -> None:
-    patience = Patience(limit_s=1.0, look_every_s=0.5)
+    patience = DiskWatchdog(limit_s=1.0, look_every_s=0.5)
 
     patience.look([HUNG], 0.5)
     patience.look([("write", "a"), HUNG], 0.5)

@@ -4,7 +4,7 @@ import asyncio
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import LeafDigests, SlaveAck
-from services.master.mailbox import MAX_ACKS, Inbox, SlaveSaid
+from services.master.mailbox import MAX_ACKS, Mailbox, SlaveMessage
 
 ZERO = PhysicalOffset(0)
 LEAVES = LeafDigests(ZERO, PhysicalOffset(16), (b"",) * 16)
@@ -19,16 +19,16 @@ async def until_nothing_moves() -> None:
         await asyncio.sleep(0)
 
 
-async def listen(inbox: Inbox, said: list[SlaveSaid]) -> None:
+async def listen(inbox: Mailbox, said: list[SlaveMessage]) -> None:
     for event in said:
         await inbox.put(event)
 
 
-def most_waiting(said: list[SlaveSaid]) -> tuple[int, int]:
+def most_waiting(said: list[SlaveMessage]) -> tuple[int, int]:
     """The most that waited, of all and of large ones, while the session took one after the other; all came, in their order."""
 
     async def run() -> tuple[int, int]:
-        inbox, taken, most, large = Inbox(), list[SlaveSaid](), 0, 0
+        inbox, taken, most, large = Mailbox(), list[SlaveMessage](), 0, 0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(listen(inbox, said))
             await until_nothing_moves()

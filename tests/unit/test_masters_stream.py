@@ -26,7 +26,7 @@ from dittomq.replication.events import (
 from dittomq.replication.slave_events import LogWritten, RecordCompared, ReplaceEpochHistory, SlaveLog, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
-from services.slave.replica_log_writer import CopyLog
+from services.slave.replica_log_writer import ReplicaLogWriter
 from services.slave.replication_stream import MasterSaid, MasterStream, SlaveSays, StreamEnded, StreamParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
@@ -109,7 +109,7 @@ def stream_of(
         store.adopt_epoch(epoch)
 
     lane, clock, nothing = InlineLane(), LoopClock(), PhysicalOffset(0)
-    log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
+    log = ReplicaLogWriter(store, lane, InlineLane(), sync_each_group=True)
     held = SlaveLog((), nothing, LogWritten(nothing, nothing, nothing, nothing), Epoch(0), "")
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
     parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
@@ -256,7 +256,7 @@ class HeldLane(InlineLane):
 async def test_what_is_synced_of_bytes_that_are_just_being_written_is_not_called_flushed_before_they_are_called_received() -> None:
     master, (first, second) = masters_chunks(2)
     writes, syncs = HeldLane(), HeldLane()
-    log = CopyLog(Machine(random.Random(2)).open(), writes, syncs, sync_each_group=False)
+    log = ReplicaLogWriter(Machine(random.Random(2)).open(), writes, syncs, sync_each_group=False)
     running = asyncio.create_task(log.run(lambda: None))
     for lane in (writes, syncs):
         lane.tells.set()

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
-from dittomq.broker.range_client import RemoteRanges
+from dittomq.broker.range_client import RangeClient
 from dittomq.errors import CorruptRecord, DittoError, LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc import status
@@ -39,7 +39,7 @@ def test_a_node_that_serves_as_many_ranges_as_it_may_counts_as_one_that_does_not
     refusal: DittoError, heard: type[DittoError]
 ) -> None:
     async def fetch() -> None:
-        ranges = RemoteRanges(Refusing(refusal), "a-1:10912", SlaveConfig())
+        ranges = RangeClient(Refusing(refusal), "a-1:10912", SlaveConfig())
         await anext(ranges.fetch(PhysicalOffset(0), PhysicalOffset(10)))
 
     with pytest.raises(heard):

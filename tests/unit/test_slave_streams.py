@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.config import ReplicationTable
-from dittomq.broker.replication_throttle import Outflow
+from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import NeedsOperator, NotReady, StreamReset
 from dittomq.offsets import Epoch
@@ -17,10 +17,10 @@ from dittomq.replication.events import Goodbye, Handshake, HandshakeResult, Hear
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.routes import DataVersion
-from services.master.mailbox import SlaveSaid
+from services.master.mailbox import SlaveMessage
 from services.master.replica_registry import SlaveRecord
-from services.master.replica_sender import SlaveStream, StreamParts
-from services.master.stream_writer import MasterSays
+from services.master.replica_sender import ReplicaSender, StreamParts
+from services.master.stream_writer import MasterMessage
 from services.master.term import Opened, Term
 from tests.support.confirming import MASTER, RULES, at, record_of, replica_of
 from tests.support.lanes import InlineLane
@@ -38,7 +38,7 @@ class ServedStream:
     """One stream that is to be served: its term, the verdicts, and what it has its master do. The slave reads so many frames."""
 
     def __init__(
-        self, greeting: Handshake, said: AsyncIterator[SlaveSaid | Goodbye], reads: float = float("inf"), *, is_member: bool = True
+        self, greeting: Handshake, said: AsyncIterator[SlaveMessage | Goodbye], reads: float = float("inf"), *, is_member: bool = True
     ) -> None:
         clock, epoch_history = LoopClock(), (BEGIN, NEWEST)
         record = replace(record_of("a/1"), epoch=Epoch(3))
@@ -65,16 +65,16 @@ class ServedStream:
             remove=self.removed.append,
             promised_above=self._promised_above,
             disk_answers=lambda: self.disk_answers,
-            pace=Outflow(ReplicationTable(), clock).to("a/1"),
+            pace=ReplicationThrottle(ReplicationTable(), clock).to("a/1"),
         )
         session = MasterSession(log, SessionLimits(), clock.monotonic())
-        self.driver = SlaveStream(parts, session, SlaveRecord("a/1", replica_of("a/1")), self._send)
+        self.driver = ReplicaSender(parts, session, SlaveRecord("a/1", replica_of("a/1")), self._send)
         self.served = self.driver.run(greeting, said)
 
     async def _promised_above(self, epoch: Epoch, node: str) -> None:
         self.promised.append((epoch, node))
 
-    async def _send(self, message: MasterSays) -> None:
+    async def _send(self, message: MasterMessage) -> None:
         self._left -= 1
         if self._left < 0:
             await asyncio.Event().wait()
@@ -84,7 +84,7 @@ class ServedStream:
             self.beats.append(message)
 
 
-async def nothing() -> AsyncIterator[SlaveSaid]:
+async def nothing() -> AsyncIterator[SlaveMessage]:
     await asyncio.Event().wait()
     yield HANDSHAKE
 
@@ -179,7 +179,7 @@ def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_
 
 def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_one_names_none() -> None:
     async def copies(*missing_ranges: MissingRanges | None) -> int:
-        async def acks() -> AsyncIterator[SlaveSaid]:
+        async def acks() -> AsyncIterator[SlaveMessage]:
             await asyncio.sleep(0.1)  # until it may stream
             for each in missing_ranges:
                 yield SlaveAck(Epoch(3), at(100), at(100), at(100), missing_now=each)
@@ -197,7 +197,7 @@ def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_on
 
 
 def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped() -> None:
-    async def impossible() -> AsyncIterator[SlaveSaid]:
+    async def impossible() -> AsyncIterator[SlaveMessage]:
         await asyncio.sleep(0.1)
         yield SlaveAck(Epoch(3), at(100), at(100), at(100), missing_now=((at(90), at(101)),))
         await asyncio.Event().wait()
@@ -210,11 +210,11 @@ def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped()
 
 
 def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_handshake_settles_it() -> None:
-    async def impossible() -> AsyncIterator[SlaveSaid]:
+    async def impossible() -> AsyncIterator[SlaveMessage]:
         yield SlaveAck(Epoch(3), at(900), at(900), at(900), None)
         await asyncio.Event().wait()
 
-    async def ended(greeting: Handshake, said: AsyncIterator[SlaveSaid]) -> None:
+    async def ended(greeting: Handshake, said: AsyncIterator[SlaveMessage]) -> None:
         await ServedStream(greeting, said).served
 
     with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
@@ -234,8 +234,8 @@ def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_sil
 
 
 def test_only_a_slave_that_says_goodbye_stops_in_order() -> None:
-    async def goodbye(*said: SlaveSaid | Goodbye) -> bool:
-        async def saying() -> AsyncIterator[SlaveSaid | Goodbye]:
+    async def goodbye(*said: SlaveMessage | Goodbye) -> bool:
+        async def saying() -> AsyncIterator[SlaveMessage | Goodbye]:
             for each in said:
                 yield each
 

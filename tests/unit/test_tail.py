@@ -7,7 +7,7 @@ from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun
 from dittomq.replication.throttle import MOST_CHUNK_BYTES
-from services.master.log_tail_cache import TAIL_BYTES, Tail
+from services.master.log_tail_cache import TAIL_BYTES, LogTailCache
 
 
 def group(start: int, sizes: list[int]) -> Group:
@@ -22,7 +22,7 @@ def far() -> PhysicalOffset:
 
 @given(st.lists(st.lists(st.integers(1, 400_000), min_size=1, max_size=12), min_size=1, max_size=6))
 def test_reading_on_from_any_chunks_end_gives_all_bytes_in_whole_records(groups: list[list[int]]) -> None:
-    tail, start, everything = Tail(), 0, b""
+    tail, start, everything = LogTailCache(), 0, b""
     borders = {0}
     for sizes in groups:
         made = group(start, sizes)
@@ -44,7 +44,7 @@ def test_reading_on_from_any_chunks_end_gives_all_bytes_in_whole_records(groups:
 
 
 def test_a_record_larger_than_a_chunk_travels_alone() -> None:
-    tail = Tail()
+    tail = LogTailCache()
     tail.add(group(0, [100, 3 * MOST_CHUNK_BYTES, 100]))
 
     sizes = []
@@ -57,7 +57,7 @@ def test_a_record_larger_than_a_chunk_travels_alone() -> None:
 
 
 def test_what_is_no_longer_here_is_not_answered() -> None:
-    tail = Tail()
+    tail = LogTailCache()
     for number in range(40):
         tail.add(group(number * MOST_CHUNK_BYTES, [MOST_CHUNK_BYTES]))
 
@@ -66,14 +66,14 @@ def test_what_is_no_longer_here_is_not_answered() -> None:
 
 
 def test_a_position_inside_a_record_is_not_answered() -> None:
-    tail = Tail()
+    tail = LogTailCache()
     tail.add(group(0, [100]))
 
     assert tail.read(PhysicalOffset(50), far(), MOST_CHUNK_BYTES) is None
 
 
 def test_nothing_beyond_the_limit_is_read() -> None:
-    tail = Tail()
+    tail = LogTailCache()
     tail.add(group(0, [100]))
     tail.add(group(100, [100]))
 
@@ -84,7 +84,7 @@ def test_nothing_beyond_the_limit_is_read() -> None:
 
 
 def test_small_groups_are_joined_only_as_far_as_is_asked_for() -> None:
-    tail = Tail()
+    tail = LogTailCache()
     for number in range(10):
         tail.add(group(100 * number, [100]))
 

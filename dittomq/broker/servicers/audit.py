@@ -8,7 +8,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
 from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
-from dittomq.broker.audit_reads import Auditing
+from dittomq.broker.audit_reads import AuditReads
 from dittomq.broker.retention_pins import Pins
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire import audit as wire
@@ -19,7 +19,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class AuditServicer(audit_pb2_grpc.AuditServiceServicer):
     """Reads, and holds back what is read."""
 
-    def __init__(self, auditing: Auditing, pins: Pins) -> None:
+    def __init__(self, auditing: AuditReads, pins: Pins) -> None:
         self._auditing = auditing
         self._pins = pins
 

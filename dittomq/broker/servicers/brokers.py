@@ -7,7 +7,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1 import admin_pb2_grpc
-from dittomq.broker.repair import Mender
+from dittomq.broker.repair import Repairer
 from dittomq.broker.status_watch import StatusWatches, WatchOrder
 from dittomq.ha_status import HaStatus
 from dittomq.wire import admin as wire
@@ -44,7 +44,7 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
         status: Callable[[], HaStatus],
         watches: StatusWatches,
         operator: Operator,
-        mender: Mender,
+        mender: Repairer,
     ) -> None:
         self._description = description
         self._status = status

@@ -9,7 +9,7 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.broker.metadata import Metadata
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.wire import metadata as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -18,7 +18,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
     """Answers from the newest tables; waits for room for the answer only. Each answer is yielded, see CallInterceptor."""
 
-    def __init__(self, metadata: Metadata, room: CallRoom) -> None:
+    def __init__(self, metadata: Metadata, room: AdmissionControl) -> None:
         self._metadata = metadata
         self._room = room
 

@@ -8,7 +8,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
-from dittomq.broker.pull_service import Reading
+from dittomq.broker.pull_service import PullService
 from dittomq.wire import messaging as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -17,7 +17,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PullServicer(messaging_pb2_grpc.MessagingServiceServicer):
     """Reads only."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PullService) -> None:
         self._reading = reading
 
     async def Pull(self, request: pb.PullRequest, context: Context) -> AsyncIterator[pb.PullResponse]:  # type: ignore[override]  # see CallInterceptor

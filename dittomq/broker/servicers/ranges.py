@@ -9,8 +9,8 @@ import grpc.aio
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
-from dittomq.broker.range_server import RangeServing
-from dittomq.broker.replication_throttle import Outflow
+from dittomq.broker.range_server import RangeServer
+from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import beginning_to_pb
@@ -21,7 +21,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
     """Reads only."""
 
-    def __init__(self, ranges: RangeServing, outflow: Outflow) -> None:
+    def __init__(self, ranges: RangeServer, outflow: ReplicationThrottle) -> None:
         self._ranges = ranges
         self._outflow = outflow
 

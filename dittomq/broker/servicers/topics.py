@@ -8,7 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1 import admin_pb2_grpc
 from dittomq.broker.topics import TopicChanges, TopicReads
-from dittomq.rpc.admission import CallRoom
+from dittomq.rpc.admission import AdmissionControl
 from dittomq.wire import admin as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -17,7 +17,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class TopicServicer(admin_pb2_grpc.TopicServiceServicer):
     """`changes` is what makes it a master's or a slave's. What may be long is yielded, see CallInterceptor."""
 
-    def __init__(self, reads: TopicReads, changes: TopicChanges, room: CallRoom) -> None:
+    def __init__(self, reads: TopicReads, changes: TopicChanges, room: AdmissionControl) -> None:
         self._reads = reads
         self._changes = changes
         self._room = room

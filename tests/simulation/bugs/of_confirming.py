@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from dittomq.broker.ack_waiters import Acks
+from dittomq.broker.ack_waiters import AckWaiters
 from dittomq.message import PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication import confirmed_offset
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from services.master import node
-from services.master.produce import Appends
+from services.master.produce import ProduceHandler
 from services.master.term import Term
-from services.slave.replica_fetcher import Follower
+from services.slave.replica_fetcher import ReplicaFetcher
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -47,7 +47,7 @@ def _readable_to_the_end(honest: Any, master: node.MasterNode) -> Any:
 
 
 def slave_serves_past_confirmed(patches: Patches, _: Cluster) -> None:
-    patches.put(Follower, "readable", lambda _: lambda follower: Readable(follower.copy.received, follower.copy.received))
+    patches.put(ReplicaFetcher, "readable", lambda _: lambda follower: Readable(follower.copy.received, follower.copy.received))
 
 
 def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:
@@ -55,17 +55,17 @@ def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:
 
 
 def timeout_reported_as_ok(patches: Patches, _: Cluster) -> None:
-    patches.put(Acks, "_give_up", always(PutStatus.PUT_OK))
+    patches.put(AckWaiters, "_give_up", always(PutStatus.PUT_OK))
 
 
 def epoch_not_raised(patches: Patches, _: Cluster) -> None:
     """Who leads after another acknowledges in that one's epoch. In the log it is newer: an epoch history that does not grow is refused."""
 
     def make(honest: Any) -> Any:
-        def stored(answers: Appends, *what: Any) -> Any:
+        def stored(answers: ProduceHandler, *what: Any) -> Any:
             frame = honest(answers, *what)
             return replace(frame, entries=[replace(entry, epoch=Epoch(max(1, entry.epoch - 1))) for entry in frame.entries])
 
         return stored
 
-    patches.put(Appends, "_stored", make)
+    patches.put(ProduceHandler, "_stored", make)

@@ -8,7 +8,7 @@ from dittomq.commitlog.state import boot, epoch_history_file
 from dittomq.commitlog.store import Store
 from dittomq.errors import StorageFailure
 from dittomq.offsets import PhysicalOffset
-from services.slave.replica_log_writer import CopyLog
+from services.slave.replica_log_writer import ReplicaLogWriter
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 from tests.simulation.copies import Files
@@ -65,7 +65,7 @@ def cut_too_short(patches: Patches, _: Cluster) -> None:
     """Of what a slave is to cut, the first record stays. A single byte would be the first of a length, which is 0 anyway."""
 
     def make(honest: Any) -> Any:
-        async def keep_one(copy_log: CopyLog, to: PhysicalOffset) -> None:
+        async def keep_one(copy_log: ReplicaLogWriter, to: PhysicalOffset) -> None:
             storage = copy_log._store._storage
             assert isinstance(storage, SimulatedStorage)
             kept = [record for record in parse_log(Files(storage.disk)).records if record.physical_offset == to]
@@ -73,7 +73,7 @@ def cut_too_short(patches: Patches, _: Cluster) -> None:
 
         return keep_one
 
-    patches.put(CopyLog, "cut", make)
+    patches.put(ReplicaLogWriter, "cut", make)
 
 
 def watermark_above_flushed(patches: Patches, _: Cluster) -> None:

@@ -13,7 +13,7 @@ from dittomq.replication.membership import Membership
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.rpc.replica_client import RemoteReplicas
 from services.master.in_sync_set import InSyncSet
-from services.slave.replica_fetcher import Follower
+from services.slave.replica_fetcher import ReplicaFetcher
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -45,8 +45,8 @@ def the_deposed_go_on(patches: Patches, _: Cluster) -> None:
     patches.put(InSyncSet, "_settled", lambda _: lambda members: members._parts.term.moved())
     patches.put(Membership, "writes_refused", always(None))
     patches.put(SlaveSession, "_not_obeyed", always(""))
-    patches.put(Follower, "promised", always(None))
-    patches.put(Follower, "end_stream", lambda _: _nothing)
+    patches.put(ReplicaFetcher, "promised", always(None))
+    patches.put(ReplicaFetcher, "end_stream", lambda _: _nothing)
 
 
 def any_answer_promises(patches: Patches, _: Cluster) -> None:

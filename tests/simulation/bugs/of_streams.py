@@ -11,9 +11,9 @@ from dittomq.replication.events import Chunk, SlaveAck
 from dittomq.replication.master_events import DigestsCompared
 from dittomq.replication.slave_events import SendAck, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
-from services.master.replica_sender import SlaveStream
-from services.slave.connection import ReplicationLine
-from services.slave.replica_fetcher import Follower
+from services.master.replica_sender import ReplicaSender
+from services.slave.connection import ReplicationConnection
+from services.slave.replica_fetcher import ReplicaFetcher
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 
@@ -49,7 +49,7 @@ def write_behind_a_gap(patches: Patches, _: Cluster) -> None:
     heard = 0
 
     def losing(honest: Any) -> Any:
-        async def read(line: ReplicationLine) -> Any:
+        async def read(line: ReplicationConnection) -> Any:
             nonlocal heard
             while isinstance(said := await honest(line), Chunk) and said.data:
                 heard += 1
@@ -74,7 +74,7 @@ def write_behind_a_gap(patches: Patches, _: Cluster) -> None:
 
         return write
 
-    patches.put(ReplicationLine, "read", losing)
+    patches.put(ReplicationConnection, "read", losing)
     patches.put(SlaveSession, "_write", taking)
     patches.put(Receiver, "write", writing)
 
@@ -83,15 +83,15 @@ def trust_equal_length(patches: Patches, _: Cluster) -> None:
     def shorter(*, ours: Any, our_end: int, theirs: Any, their_end: int) -> int:
         return min(our_end, their_end)
 
-    async def equal(stream: SlaveStream, digests: Any) -> DigestsCompared:
+    async def equal(stream: ReplicaSender, digests: Any) -> DigestsCompared:
         return DigestsCompared(PhysicalOffset(0), None)
 
-    async def nothing(stream: SlaveStream) -> None:
+    async def nothing(stream: ReplicaSender) -> None:
         await asyncio.Event().wait()
 
     patches.put(master_session, "common_end", lambda _: shorter)
-    patches.put(SlaveStream, "_compare", lambda _: equal)
-    patches.put(SlaveStream, "_digest_steps", lambda _: nothing)
+    patches.put(ReplicaSender, "_compare", lambda _: equal)
+    patches.put(ReplicaSender, "_digest_steps", lambda _: nothing)
 
 
 def leave_tasks_behind(patches: Patches, _: Cluster) -> None:
@@ -99,10 +99,10 @@ def leave_tasks_behind(patches: Patches, _: Cluster) -> None:
     left: set[asyncio.Task[Any]] = set()  # a loop alone does not keep them
 
     def make(honest: Any) -> Any:
-        async def follow(follower: Follower, address: str) -> None:
+        async def follow(follower: ReplicaFetcher, address: str) -> None:
             left.update(asyncio.get_running_loop().create_task(asyncio.Event().wait()) for _ in range(_LEFT_BEHIND))
             await honest(follower, address)
 
         return follow
 
-    patches.put(Follower, "_follow", make)
+    patches.put(ReplicaFetcher, "_follow", make)
