@@ -26,13 +26,13 @@ from typing import assert_never
 
 from dittomq.client.accumulator_events import (
     Abandoned,
+    Appended,
     Command,
     EndStream,
     Event,
     FrameRefused,
     FrameStored,
-    HandBack,
-    Offered,
+    Reroute,
     SendFrame,
     SettleNotStored,
     SettleStored,
@@ -61,7 +61,7 @@ MAY_PASS = (NotMaster, NotReady, NotEnoughReplicas, LimitReached)
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxOptions:
+class AccumulatorOptions:
     """`timeout_s`: how long the broker may wait for the level. `retry_s`: how long a message is tried beyond that.
 
     `grace_s`: how much longer than `timeout_s` an answer may take before the stream counts as dead.
@@ -99,10 +99,10 @@ class _Session:
         self.generation, self.settled, self.next, self.sealed = self.generation + 1, 0, 0, False
 
 
-class Outbox:
+class RecordAccumulator:
     """Batches in, frames out. One lives as long as its producer."""
 
-    def __init__(self, broker: str, base_id: str, options: OutboxOptions) -> None:
+    def __init__(self, broker: str, base_id: str, options: AccumulatorOptions) -> None:
         self._broker = broker
         self._options = options
         self._session = _Session(base_id)
@@ -162,7 +162,7 @@ class Outbox:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one fact; return what to do, in order."""
         match event:
-            case Offered(batch):
+            case Appended(batch):
                 self._offered(batch, now)
             case StreamOpened(log_end):
                 self._stream, self._log_end = _Stream.OPEN, log_end
@@ -184,7 +184,7 @@ class Outbox:
             self._regroup()
         if self._stream is _Stream.OPEN:
             self._slot_freed |= isinstance(event, FrameStored | FrameRefused)
-            self._send(now, turn_ended=not isinstance(event, Offered | FrameStored | FrameRefused))
+            self._send(now, turn_ended=not isinstance(event, Appended | FrameStored | FrameRefused))
         commands, self._commands = self._commands, []
         return commands
 
@@ -282,7 +282,7 @@ class Outbox:
         self._forget_refusals()
         self._expire(now)
         lasts = now - self._down_since >= self._options.retry_s
-        self._commands += [HandBack(batch, problem if lasts else None) for batch in self._waiting.take_free()]
+        self._commands += [Reroute(batch, problem if lasts else None) for batch in self._waiting.take_free()]
         if lasts:
             self._fail_waiting(now, all_of_them=True)
 

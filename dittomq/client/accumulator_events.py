@@ -9,7 +9,7 @@ from dittomq.receipts import FrameReceipt
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class Appended:
     """A batch wants to be sent."""
 
     batch: Batch
@@ -61,7 +61,7 @@ class Abandoned:
     """The stream is over and there will be no other: everything is settled now."""
 
 
-Event = Offered | StreamOpened | FrameStored | FrameRefused | StreamEnded | Ticked | TurnEnded | Abandoned
+Event = Appended | StreamOpened | FrameStored | FrameRefused | StreamEnded | Ticked | TurnEnded | Abandoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class SettleUnknown:
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
+class Reroute:
     """The batch is bound to no group and surely not stored: another group may take it.
 
     If none can, offer it again; with a `problem`, which has lasted for too long, it is not stored.
@@ -116,4 +116,4 @@ class HandBack:
     problem: DittoError | None
 
 
-Command = SendFrame | EndStream | SettleStored | SettleNotStored | SettleUnknown | HandBack
+Command = SendFrame | EndStream | SettleStored | SettleNotStored | SettleUnknown | Reroute

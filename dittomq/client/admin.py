@@ -13,7 +13,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
-from dittomq.client.routing import Surroundings
+from dittomq.client.routing import ClientContext
 from dittomq.client.validation import check_number, is_address
 from dittomq.copies import RepairOrder, RepairReport
 from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Unavailable
@@ -80,7 +80,7 @@ class TopicDescription:
 class Admin:
     """Topics, nodes and roles of one cluster."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ClientContext) -> None:
         self._around = around
 
     async def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:

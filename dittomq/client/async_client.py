@@ -11,7 +11,7 @@ from dittomq.client.context import current_context, load_contexts
 from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
 from dittomq.client.reader import Reader, ReaderOptions
-from dittomq.client.routing import Routing, Surroundings, backoff_s
+from dittomq.client.routing import ClientContext, Routing, backoff_s
 from dittomq.client.validation import is_address
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
@@ -43,7 +43,7 @@ class AsyncClient:
         clock = clock or OsClock()
         self._channels = Channels(transport or GrpcTransport())
         cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
-        self._around = Surroundings(self._channels, Routing(cache, clock, address_map or {}), clock, chance or os_chance())
+        self._around = ClientContext(self._channels, Routing(cache, clock, address_map or {}), clock, chance or os_chance())
 
     @classmethod
     def from_context(cls, name: str | None = None) -> Self:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 
-class WaitingBytes:
+class BufferPool:
     """At most `limit` bytes at once; one message larger than that passes alone."""
 
     def __init__(self, limit: int) -> None:

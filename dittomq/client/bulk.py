@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, overload
 
 from dittomq.client.batches import FULL_FRAME_BYTES
-from dittomq.client.partitioner import QueueChooser, Target
+from dittomq.client.partitioner import Partitioner, Target
 from dittomq.client.send_results import Absent, Failure, Outcome, Parted, Stored, Unknown
 from dittomq.client.validation import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
@@ -23,7 +23,7 @@ class Publisher(Protocol):
     """What a bulk needs of its producer."""
 
     @property
-    def chooser(self) -> QueueChooser:
+    def chooser(self) -> Partitioner:
         """Takes turns for all of the producer's messages."""
         ...
 

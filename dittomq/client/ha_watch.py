@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dittomq.client.admin import Admin
-from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Node
@@ -40,7 +40,7 @@ def told_by(node: Node, status: HaStatus) -> HaStatus:
 class ClusterWatch:
     """Watches every node that nameservers know."""
 
-    def __init__(self, admin: Admin, around: Surroundings, *, period_s: float) -> None:
+    def __init__(self, admin: Admin, around: ClientContext, *, period_s: float) -> None:
         self._admin = admin
         self._around = around
         self._period_s = period_s

@@ -22,7 +22,7 @@ class _Resent(NamedTuple):
     bounded: bool
 
 
-class Unknowns:
+class InDoubtSends:
     """Of one producer and one broker group. Keeps the last 1,024 producer ids that were asked about."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class _Plan:
     led: tuple[tuple[str, int], ...]
 
 
-class QueueChooser:
+class Partitioner:
     """Chooses queues for one producer; takes turns where the message leaves the choice."""
 
     def __init__(self, now: Callable[[], float]) -> None:

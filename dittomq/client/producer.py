@@ -22,16 +22,16 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
-from dittomq.client.accumulator import MAY_PASS, Outbox, OutboxOptions
-from dittomq.client.accumulator_events import HandBack, SettleNotStored
+from dittomq.client.accumulator import MAY_PASS, AccumulatorOptions, RecordAccumulator
+from dittomq.client.accumulator_events import Reroute, SettleNotStored
 from dittomq.client.batches import Batch
-from dittomq.client.buffer_pool import WaitingBytes
+from dittomq.client.buffer_pool import BufferPool
 from dittomq.client.bulk import Bulk, Outcomes
-from dittomq.client.in_doubt import Unknowns
-from dittomq.client.partitioner import QueueChooser, Target, master_of
-from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.in_doubt import InDoubtSends
+from dittomq.client.partitioner import Partitioner, Target, master_of
+from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
-from dittomq.client.sender import GroupLink, LinkOwner, Settled
+from dittomq.client.sender import GroupSender, SenderListener, Settled
 from dittomq.client.validation import checked_size, encoded, is_plain
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
@@ -102,13 +102,13 @@ class ProducerOptions:
 class Producer:
     """Publishes. Used inside `async with`; leaving the block sends what waits, and raises what nobody was told is not stored."""
 
-    def __init__(self, around: Surroundings, options: ProducerOptions) -> None:
+    def __init__(self, around: ClientContext, options: ProducerOptions) -> None:
         self._around = around
         self._options = options
-        self.chooser = QueueChooser(around.clock.monotonic)
-        self._waiting = WaitingBytes(options.max_waiting_bytes)
-        self._links: dict[str, GroupLink] = {}
-        self._unknowns: dict[str, Unknowns] = {}
+        self.chooser = Partitioner(around.clock.monotonic)
+        self._waiting = BufferPool(options.max_waiting_bytes)
+        self._links: dict[str, GroupSender] = {}
+        self._unknowns: dict[str, InDoubtSends] = {}
         self._pending: dict[Batch, asyncio.Future[Outcome]] = {}
         self._untold: NotStored | OutcomeUnknown | None = None  # the first failure that nobody waited for
         self._tasks = asyncio.TaskGroup()
@@ -287,17 +287,17 @@ class Producer:
             raise AckLevelNotReached(receipt)
         return receipt
 
-    def _link(self, broker: str) -> GroupLink:
+    def _link(self, broker: str) -> GroupSender:
         link = self._links.get(broker)
         if link is None:
             options = self._options
-            outbox = Outbox(
+            outbox = RecordAccumulator(
                 broker,
                 hex_id(self._around.chance),
-                OutboxOptions(timeout_s=options.timeout_s, retry_s=options.retry_s, linger_s=options.linger_s),
+                AccumulatorOptions(timeout_s=options.timeout_s, retry_s=options.retry_s, linger_s=options.linger_s),
             )
-            owner = LinkOwner(options.ack, options.timeout_s, self._settle, self._hand_back, self.chooser.avoid)
-            link = self._links[broker] = GroupLink(broker, outbox, self._around, owner)
+            owner = SenderListener(options.ack, options.timeout_s, self._settle, self._hand_back, self.chooser.avoid)
+            link = self._links[broker] = GroupSender(broker, outbox, self._around, owner)
             if self._is_open:
                 self._running.append(self._tasks.create_task(link.run()))
             else:
@@ -308,7 +308,7 @@ class Producer:
         self._waiting.give(settled.batch.size)
         self._pending.pop(settled.batch).set_result(outcome_of(settled, broker))
 
-    def _hand_back(self, handed: HandBack, broker: str) -> None:
+    def _hand_back(self, handed: Reroute, broker: str) -> None:
         """Surely not stored and bound to no group: another group may take it."""
         batch = handed.batch
         route = self._around.routing.last_route(batch.messages[0].topic)
@@ -386,8 +386,8 @@ class Producer:
         self._unknowns_of(handle).is_absent(handle.producer_id, handle.sequence)
         return NotStored(handle.topic, cause)
 
-    def _unknowns_of(self, handle: OutcomeHandle) -> Unknowns:
-        return self._unknowns.setdefault(handle.broker, Unknowns())
+    def _unknowns_of(self, handle: OutcomeHandle) -> InDoubtSends:
+        return self._unknowns.setdefault(handle.broker, InDoubtSends())
 
 
 async def _read(messages: Messages, bulk: Bulk) -> None:

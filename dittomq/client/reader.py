@@ -9,7 +9,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
-from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.validation import check_number, encoded
 from dittomq.errors import (
     CorruptRecord,
@@ -84,7 +84,7 @@ class _Heard:
 class Reader:
     """Reads one queue of one topic. Holds no position: the caller does."""
 
-    def __init__(self, topic: str, queue: int, around: Surroundings, options: ReaderOptions) -> None:
+    def __init__(self, topic: str, queue: int, around: ClientContext, options: ReaderOptions) -> None:
         self._topic = topic
         self._queue = queue
         self._around = around

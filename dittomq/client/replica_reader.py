@@ -30,7 +30,7 @@ class NodeAddress(NamedTuple):
         return f"{self.broker}/{self.broker_id}"
 
 
-class CopyReader:
+class ReplicaReader:
     """Asks nodes about their copies. Every failure is a DittoError; `deadline_s` bounds one call to a node, or one stream."""
 
     def __init__(self, channels: Channels, deadline_s: float) -> None:

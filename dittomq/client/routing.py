@@ -16,7 +16,7 @@ _SILENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClientContext:
     """What every part of one client shares."""
 
     channels: Channels

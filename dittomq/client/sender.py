@@ -11,15 +11,15 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
-from dittomq.client.accumulator import Outbox
+from dittomq.client.accumulator import RecordAccumulator
 from dittomq.client.accumulator_events import (
     Abandoned,
+    Appended,
     EndStream,
     Event,
     FrameRefused,
     FrameStored,
-    HandBack,
-    Offered,
+    Reroute,
     SendFrame,
     SettleNotStored,
     SettleStored,
@@ -31,7 +31,7 @@ from dittomq.client.accumulator_events import (
 )
 from dittomq.client.batches import Batch, Frame
 from dittomq.client.partitioner import master_of
-from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, QueueNotFound, Refused, Unavailable, first_of
 from dittomq.message import Ack
 from dittomq.receipts import FrameReceipt
@@ -55,13 +55,13 @@ Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResp
 
 
 @dataclass(frozen=True, slots=True)
-class LinkOwner:
+class SenderListener:
     """What the producer asks for in every frame, and what it does with what is settled or handed back, or when a stream has ended."""
 
     ack: Ack | None
     timeout_s: float
     settle: Callable[[Settled, str], None]
-    hand_back: Callable[[HandBack, str], None]
+    hand_back: Callable[[Reroute, str], None]
     lost: Callable[[str], None]
 
 
@@ -72,10 +72,10 @@ class _Doubt(NamedTuple):
     since: int
 
 
-class GroupLink:
+class GroupSender:
     """One producer and one broker group."""
 
-    def __init__(self, broker: str, outbox: Outbox, around: Surroundings, owner: LinkOwner) -> None:
+    def __init__(self, broker: str, outbox: RecordAccumulator, around: ClientContext, owner: SenderListener) -> None:
         self._broker = broker
         self._outbox = outbox
         self._around = around
@@ -98,7 +98,7 @@ class GroupLink:
     def offer(self, batch: Batch) -> None:
         """Send it when its turn comes; the owner hears what became of it."""
         self._topic = batch.messages[0].topic
-        self._feed(Offered(batch))
+        self._feed(Appended(batch))
         if self._closed:
             self._feed(Abandoned())
 
@@ -300,7 +300,7 @@ class GroupLink:
                         self._ending.set_result(problem)
                 case SettleStored() | SettleNotStored() | SettleUnknown():
                     self._owner.settle(command, self._broker)
-                case HandBack():
+                case Reroute():
                     self._owner.hand_back(command, self._broker)
                 case _:
                     assert_never(command)
@@ -309,9 +309,9 @@ class GroupLink:
         else:
             self._work.clear()
         self._set_timer()
-        if isinstance(event, Offered | FrameStored | FrameRefused) and self._outbox.wants_turn and not self._turn_awaited:
+        if isinstance(event, Appended | FrameStored | FrameRefused) and self._outbox.wants_turn and not self._turn_awaited:
             self._turn_awaited = True
-            self._await_turn(1 if isinstance(event, Offered) else _TURNS_OF_AN_ANSWER)
+            self._await_turn(1 if isinstance(event, Appended) else _TURNS_OF_AN_ANSWER)
 
     def _await_turn(self, turns: int) -> None:
         if turns:

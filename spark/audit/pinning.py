@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class PinSource(Protocol):
-    """Takes, renews and gives up pins of nodes; CopyReader does."""
+    """Takes, renews and gives up pins of nodes; ReplicaReader does."""
 
     async def pin(self, node: NodeAddress, run: str, lease_s: float) -> Pin: ...
 

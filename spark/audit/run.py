@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from dittomq.client.replica_reader import CopyReader
+from dittomq.client.replica_reader import ReplicaReader
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers
@@ -62,7 +62,7 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
     salt = world.chance.getrandbits(64) | 1
     lane = world.workers.lane("runner")  # Spark blocks until a job is done
     async with Channels(world.transport) as channels:
-        reader = CopyReader(channels, ASK_DEADLINE_S)
+        reader = ReplicaReader(channels, ASK_DEADLINE_S)
         pinning = Pinning(reader, run)
         try:
             await pinning.take(await registered(reader, settings.nameserver, settings.broker))
@@ -90,7 +90,7 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
     )
 
 
-async def _survey_at_the_end(reader: CopyReader, settings: Settings, plans: Sequence[GroupPlan]) -> list[GroupSurvey]:
+async def _survey_at_the_end(reader: ReplicaReader, settings: Settings, plans: Sequence[GroupPlan]) -> list[GroupSurvey]:
     """The last of a few surveys, of which one is enough once no copy is late."""
     for _ in range(LAST_SURVEYS - 1):
         after = await survey(reader, settings.nameserver, settings.broker)

@@ -3,17 +3,17 @@
 import asyncio
 from itertools import groupby
 
-from dittomq.client.replica_reader import CopyReader, NodeAddress
+from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.errors import DittoError
 from spark.audit.model import GroupSurvey, Surveyed
 
 
-async def registered(reader: CopyReader, nameserver: str, broker: str | None) -> list[NodeAddress]:
+async def registered(reader: ReplicaReader, nameserver: str, broker: str | None) -> list[NodeAddress]:
     """Nodes of every group, or of the one named. Raises Unavailable when no nameserver answers."""
     return [node for node in await reader.nodes(nameserver) if broker in (None, node.broker)]
 
 
-async def survey(reader: CopyReader, nameserver: str, broker: str | None) -> list[GroupSurvey]:
+async def survey(reader: ReplicaReader, nameserver: str, broker: str | None) -> list[GroupSurvey]:
     """Every registered group, or the one named; all nodes are asked at the same moment. Raises Unavailable when no nameserver answers."""
     nodes = await registered(reader, nameserver, broker)
     async with asyncio.TaskGroup() as group:
@@ -29,7 +29,7 @@ async def survey(reader: CopyReader, nameserver: str, broker: str | None) -> lis
     return groups
 
 
-async def _describe(reader: CopyReader, node: NodeAddress) -> Surveyed:
+async def _describe(reader: ReplicaReader, node: NodeAddress) -> Surveyed:
     try:
         held = await reader.describe(node)
     except DittoError as error:
@@ -43,7 +43,7 @@ async def _describe(reader: CopyReader, node: NodeAddress) -> Surveyed:
     return Surveyed(node, held)
 
 
-async def _slaves_expected(reader: CopyReader, node: NodeAddress) -> int | None:
+async def _slaves_expected(reader: ReplicaReader, node: NodeAddress) -> int | None:
     try:
         return await reader.slaves_expected(node)
     except DittoError:

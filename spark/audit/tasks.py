@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from dittomq.client.replica_reader import CopyReader, NodeAddress
+from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.walk import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class RangeSource(Protocol):
-    """Reads ranges of copies; CopyReader does."""
+    """Reads ranges of copies; ReplicaReader does."""
 
     async def digests(self, node: NodeAddress, start: int, end: int, salt: int, *, leaves: bool) -> RangeDigests: ...
 
@@ -35,7 +35,7 @@ def run_slices(tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
 
     async def run() -> list[SliceResult]:
         async with Channels(GrpcTransport()) as channels:
-            source = CopyReader(channels, DEADLINE_S)
+            source = ReplicaReader(channels, DEADLINE_S)
             return [await compare_slice(source, task) for task in tasks]
 
     return iter(asyncio.run(run()))
@@ -46,7 +46,7 @@ def run_leaves(tasks: Iterable[LeafTask]) -> Iterator[LeafResult]:
 
     async def run() -> list[LeafResult]:
         async with Channels(GrpcTransport()) as channels:
-            source = CopyReader(channels, DEADLINE_S)
+            source = ReplicaReader(channels, DEADLINE_S)
             return [await explain_leaf(source, task) for task in tasks]
 
     return iter(asyncio.run(run()))

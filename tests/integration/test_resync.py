@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.client.replica_reader import CopyReader, NodeAddress
+from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange, Unavailable
 from dittomq.rpc.channel import Channels
@@ -32,7 +32,7 @@ def hold_the_rest(group: RealGroup) -> None:
 
     async def pin() -> None:
         async with Channels(GrpcTransport()) as channels:
-            await CopyReader(channels, 5.0).pin(NodeAddress("a", 0, "test", group.address(MASTER)), "rest", 300.0)
+            await ReplicaReader(channels, 5.0).pin(NodeAddress("a", 0, "test", group.address(MASTER)), "rest", 300.0)
 
     asyncio.run(pin())
 

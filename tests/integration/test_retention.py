@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dittomq.client.replica_reader import CopyReader, NodeAddress
+from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange
 from dittomq.rpc.channel import Channels
@@ -46,12 +46,12 @@ class Auditor:
     def __init__(self, group: RealGroup) -> None:
         self._group = group
 
-    def ask(self, name: str, call: Callable[[CopyReader, NodeAddress], Coroutine[Any, Any, R]]) -> R:
+    def ask(self, name: str, call: Callable[[ReplicaReader, NodeAddress], Coroutine[Any, Any, R]]) -> R:
         """One call to that node."""
 
         async def ask() -> R:
             async with Channels(GrpcTransport()) as channels:
-                return await call(CopyReader(channels, PATIENCE_S), NodeAddress("a", int(name[-1]), "test", self._group.address(name)))
+                return await call(ReplicaReader(channels, PATIENCE_S), NodeAddress("a", int(name[-1]), "test", self._group.address(name)))
 
         return asyncio.run(ask())
 

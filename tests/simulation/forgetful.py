@@ -10,7 +10,7 @@ from dittomq.broker.config import RetentionTable, StoreTable
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, RoleStart
 from dittomq.client import Ack, AsyncClient
-from dittomq.client.replica_reader import CopyReader
+from dittomq.client.replica_reader import ReplicaReader
 from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Role
@@ -38,7 +38,7 @@ class Group:
     def __init__(self, world: World, mq: AsyncClient, channels: Channels) -> None:
         self.world = world
         self.mq = mq
-        self.copies = CopyReader(channels, 5.0)
+        self.copies = ReplicaReader(channels, 5.0)
         self.replicas = RemoteReplicas(channels, "dittomq", "a")
         self.sent = 0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.client.replica_reader import CopyReader
+from dittomq.client.replica_reader import ReplicaReader
 from dittomq.errors import NotReady, TopicNotFound, Unavailable
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
@@ -71,7 +71,7 @@ async def test_nameservers_are_tried_in_turn(town: Town, /, world: World) -> Non
     world.nodes["n0"].crash(Power.KILL)
 
     assert (await town.routes().route("orders")).nodes
-    assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(", ".join(town.nameservers))] == ["a/0"]
+    assert [node.name for node in await ReplicaReader(town.channels, 3.0).nodes(", ".join(town.nameservers))] == ["a/0"]
 
 
 @told_by(play)
@@ -167,7 +167,7 @@ async def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(t
     await two_nameservers(town, {"a-1": "n1", "a-2": "n0"}, master(), slave(), slave("c" * 32, host="a-2", broker_id=2))
 
     assert [node.name for node in await town.routes().brokers()] == ["a/0", "a/1", "a/2"]
-    assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
+    assert [node.name for node in await ReplicaReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
 
 
 @told_by(play)
@@ -212,7 +212,7 @@ async def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nod
     routes = town.routes()
 
     assert [node.name for node in await routes.brokers()] == ["a/0", "a/1", "b/0"]
-    assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "b/0"]
+    assert [node.name for node in await ReplicaReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "b/0"]
     route = await routes.route("orders")
     assert [group.broker for group in route.queues] == ["a", "b"]
     assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]

@@ -65,7 +65,7 @@ class SyntheticLog:
 
 @dataclass(slots=True)
 class Copies:
-    """Reads copies that are byte strings; as CopyReader does.
+    """Reads copies that are byte strings; as ReplicaReader does.
 
     Ranges with a byte in `bad` cannot be read on that node. A node's next so many calls in `refusals` find its queue full.
     """

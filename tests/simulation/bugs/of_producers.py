@@ -6,7 +6,7 @@ from typing import Any
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.client.in_doubt import Unknowns
+from dittomq.client.in_doubt import InDoubtSends
 from dittomq.client.producer import Producer
 from dittomq.client.send_results import Unknown
 from dittomq.commitlog import recovery
@@ -58,7 +58,7 @@ def unknown_reported_as_not_stored(patches: Patches, _: Cluster) -> None:
 
 
 def not_in_the_log_taken_as_proof(patches: Patches, _: Cluster) -> None:
-    patches.put(Unknowns, "is_proof", always(True))
+    patches.put(InDoubtSends, "is_proof", always(True))
 
 
 def sent_again_as_a_new_message(patches: Patches, _: Cluster) -> None:

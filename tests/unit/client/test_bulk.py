@@ -9,7 +9,7 @@ import pytest
 from dittomq.client.batches import Batch as Handed
 from dittomq.client.batches import BatchQueue, make_frame
 from dittomq.client.bulk import Bulk
-from dittomq.client.partitioner import QueueChooser, Target
+from dittomq.client.partitioner import Partitioner, Target
 from dittomq.client.send_results import Absent, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
 from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_MESSAGES, Message
@@ -24,7 +24,7 @@ class Post:
     """Takes batches, stores nothing, and says so of each message with its body in the place of its topic."""
 
     def __init__(self) -> None:
-        self.chooser = QueueChooser(lambda: 0.0)
+        self.chooser = Partitioner(lambda: 0.0)
         self.batches: list[Handed] = []
 
     async def route(self, topic: str) -> Route:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.client.async_client import AsyncClient, nameservers_of
-from dittomq.client.buffer_pool import WaitingBytes
+from dittomq.client.buffer_pool import BufferPool
 from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
-from dittomq.client.partitioner import QueueChooser
+from dittomq.client.partitioner import Partitioner
 from dittomq.client.producer import ProducerOptions
 from dittomq.client.validation import checked_size
 from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermitted, QueueNotFound
@@ -159,7 +159,7 @@ def test_nameservers_are_read_from_text_or_list() -> None:
 
 @under(asyncio.run)
 async def test_who_waits_for_room_gets_it_in_turn_and_a_cancelled_one_leaves_no_hole() -> None:
-    waiting = WaitingBytes(10)
+    waiting = BufferPool(10)
     order: list[int] = []
 
     async def take(size: int) -> None:
@@ -190,7 +190,7 @@ def route(*, masters: str = "ab", permission: int = 6) -> Route:
 
 
 def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
-    chooser = QueueChooser(lambda: 0.0)
+    chooser = Partitioner(lambda: 0.0)
 
     both = Counter(chooser.target(route(), Message("t", b""))[:2] for _ in range(40))
     one = Counter(chooser.target(route(masters="b"), Message("t", b"")).broker for _ in range(40))
@@ -201,7 +201,7 @@ def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
 
 def test_free_messages_pass_over_a_group_that_did_not_answer_lately_and_bound_ones_do_not() -> None:
     now = 0.0
-    chooser = QueueChooser(lambda: now)
+    chooser = Partitioner(lambda: now)
     keyed = Message("t", b"", order_key="k1")
     bound = chooser.target(route(), keyed)
 
@@ -219,7 +219,7 @@ def test_free_messages_pass_over_a_group_that_did_not_answer_lately_and_bound_on
 
 
 def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
-    chooser = QueueChooser(lambda: 0.0)
+    chooser = Partitioner(lambda: 0.0)
     messages = [Message("t", b"", order_key=f"k{at}") for at in range(50)]
 
     assert [chooser.target(route(), one) for one in messages] == [chooser.target(route(masters=""), one) for one in messages]
@@ -227,7 +227,7 @@ def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
 
 
 def test_a_group_whose_master_is_away_waits_although_its_route_forbids_writing() -> None:
-    chooser = QueueChooser(lambda: 0.0)
+    chooser = Partitioner(lambda: 0.0)
 
     assert chooser.target(route(masters="", permission=4), Message("t", b"", queue=1)) == ("a", 1, True)
     keyed = Message("t", b"", order_key="k1")
@@ -235,7 +235,7 @@ def test_a_group_whose_master_is_away_waits_although_its_route_forbids_writing()
 
 
 def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refused() -> None:
-    chooser = QueueChooser(lambda: 0.0)
+    chooser = Partitioner(lambda: 0.0)
 
     assert chooser.target(route(), Message("t", b"", queue=1)) == ("a", 1, True)
     with pytest.raises(QueueNotFound):

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dittomq.client.accumulator import Outbox, OutboxOptions
+from dittomq.client.accumulator import AccumulatorOptions, RecordAccumulator
 from dittomq.client.accumulator_events import (
     Abandoned,
+    Appended,
     EndStream,
     Event,
     FrameRefused,
     FrameStored,
-    HandBack,
-    Offered,
+    Reroute,
     SendFrame,
     SettleNotStored,
     SettleStored,
@@ -82,7 +82,7 @@ class Run:
     """Drives an outbox through the choices of one example."""
 
     def __init__(self, linger_s: float = 0.0) -> None:
-        self.outbox = Outbox("a", "p", OutboxOptions(timeout_s=3, retry_s=10, grace_s=2, linger_s=linger_s, max_frames=3))
+        self.outbox = RecordAccumulator("a", "p", AccumulatorOptions(timeout_s=3, retry_s=10, grace_s=2, linger_s=linger_s, max_frames=3))
         self.broker = ModelBroker()
         self.now = 0.0
         self.stream: Wire | None = None
@@ -107,9 +107,9 @@ class Run:
                     self.absent += self.settled(batch)
                 case SettleUnknown(batch):
                     self.unknown += self.settled(batch)
-                case HandBack(batch, None):
-                    self.feed(Offered(batch))
-                case HandBack(batch):
+                case Reroute(batch, None):
+                    self.feed(Appended(batch))
+                case Reroute(batch):
                     self.absent += self.settled(batch)
 
     def settled(self, batch: Batch) -> list[bytes]:
@@ -122,7 +122,7 @@ class Run:
         self.offered += count
         queues = [(at if bound else self.offered) % 2 for at in range(count)]
         plain = not bound and self.offered % 3 > 0
-        self.feed(Offered(Batch(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)))
+        self.feed(Appended(Batch(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)))
 
     def open(self) -> None:
         if self.stream is None and self.outbox.wants_stream:

@@ -1,16 +1,16 @@
 """When "not in the log" is proof."""
 
-from dittomq.client.in_doubt import Unknowns
+from dittomq.client.in_doubt import InDoubtSends
 
 
 def test_a_master_of_a_newer_epoch_than_all_that_were_sent_to_is_proof() -> None:
-    assert Unknowns().is_proof("p", epoch=2, sent=1)
-    assert not Unknowns().is_proof("p", epoch=1, sent=1)
-    assert not Unknowns().is_proof("p", epoch=2, sent=None)
+    assert InDoubtSends().is_proof("p", epoch=2, sent=1)
+    assert not InDoubtSends().is_proof("p", epoch=1, sent=1)
+    assert not InDoubtSends().is_proof("p", epoch=2, sent=None)
 
 
 def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answers_next() -> None:
-    unknowns = Unknowns()
+    unknowns = InDoubtSends()
     unknowns.resent_in_vain("p", 1)
     before = unknowns.is_proof("p", epoch=2, sent=1)
 
@@ -23,7 +23,7 @@ def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answe
 
 
 def test_a_master_older_than_the_one_to_which_it_was_sent_again_bounds_nothing() -> None:
-    unknowns = Unknowns()
+    unknowns = InDoubtSends()
     unknowns.resent_in_vain("p", 3)
     unknowns.heard(2)
     while_it_may_be_in_3 = unknowns.is_proof("p", epoch=3, sent=1)
@@ -39,7 +39,7 @@ def test_a_master_older_than_the_one_to_which_it_was_sent_again_bounds_nothing()
 
 
 def test_a_sequence_behind_absent_ones_is_cut_off_only_when_all_between_are_absent() -> None:
-    unknowns = Unknowns()
+    unknowns = InDoubtSends()
     unknowns.is_absent("p", 5)
     one_known = unknowns.is_cut_off("p", expected=5, sequence=7)
 
