@@ -10,8 +10,8 @@ from typing import Final, NoReturn
 import structlog
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.commitlog.disk.under_way import UnderWay
-from dittomq.commitlog.state import boot
+from dittomq.commitlog.disk.io_watch import UnderWay
+from dittomq.commitlog.state import shutdown_marker
 from services.process import EXIT_INTERNAL
 
 _LOOK_EVERY_S: Final = 0.5
@@ -71,7 +71,7 @@ def _watch(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors
 
 def _end(program: str, limit_s: float, hung: Call, doors: BrokerDoors) -> NoReturn:
     operation, path = hung
-    marking = threading.Thread(target=boot.mark_failed, args=(doors.storage,), name="disk mark", daemon=True)
+    marking = threading.Thread(target=shutdown_marker.mark_failed, args=(doors.storage,), name="disk mark", daemon=True)
     marking.start()
     marking.join(_MARK_WITHIN_S)
     log.error("disk_hangs", operation=operation, path=path, seconds=limit_s)

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.ratios import Figure
 from bench.store.stores import BORN_MS, lead, open_store
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.commitlog import dropping
+from dittomq.commitlog import log_start_state
 from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.message import MAX_BODY_BYTES, Draft
@@ -189,7 +189,7 @@ def _use(folder: Path, queues: int) -> dict[str, float]:
     _one_to_each(store, 1)
     store.dispatch(store.end)
     timed("a checkpoint behind one message", store.checkpoint)
-    timed("where each queue begins when half of the log is dropped", lambda: dropping.lows_at(store._derived.index, store.end // 2))  # noqa: SLF001
+    timed("where each queue begins when half of the log is dropped", lambda: log_start_state.lows_at(store._derived.index, store.end // 2))  # noqa: SLF001
     store.close(clean=False)
     (folder / "dittomq/boot").unlink()
     began = time.perf_counter()

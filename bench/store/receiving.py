@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.ratios import Figure
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import Scanner, scan_bytes, scan_singly
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.dispatch import Dispatch
+from dittomq.commitlog.queues.indexes import Derived
 from dittomq.commitlog.queues.key_format import KeyMark
 from dittomq.commitlog.queues.key_index import KeyIndex
-from dittomq.commitlog.queues.producers import Producers
-from dittomq.commitlog.queues.queue_index import QueueIndex
-from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.queues.producer_state import Producers
+from dittomq.commitlog.records.checksum_policy import Seals
 from dittomq.commitlog.records.encoding import encode_draft
-from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.replica_append import Receiver
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset

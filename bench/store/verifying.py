@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.ratios import Figure
 from bench.store.stores import BATCH, BORN_MS, frames, lead, open_store
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, mark

@@ -19,9 +19,9 @@ import structlog
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.range_server import RangeSource
-from dittomq.commitlog.mending import VerifiedRange
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
-from dittomq.commitlog.state.damaged import DamagedRange
+from dittomq.commitlog.repair import VerifiedRange
+from dittomq.commitlog.state.damage_map import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane

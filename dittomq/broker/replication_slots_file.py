@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
 
 _NAME: Final = "holds"
@@ -18,8 +18,8 @@ log = structlog.get_logger()
 def load(storage: Storage) -> dict[str, int]:
     """By node, the start of a segment; nothing where the file is not there, or damaged."""
     try:
-        found = side_file.load_json(storage, _NAME, _KIND, dict[str, side_file.Number])
-    except side_file.CorruptStateFile as damage:
+        found = state_file.load_json(storage, _NAME, _KIND, dict[str, state_file.Number])
+    except state_file.CorruptStateFile as damage:
         log.warning("holds_forgotten", problem=str(damage))
         return {}
     return found or {}
@@ -27,4 +27,4 @@ def load(storage: Storage) -> dict[str, int]:
 
 def save_if_room(storage: Storage, holds: Mapping[str, int]) -> bool:
     """Durably replace it; False, and nothing is changed, on a full disk."""
-    return side_file.save_if_room(storage, _NAME, _KIND, json.dumps(holds, sort_keys=True).encode())
+    return state_file.save_if_room(storage, _NAME, _KIND, json.dumps(holds, sort_keys=True).encode())

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.copies import MAX_LEASE_S, Pin
@@ -155,7 +155,7 @@ class Pins:
     async def _grant(self, wanted: Mapping[str, _Held]) -> None:
         """Let these be the pins, durably; DiskFull when the disk has no room for that."""
         if not await self._wrote(wanted):
-            raise DiskFull(self._parts.node, await self._parts.lane.call(self._parts.storage.free_bytes), side_file.ROOM_BYTES)
+            raise DiskFull(self._parts.node, await self._parts.lane.call(self._parts.storage.free_bytes), state_file.ROOM_BYTES)
         self._held = dict(wanted)
 
     async def _let_go(self, left: Mapping[str, _Held]) -> None:
@@ -168,15 +168,15 @@ class Pins:
         rows = _rows(wanted)
         if rows != self._written:
             payload = json.dumps(rows, sort_keys=True).encode()
-            if not await self._parts.lane.call(lambda: side_file.save_if_room(self._parts.storage, _NAME, _KIND, payload)):
+            if not await self._parts.lane.call(lambda: state_file.save_if_room(self._parts.storage, _NAME, _KIND, payload)):
                 return False
             self._written = rows
         return True
 
     def _load(self) -> dict[str, tuple[str, int, float]]:
         try:
-            found = side_file.load_json(self._parts.storage, _NAME, _KIND, dict[str, tuple[str, side_file.Number, float]])
-        except side_file.CorruptStateFile as damage:
+            found = state_file.load_json(self._parts.storage, _NAME, _KIND, dict[str, tuple[str, state_file.Number, float]])
+        except state_file.CorruptStateFile as damage:
             log.warning("pins_forgotten", node=self._parts.node, problem=str(damage))
             return {}
         return found or {}

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from dittomq.commitlog.ahead import Ahead
+from dittomq.commitlog.segment_preallocation import Ahead
 from dittomq.doors.workers import Lane
 
 PREPARE_PERIOD_S: Final = 0.25

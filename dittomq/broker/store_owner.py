@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.errors import StoreOpenFailed
 
@@ -27,7 +27,7 @@ def refuse_strangers(storage: Storage, home: StoreOwner, path: str) -> None:
     """Raise StoreOpenFailed for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
     try:
         found = _load(storage)
-    except side_file.CorruptStateFile as damaged:
+    except state_file.CorruptStateFile as damaged:
         raise StoreOpenFailed(path, f"{damaged}; make sure that it is this node's disk, then delete that file") from damaged
     except OSError as error:
         raise StoreOpenFailed(path, str(error)) from error
@@ -38,8 +38,8 @@ def refuse_strangers(storage: Storage, home: StoreOwner, path: str) -> None:
 def settle(storage: Storage, home: StoreOwner) -> None:
     """Durably note the group of an open store that has none yet; on a full disk a later start does."""
     if _load(storage) is None:
-        side_file.save_if_room(storage, _NAME, _KIND, json.dumps(asdict(home), sort_keys=True).encode())
+        state_file.save_if_room(storage, _NAME, _KIND, json.dumps(asdict(home), sort_keys=True).encode())
 
 
 def _load(storage: Storage) -> StoreOwner | None:
-    return side_file.load_json(storage, _NAME, _KIND, StoreOwner)
+    return state_file.load_json(storage, _NAME, _KIND, StoreOwner)

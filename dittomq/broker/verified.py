@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.offsets import PhysicalOffset
 
@@ -22,8 +22,8 @@ class VerifiedUpTo:
 def load_verified(storage: Storage) -> VerifiedUpTo:
     """What was written down; nothing when that is not legible: then everything is compared anew. A cut may have taken some of it since."""
     try:
-        payload = side_file.load(storage, _NAME, _KIND)
-    except side_file.CorruptStateFile:  # or of a version that did not seal it
+        payload = state_file.load(storage, _NAME, _KIND)
+    except state_file.CorruptStateFile:  # or of a version that did not seal it
         return VerifiedUpTo()
     if payload is None:
         return VerifiedUpTo()
@@ -34,7 +34,7 @@ def load_verified(storage: Storage) -> VerifiedUpTo:
 
 def save_verified(storage: Storage, verified: VerifiedUpTo) -> bool:
     """Write it down, durably. Whether there was room: on a full disk it is forgotten, what stood there may not be true any more."""
-    has_room = side_file.save_if_room(storage, _NAME, _KIND, f"{verified.end} {verified.master}".encode())
+    has_room = state_file.save_if_room(storage, _NAME, _KIND, f"{verified.end} {verified.master}".encode())
     if not has_room:
         forget_verified(storage)
     return has_room
@@ -42,4 +42,4 @@ def save_verified(storage: Storage, verified: VerifiedUpTo) -> bool:
 
 def forget_verified(storage: Storage) -> None:
     """Durably forget it, before a master may take over the tail of another log than the one that was compared."""
-    side_file.remove(storage, _NAME)
+    state_file.remove(storage, _NAME)

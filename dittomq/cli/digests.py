@@ -4,8 +4,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dittomq.commitlog.offline.compare import Comparison
-from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
-from dittomq.commitlog.offline.digest_file import Range, StoreDigest
+from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
+from dittomq.commitlog.offline.store_digest import Range, StoreDigest
 from dittomq.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from dittomq.errors import StoreOpenFailed
 
 if TYPE_CHECKING:  # `--help` must not wait for it
     from dittomq.commitlog.disk.storage import Storage
-    from dittomq.commitlog.offline.digest_file import Range
+    from dittomq.commitlog.offline.store_digest import Range
 
 app = typer.Typer(name="log", help="Read a store on disk, RocketMQ's or ours; only new-identity changes it.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def dump(
 ) -> None:
     """Print every record of a store, with where it lies and whether its checksums hold; what cannot be read is named too."""
     from dittomq.cli.store_items import item_document, item_line
-    from dittomq.commitlog.offline.inspect import items, open_on_disk
+    from dittomq.commitlog.offline.open_store import items, open_on_disk
 
     left, found = limit, open_on_disk(_storage(store), str(store))
     with progress("dump", found.stop - found.starts[0], beside_lines=True) as advance:
@@ -54,8 +54,8 @@ def verify(store: Store, json: JsonFlag = False) -> int:
     Exit code 3 when something is wrong. A torn end is what a kill leaves: the next start cuts it.
     """
     from dittomq.cli.store_items import report_document, report_lines
-    from dittomq.commitlog.offline.inspect import open_on_disk
-    from dittomq.commitlog.offline.verifying import verify as verify_store
+    from dittomq.commitlog.offline.open_store import open_on_disk
+    from dittomq.commitlog.offline.verify import verify as verify_store
     from dittomq.rpc.buffers import keep_buffers
 
     keep_buffers()
@@ -77,8 +77,8 @@ def stats(store: Store, json: JsonFlag = False) -> int:
     Exit code 3 when something is wrong, as with verify. Nothing is locked or written, so a broker may be using the store.
     """
     from dittomq.cli.store_stats import stats_document, stats_lines
-    from dittomq.commitlog.offline.inspect import open_on_disk
-    from dittomq.commitlog.offline.measuring import measure
+    from dittomq.commitlog.offline.open_store import open_on_disk
+    from dittomq.commitlog.offline.stats import measure
     from dittomq.rpc.buffers import keep_buffers
 
     keep_buffers()
@@ -104,7 +104,7 @@ def digest(
 ) -> None:
     """Write digests of a store into a small file, to be compared with another's: dittomq audit compare."""
     from dittomq.cli.digests import digest_line, digest_place, write_digest
-    from dittomq.commitlog.offline.digest_file import digest_store
+    from dittomq.commitlog.offline.store_digest import digest_store
 
     asked = None if only is None else _range(only)
     storage, place = _storage(store), digest_place(output, store)
@@ -142,7 +142,7 @@ def _storage(store: Path) -> "Storage":
 
 
 def _range(text: str) -> "Range":
-    from dittomq.commitlog.offline.digest_file import Range
+    from dittomq.commitlog.offline.store_digest import Range
 
     found = bounds(text)
     if found is None:

@@ -5,8 +5,8 @@ import ipaddress
 from dataclasses import asdict
 
 from dittomq.cli.output import clock_time, printable, shown_body
-from dittomq.commitlog.offline.inspect import Item
-from dittomq.commitlog.offline.verifying import Report
+from dittomq.commitlog.offline.open_store import Item
+from dittomq.commitlog.offline.verify import Report
 from dittomq.commitlog.records.format import Host
 
 _MAX_SHOWN = 20

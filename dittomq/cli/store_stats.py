@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from dittomq.cli.output import printable, table
 from dittomq.cli.store_items import report_document, report_lines
-from dittomq.commitlog.offline.measuring import Measured, Tally
+from dittomq.commitlog.offline.stats import Measured, Tally
 
 _NO_TIME = "-"
 

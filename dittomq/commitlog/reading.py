@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
-from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
-from dittomq.commitlog.records import foreign
-from dittomq.commitlog.records.bodies import DecompressionFailed, MissingPackage
+from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, Queue, QueueIndex
+from dittomq.commitlog.records import rocketmq_records
+from dittomq.commitlog.records.batch_index import whole_end
+from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.compression import DecompressionFailed, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES, START, intact, problem_of
-from dittomq.commitlog.records.gathering import whole_end
-from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.records.walk import HEADER_BYTES, View, span_at
+from dittomq.commitlog.records.record_scanner import HEADER_BYTES, View, span_at
 from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -83,7 +83,7 @@ class Reader:
         """
         segment_end = self._log.segment_of(start)[1]
         stretch = self._seals.at(start)
-        limit, end_of = min(limit, stretch.end), whole_end if stretch.sealed else foreign.whole_end
+        limit, end_of = min(limit, stretch.end), whole_end if stretch.sealed else rocketmq_records.whole_end
         wanted = min(max_bytes, limit - start)
         try:
             data = self._bytes(start, wanted)

@@ -9,30 +9,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dittomq.commitlog import anew, dropping
+from dittomq.commitlog import log_start_state, queue_reset
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import WINDOW_BYTES, LegiblePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.segment import check_sizes, sizes_of, without_unmade
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.side_file import CorruptStateFile
+from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
+from dittomq.commitlog.foreign_writes import Visits
+from dittomq.commitlog.missing_segments import Refilling
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers, surplus
-from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap, QueueKey
-from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.queues import index_checkpoint, key_index, orphaned_queue_files, producer_state, queue_truncation
+from dittomq.commitlog.queues.consume_queue import Queue, QueueIndex, absent_files, folder_of, path_of
 from dittomq.commitlog.queues.dispatch import Dispatch
+from dittomq.commitlog.queues.index_checkpoint import Checkpoint, Leap, QueueKey
+from dittomq.commitlog.queues.indexes import Derived
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import KeyIndex
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, absent_files, folder_of, path_of
-from dittomq.commitlog.records.foreign import NotRead
+from dittomq.commitlog.records.checksum_policy import Seals
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.refilling import Refilling
-from dittomq.commitlog.state import damaged, watermark
-from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
+from dittomq.commitlog.records.rocketmq_records import NotRead
+from dittomq.commitlog.state import damage_map, recovery_point
+from dittomq.commitlog.state.damage_map import Damage, DamagedRange, Register
 from dittomq.commitlog.state.replica import OwnReplica
-from dittomq.commitlog.visits import Visits
 from dittomq.errors import StoreOpenFailed
 
 _READ_BYTES = 1024 * 1024
@@ -70,7 +70,7 @@ class Recovered:
 
     log: Log
     derived: Derived
-    mark: watermark.Watermark
+    mark: recovery_point.Watermark
     seals: Seals
     register: Register
     notes: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     if layout.options.refills:
         register = Refilling(layout.storage, layout.files, layout.maker, layout.name, layout.replica).run(register, notes)
     log = open_log(layout)
-    if checkpoint.take_order(layout.storage):
+    if index_checkpoint.take_order(layout.storage):
         notes.append("messages are shown again whose deletion no master knows of; all queues are built again from the log")
     held, keys = _load_derived(layout, log, notes, power_lost=power_lost)
     table, covered = _load_producers(layout.storage, notes)
@@ -132,14 +132,14 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     index = _index_of(layout, log, visits.seals, held)
     told_in_part = _begin_queues(layout, index, log.min_offset, notes)
     if held is None or keys is None:
-        checkpoint.remove(layout.storage)
-        surplus.clear(layout.storage, {}, layout.queue_file_units)
+        index_checkpoint.remove(layout.storage)
+        queue_truncation.clear(layout.storage, {}, layout.queue_file_units)
         layout.files.forget("")  # whoever read meanwhile has files open that are gone
         keys = key_index.begin(layout.storage, layout.files, layout.key_sizes)
-        leap = Leap(dropping.load(layout.storage).leapt)
+        leap = Leap(log_start_state.load(layout.storage).leapt)
         held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes), leap)
     elif power_lost:
-        surplus.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
+        queue_truncation.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.leap(held.leap)
     unsure = [_Unsure(index.queue(*key), low) for key, low in told_in_part.items()]
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
@@ -151,7 +151,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         raise StoreOpenFailed(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
     _begin_unsure(layout, index, unsure, notes)
-    anew.apply_minimums(layout.storage, index, end)
+    queue_reset.apply_minimums(layout.storage, index, end)
     return found
 
 
@@ -160,7 +160,7 @@ def refuse_misfits(layout: Layout) -> None:
 
     Where lost ones are made again, only those that were made with another size are looked for.
     """
-    begin, segment_bytes = dropping.load(layout.storage).min_offset, layout.maker.segment_bytes
+    begin, segment_bytes = log_start_state.load(layout.storage).min_offset, layout.maker.segment_bytes
     sizes = {start: size for start, size in sizes_of(layout.storage, layout.name).items() if start >= begin}
     if not layout.options.refills or segment_bytes not in sizes.values():
         check_sizes(layout.name, without_unmade(sizes), segment_bytes)
@@ -168,8 +168,8 @@ def refuse_misfits(layout: Layout) -> None:
 
 def open_log(layout: Layout) -> Log:
     """The segments that are there, as an empty log; what is left of dropped ones goes. Raises StoreOpenFailed."""
-    begin = dropping.load(layout.storage).min_offset
-    dropping.unlink(layout.storage, layout.files, dropping.segments_below(layout.storage, begin))
+    begin = log_start_state.load(layout.storage).min_offset
+    log_start_state.unlink(layout.storage, layout.files, log_start_state.segments_below(layout.storage, begin))
     sizes = without_unmade(sizes_of(layout.storage, layout.name))
     check_sizes(layout.name, sizes, layout.maker.segment_bytes)
     return Log(layout.maker, layout.files, list(sizes), begin)
@@ -223,7 +223,7 @@ def _load_derived(layout: Layout, log: Log, notes: list[str], *, power_lost: boo
 def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint | None:
     """None when the queues are to be built anew."""
     try:
-        held = checkpoint.load(layout.storage)
+        held = index_checkpoint.load(layout.storage)
     except CorruptStateFile as damage:
         notes.append(f"{damage}; all queues are built again from the log")
         return None
@@ -235,7 +235,7 @@ def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint |
     if held.keys.sizes != layout.key_sizes or not key_index.holds(layout.storage, held.keys):
         notes.append("the key index is not what the checkpoint says; it and all queues are built again from the log")
         return None
-    minimums, dropped = checkpoint.load_minimums(layout.storage), dropping.load(layout.storage)
+    minimums, dropped = index_checkpoint.load_minimums(layout.storage), log_start_state.load(layout.storage)
     is_visited = log.min_offset > max(dropped.min_offset, dropped.noted)  # RocketMQ has dropped files of queues, too
     unmade = {}
     for key, (low, high) in held.ranges.items():
@@ -267,44 +267,44 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:
     return bool(size > 0 and position + size <= held.end)
 
 
-def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -> watermark.Watermark:
+def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -> recovery_point.Watermark:
     """Damaged, it leaves open whether the log ends below the recovery point."""
-    storage, fallback = layout.storage, watermark.Watermark(0, held.end if held else 0, 0)
+    storage, fallback = layout.storage, recovery_point.Watermark(0, held.end if held else 0, 0)
     try:
-        return watermark.load(storage) or fallback
+        return recovery_point.load(storage) or fallback
     except CorruptStateFile as damage:
         if held is None:
             raise
         notes.append(f"{damage}; the checkpoint's end, {held.end:,}, is taken for it")
     layout.replica.draw_incarnation()
-    watermark.reset(storage, fallback)
+    recovery_point.reset(storage, fallback)
     return fallback
 
 
 def _load_register(storage: Storage, notes: list[str]) -> Register:
     """Damaged, it leaves nobody who knows what queues and producers lack: they are built anew, and what it named is met again."""
     try:
-        return damaged.load(storage)
+        return damage_map.load(storage)
     except CorruptStateFile as problem:
         notes.append(f"{problem}; what it named is found again where the log is read, and all queues are built again from it")
-        checkpoint.remove(storage)
-        producers.remove(storage)
-        damaged.remove(storage)
+        index_checkpoint.remove(storage)
+        producer_state.remove(storage)
+        damage_map.remove(storage)
         return Register()
 
 
-def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Producers, int]:
+def _load_producers(storage: Storage, notes: list[str]) -> tuple[producer_state.Producers, int]:
     try:
-        return producers.load(storage)
+        return producer_state.load(storage)
     except CorruptStateFile as damage:
         notes.append(f"{damage}; it is built again from the log")
-        producers.remove(storage)
-        return producers.Producers(), 0
+        producer_state.remove(storage)
+        return producer_state.Producers(), 0
 
 
 def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     """Whether every deletion of a topic is in the queues as the checkpoint knows them: then they can grow before the log is read whole."""
-    minimums = checkpoint.load_minimums(storage)
+    minimums = index_checkpoint.load_minimums(storage)
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
@@ -313,7 +313,7 @@ def _index_of(layout: Layout, log: Log, seals: Seals, held: Checkpoint | None) -
     index = QueueIndex(
         *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
         begins_late=log.min_offset > 0,
-        is_told=dropping.load(layout.storage).tells_queues(log.min_offset),
+        is_told=log_start_state.load(layout.storage).tells_queues(log.min_offset),
         is_ours=lambda position: seals.at(position).sealed,
     )
     if held is not None:
@@ -327,22 +327,22 @@ def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str
     """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too.
 
     Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes. Returns what they do
-    not tell for certain, because the disk does not give all of them: see `dropping.Dropped.unsure`.
+    not tell for certain, because the disk does not give all of them: see `log_start_state.Dropped.unsure`.
     """
-    dropped = dropping.load(layout.storage)
-    doomed = dropping.hide(index, dropped.lows)
+    dropped = log_start_state.load(layout.storage)
+    doomed = log_start_state.hide(index, dropped.lows)
     before = max(dropped.min_offset, dropped.noted)
     if before < begin:
         layout.replica.draw_incarnation()
         notes.append(f"the log began at byte {before:,} and begins at {begin:,} now: RocketMQ dropped what was between, or it is lost")
-        lows = dropping.lows_at(index, begin)
-        left = leftovers.emptied(layout.storage, layout.name, begin)
+        lows = log_start_state.lows_at(index, begin)
+        left = orphaned_queue_files.emptied(layout.storage, layout.name, begin)
         for key, low in left.lows.items():
             lows[key] = max(low, lows.get(key, 0))
         dropped = replace(dropped, lows={**dropped.lows, **lows}, noted=begin, unsure={**dropped.unsure, **left.unsure})
-        dropping.save(layout.storage, dropped)
-        doomed += dropping.hide(index, lows)
-    dropping.unlink(layout.storage, layout.files, doomed)
+        log_start_state.save(layout.storage, dropped)
+        doomed += log_start_state.hide(index, lows)
+    log_start_state.unlink(layout.storage, layout.files, doomed)
     return dropped.unsure
 
 
@@ -354,11 +354,11 @@ def _begin_unsure(layout: Layout, index: QueueIndex, queues: Sequence[_Unsure], 
     for each in empty:
         folder, low = each.queue.folder, each.low
         notes.append(f"{folder}/ cannot be read to its end, and the log holds no message of that queue: it goes on at offset {low:,}")
-    dropped = dropping.load(layout.storage)
+    dropped = log_start_state.load(layout.storage)
     keys = {(each.queue.topic, each.queue.queue): each.low for each in empty}
     lows = {key: max(low, dropped.lows.get(key, 0)) for key, low in keys.items()}
-    dropping.save(layout.storage, replace(dropped, lows={**dropped.lows, **lows}, unsure={}))
-    dropping.unlink(layout.storage, layout.files, dropping.hide(index, lows))
+    log_start_state.save(layout.storage, replace(dropped, lows={**dropped.lows, **lows}, unsure={}))
+    log_start_state.unlink(layout.storage, layout.files, log_start_state.hide(index, lows))
 
 
 def _lost(flushed: int, stop: int) -> str:

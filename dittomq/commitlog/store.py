@@ -13,32 +13,32 @@ import random
 from collections.abc import Sequence
 from typing import Self
 
-from dittomq.commitlog import adopting, cut, recovery, swap
-from dittomq.commitlog.ahead import Ahead
-from dittomq.commitlog.appending import Appender, Frame, Group
-from dittomq.commitlog.cut import CutReport
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog import recovery, rocketmq_import, store_swap, truncation
+from dittomq.commitlog.append import Appender, Frame, Group
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import HeldLock, Storage, reading
-from dittomq.commitlog.front import Front
-from dittomq.commitlog.gate import Gate, confessed, reported
-from dittomq.commitlog.mending import Mending
+from dittomq.commitlog.foreign_writes import newest_ms_before
+from dittomq.commitlog.locks import Gate, confessed, reported
+from dittomq.commitlog.log_start import Front
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues import checkpoint, producers
+from dittomq.commitlog.queues import index_checkpoint, producer_state
 from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
-from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records import digest
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
-from dittomq.commitlog.settling import has_whole_behind, is_torn, write_again
-from dittomq.commitlog.state import boot, damaged, epoch_history_file, first_release, identity, replica, watermark
-from dittomq.commitlog.state.boot import LastUse, StopKind
-from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.repair import Mending
+from dittomq.commitlog.replica_append import Receiver
+from dittomq.commitlog.segment_preallocation import Ahead
+from dittomq.commitlog.state import damage_map, epoch_history_file, first_release, identity, recovery_point, replica, shutdown_marker
+from dittomq.commitlog.state.damage_map import Register
 from dittomq.commitlog.state.replica import OwnReplica
-from dittomq.commitlog.visits import newest_ms_before
+from dittomq.commitlog.state.shutdown_marker import LastUse, StopKind
+from dittomq.commitlog.truncation import CutReport
+from dittomq.commitlog.writeback_check import has_whole_behind, is_torn, write_again
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, grows
 from dittomq.errors import InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
@@ -95,7 +95,7 @@ class Store(Front, Mending):
                 with contextlib.suppress(StorageFailure):  # a disk that takes nothing more keeps the stamp of a dead process
                     store.clear_boot_stamp()
             store.close(clean=False)
-            if isinstance(error, side_file.CorruptStateFile):
+            if isinstance(error, state_file.CorruptStateFile):
                 raise StoreOpenFailed(options.path, f"{error}; restore it, or empty the data_dir to copy all from the group") from error
             if isinstance(error, OSError):
                 raise StoreOpenFailed(options.path, str(error)) from error
@@ -274,7 +274,7 @@ class Store(Front, Mending):
         if self.flushed < self.end:
             self.sync()
         with self._gate.writing("replace_epoch_history"):
-            self.check_free(side_file.ROOM_BYTES + epoch_history_file.ROW_BYTES * len(epoch_history))
+            self.check_free(state_file.ROOM_BYTES + epoch_history_file.ROW_BYTES * len(epoch_history))
             epoch_history_file.save(self._storage, epoch_history)
             self.epoch_history = epoch_history
             self._seals.adopt(epoch_history)
@@ -321,29 +321,29 @@ class Store(Front, Mending):
                 keys = self._derived.dispatch.keys
                 units, leap, newest_ms = self._options.queue_file_units, self._leapt(self.applied), self._derived.store_ms
                 queues_ms = newest_ms if self.applied == self.end else newest_ms_before(self._log, self.applied)
-                held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
+                held = index_checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
             self._save_mark(self.flushed, self._mark.confirmed)
             self._derived.index.sync()
             keys.sync()
-            producers.save(self._storage, table)
-            checkpoint.save(self._storage, held)
-            checkpoint.write_for_rocketmq(self._storage, newest_ms, queues_ms, self._mark.confirmed)
+            producer_state.save(self._storage, table)
+            index_checkpoint.save(self._storage, held)
+            index_checkpoint.write_for_rocketmq(self._storage, newest_ms, queues_ms, self._mark.confirmed)
             self._checkpointed = now
 
     def clear_boot_stamp(self) -> None:
         """Durably take that back after a failed write or sync: the next start is told so. Raises StorageFailure."""
         with reported("clear_boot_stamp"):
-            boot.mark_failed(self._storage)
+            shutdown_marker.mark_failed(self._storage)
 
     def _end_cleanly(self) -> None:
         self.sync()
         is_checkpointed = self.checkpoint_if_room()
         self._save_mark(self.end, self._mark.confirmed, closed=True)
         if is_checkpointed:
-            checkpoint.clear_abort(self._storage)
-        boot.stamp(self._storage, clean=True, acks_unsynced=False)
+            index_checkpoint.clear_abort(self._storage)
+        shutdown_marker.stamp(self._storage, clean=True, acks_unsynced=False)
 
     def _check_room_for(self, frames: Sequence[Frame]) -> None:
         if not self._has_ample_room(MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames)):
@@ -352,22 +352,22 @@ class Store(Front, Mending):
     def _recover(self) -> None:
         storage = self._storage
         identity.refuse_newer(storage, self._options.path)  # again: who held the lock until now may have raised the format
-        self.notes += [str(swapped)] if (swapped := swap.finish(storage)) else []
-        found, intent = identity.load(storage), cut.load_intent(storage)
-        adopting.refuse_unread(storage, self._options.path, ours=found is not None)
+        self.notes += [str(swapped)] if (swapped := store_swap.finish(storage)) else []
+        found, intent = identity.load(storage), truncation.load_intent(storage)
+        rocketmq_import.refuse_unread(storage, self._options.path, ours=found is not None)
         if intent is None and found is not None:
             recovery.refuse_misfits(self._layout)
         last = self._be_a_replica(found)
-        for folder in ("", side_file.FOLDER, FOLDER):  # names that a killed process gave are seen, and may yet be lost
+        for folder in ("", state_file.FOLDER, FOLDER):  # names that a killed process gave are seen, and may yet be lost
             storage.sync_folder(folder)
         if last.has_lost:
             self._replica.draw_incarnation()
-        boot.begin_recovery(storage, last)
-        side_file.forget_unfinished(storage)
+        shutdown_marker.begin_recovery(storage, last)
+        state_file.forget_unfinished(storage)
         if intent is not None:
-            cut.finish(storage, intent)
+            truncation.finish(storage, intent)
             self.generation = intent.generation
-        cut.forget_unfinished(storage, self.generation)
+        truncation.forget_unfinished(storage, self.generation)
         tail_end = self._settle(last)
         self._verify_end(is_cut=tail_end > self._log.end)
         if tail_end > self._log.end:
@@ -375,9 +375,9 @@ class Store(Front, Mending):
             self.dropped_torn_tail = True
         self.stopped = self.stopped if self.end > self.min_offset else StopKind.EMPTY
         self._sync_all()
-        boot.stamp(storage, clean=False, acks_unsynced=self._options.acks_unsynced)
+        shutdown_marker.stamp(storage, clean=False, acks_unsynced=self._options.acks_unsynced)
         self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
-        checkpoint.set_abort(storage)
+        index_checkpoint.set_abort(storage)
         self._derived.dispatch.run(self.confirmed_at_start)
 
     def _be_a_replica(self, found: identity.Identity | None) -> LastUse:
@@ -386,23 +386,23 @@ class Store(Front, Mending):
         if found is not None and found.format >= identity.REPLICA_FORMAT:
             state = replica.settle(storage)
             if state is None:
-                raise side_file.CorruptStateFile("dittomq/replica is missing")
+                raise state_file.CorruptStateFile("dittomq/replica is missing")
             self._replica.begin(state, is_drawn=False)
-            last = boot.read(storage)
+            last = shutdown_marker.read(storage)
         elif found is not None:
             replica.create(storage, state := first_release.state_of(storage, found.replica_uuid, chance))
             self._replica.begin(state, is_drawn=True)
             identity.raise_format(storage, identity.REPLICA_FORMAT)
-            last = boot.read(storage)
+            last = shutdown_marker.read(storage)
         else:
-            adopted = adopting.adopt(self._layout) if storage.list_folder(FOLDER) else None
-            for folder in (side_file.FOLDER, FOLDER):
+            adopted = rocketmq_import.adopt(self._layout) if storage.list_folder(FOLDER) else None
+            for folder in (state_file.FOLDER, FOLDER):
                 storage.make_folder(folder)
             storage.sync_folder("")
             replica.create(storage, state := replica.new_state(chance))
             self._replica.begin(state, is_drawn=True)
             found = identity.create(storage)
-            last = LastUse(adopted, has_lost=False) if adopted else boot.read(storage)
+            last = LastUse(adopted, has_lost=False) if adopted else shutdown_marker.read(storage)
         first_release.remove_files(storage)
         self.generation = found.generation
         return last
@@ -414,7 +414,7 @@ class Store(Front, Mending):
         """
         self.stopped = stopped = last.stopped
         is_killed = stopped is StopKind.KILLED
-        is_clean = stopped is StopKind.CLEAN and not checkpoint.is_abort_set(self._storage)  # RocketMQ's
+        is_clean = stopped is StopKind.CLEAN and not index_checkpoint.is_abort_set(self._storage)  # RocketMQ's
         power_lost = not (is_killed or is_clean) or (is_killed and last.is_derived_in_doubt)
         self._load(recovery.recover(self._layout, power_lost=power_lost))
         seen = self._mark.confirmed if is_killed else 0  # a kill takes nothing that readers may have seen
@@ -443,8 +443,8 @@ class Store(Front, Mending):
         register = found.register.clipped(found.log.min_offset, found.log.end)
         (self._damage, self._unread), self._mended = register, Register()
         self._derived.index.still_damaged(self._damage.touches)
-        if register != damaged.load(self._storage):
-            damaged.save(self._storage, register)
+        if register != damage_map.load(self._storage):
+            damage_map.save(self._storage, register)
         self.notes += found.notes
         self._seals = found.seals
         self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)
@@ -457,10 +457,10 @@ class Store(Front, Mending):
         self._sync_all()
 
     def _cut(self, to: int, tail_end: int) -> CutReport:
-        intent, report = cut.begin(self._storage, self._log, (to, tail_end), self.generation + 1, keeps_epoch=to == self.end)
+        intent, report = truncation.begin(self._storage, self._log, (to, tail_end), self.generation + 1, keeps_epoch=to == self.end)
         self._log.cut_to(to)
         self._files.forget("")
-        cut.finish(self._storage, intent)
+        truncation.finish(self._storage, intent)
         self._files.forget("")
         self.generation = intent.generation
         self._load(recovery.recover(self._layout, power_lost=False))
@@ -479,9 +479,9 @@ class Store(Front, Mending):
         return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 
     def _save_mark(self, flushed: int, confirmed: int, *, closed: bool = False) -> None:
-        mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, closed)
+        mark = recovery_point.Watermark(self._mark.number + 1, flushed, confirmed, closed)
         if self._mark.number == 0 or self._mark.closed:  # a closed end must never be read again once we write behind it
-            watermark.reset(self._storage, mark)
+            recovery_point.reset(self._storage, mark)
         else:
-            watermark.save(self._storage, mark)
+            recovery_point.save(self._storage, mark)
         self._mark = mark

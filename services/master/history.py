@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.wire.admin import HaChange
@@ -17,7 +17,7 @@ _KIND: Final = b"HIST"
 
 log = structlog.get_logger()
 
-_Row = tuple[side_file.Number, side_file.Number, side_file.Number, str, tuple[str, ...], str, side_file.Number]
+_Row = tuple[state_file.Number, state_file.Number, state_file.Number, str, tuple[str, ...], str, state_file.Number]
 
 
 class HaHistory:
@@ -42,13 +42,13 @@ class HaHistory:
         """Durable when this returns, unless the disk is full. Raises StorageFailure."""
         self._changes = (*self._changes, change)[-MOST_CHANGES:]
         payload = json.dumps([astuple(each) for each in self._changes]).encode()
-        await self._lane.call(lambda: side_file.save_if_room(self._storage, _NAME, _KIND, payload))
+        await self._lane.call(lambda: state_file.save_if_room(self._storage, _NAME, _KIND, payload))
 
 
 def _load(storage: Storage) -> tuple[HaChange, ...]:
     try:
-        rows = side_file.load_json(storage, _NAME, _KIND, list[_Row])
-    except side_file.CorruptStateFile as damage:
+        rows = state_file.load_json(storage, _NAME, _KIND, list[_Row])
+    except state_file.CorruptStateFile as damage:
         log.warning("ha_history_forgotten", problem=str(damage))
         return ()
     return tuple(HaChange(*row) for row in rows or ())

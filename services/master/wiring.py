@@ -34,7 +34,7 @@ from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import forget_verified
 from dittomq.broker.writer import WriterEvents
-from dittomq.commitlog import swap
+from dittomq.commitlog import store_swap
 from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
@@ -128,7 +128,7 @@ class Master:
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         await lanes.files.call(lambda: forget_verified(doors.storage))
-        await lanes.files.call(lambda: swap.discard(doors.storage))  # a copy that was to take the place of what leads now
+        await lanes.files.call(lambda: store_swap.discard(doors.storage))  # a copy that was to take the place of what leads now
         history = HaHistory(doors.storage, lanes.files)
         await history.load()
         parts = await self._parts(store, place, lanes, metadata)

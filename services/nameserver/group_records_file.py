@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.side_file import FOLDER, ROOM_BYTES
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.state_file import FOLDER, ROOM_BYTES
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.errors import DiskFull, NotReady, Refused, StorageFailure, StoreOpenFailed
 
@@ -53,7 +53,7 @@ def opened(storage: Storage, path: str) -> Iterator[Rows]:
                 raise StoreOpenFailed(path, "it is a broker's; set node.data_dir to a folder of the nameserver's own")
             storage.make_folder(FOLDER)
             storage.sync_folder("")
-            side_file.forget_unfinished(storage)
+            state_file.forget_unfinished(storage)
             storage.sync_folder(FOLDER)
             rows = _load(storage, path)
             if rows:  # written again: a sync that failed under the process before is not repeated by the next sync
@@ -74,7 +74,7 @@ def keep(storage: Storage, rows: Mapping[str, KeptRecord]) -> Refused | None:
         free = storage.free_bytes()
         if free < needed:
             return DiskFull(_WHO, free, needed)
-        side_file.save(storage, _NAME, _KIND, payload)
+        state_file.save(storage, _NAME, _KIND, payload)
     except StorageFailure as failed:
         if failed.operation in _SYNCS:
             raise
@@ -88,8 +88,8 @@ def keep(storage: Storage, rows: Mapping[str, KeptRecord]) -> Refused | None:
 
 def _load(storage: Storage, path: str) -> Rows:
     try:
-        found = side_file.load_json(storage, _NAME, _KIND, list[_Row]) or []
-    except side_file.CorruptStateFile as damaged:
+        found = state_file.load_json(storage, _NAME, _KIND, list[_Row]) or []
+    except state_file.CorruptStateFile as damaged:
         remedy = "restore nothing older; delete it, and each group makes a new record when all its nodes are there"
         raise StoreOpenFailed(path, f"{damaged}; {remedy}") from damaged
     return {group: KeptRecord(document, version) for group, version, document in found}

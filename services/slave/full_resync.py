@@ -21,7 +21,7 @@ from dittomq.broker.checkpointer import Checkpointer, Known
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.segment_preallocation import prepare_segments
-from dittomq.commitlog import swap
+from dittomq.commitlog import store_swap
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.errors import DiskFull, DittoError, NotReady, StoreOpenFailed
@@ -153,14 +153,14 @@ class Resync:
         """
         self._tasks = tasks
         storage, files = self._parts.doors.storage, self._parts.lanes.files
-        if await files.call(lambda: swap.is_begun(storage)):
+        if await files.call(lambda: store_swap.is_begun(storage)):
             try:
                 await self._open()
             except StoreOpenFailed as problem:
                 if _may_pass(problem.__cause__):
                     raise
                 log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))
-                await files.call(lambda: swap.discard(storage))
+                await files.call(lambda: store_swap.discard(storage))
             await self.tidy()
 
     async def begin(self, order: StartFullResync) -> Replica:
@@ -181,7 +181,7 @@ class Resync:
             kept_until_then=f"bytes {own.min_offset:,} to {own.end:,}, which the master does not have any more",
         )
         self._learn_end(order.end)
-        await parts.lanes.files.call(lambda: swap.make(parts.doors.storage, parts.doors.chance))
+        await parts.lanes.files.call(lambda: store_swap.make(parts.doors.storage, parts.doors.chance))
         return await self._open()
 
     async def tidy(self) -> None:
@@ -194,7 +194,7 @@ class Resync:
         """Throw the copy away, durably: this replica will not come back, and what it acknowledged counts as that of a lost disk."""
         log.warning("copy_given_up", node=self._parts.config.name, problem=reason)
         await self._close()
-        await self._parts.lanes.files.call(lambda: swap.discard(self._parts.doors.storage))
+        await self._parts.lanes.files.call(lambda: store_swap.discard(self._parts.doors.storage))
 
     async def finish(self) -> None:
         """Durably decide that the copy takes the store's place when the node comes back."""
@@ -210,17 +210,17 @@ class Resync:
             await parts.lanes.store.call(lambda: store.hide(own.minimums()))
         await replica.keep_confirmed()
         await self._close()
-        gone = swap.Swap(own.min_offset, own.end)
+        gone = store_swap.Swap(own.min_offset, own.end)
         await self._wait_for_room()
         self.is_done = True
-        await parts.lanes.files.call(lambda: swap.intend(parts.doors.storage, gone))
+        await parts.lanes.files.call(lambda: store_swap.intend(parts.doors.storage, gone))
         goes = f"bytes {gone.start:,} to {gone.end:,}, which the master does not have any more"
         log.warning("full_resync_ended", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
 
     async def _wait_for_room(self) -> None:
         """As long as others have filled the disk: the copy is whole, and stays."""
         storage, is_told = self._parts.doors.storage, False
-        while not await self._parts.lanes.files.call(lambda: swap.has_room(storage)):
+        while not await self._parts.lanes.files.call(lambda: store_swap.has_room(storage)):
             if not is_told:
                 log.warning("copy_waits_for_room", node=self._parts.config.name, what="it takes the store's place when its disk has room")
             is_told = True
@@ -236,12 +236,12 @@ class Resync:
 
     async def _open(self) -> Replica:
         parts, config = self._parts, self._parts.config
-        doors = replace(parts.doors, storage=swap.copy_of(parts.doors.storage))
+        doors = replace(parts.doors, storage=store_swap.copy_of(parts.doors.storage))
         options = StoreOptions(
             segment_bytes=config.store.segment_bytes,
             reserve_bytes=config.store.reserve_bytes,
             node=config.name,
-            path=f"{config.node.data_dir}/{swap.COPY_FOLDER}",
+            path=f"{config.node.data_dir}/{store_swap.COPY_FOLDER}",
             acks_unsynced=config.replication.acks_unsynced,
         )
         lanes = parts.lanes

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES
-from dittomq.commitlog.records.walk import Sort, Span, View, fields_of, next_start, problem_for_node, span_at, spans
+from dittomq.commitlog.records.record_scanner import Sort, Span, View, fields_of, next_start, problem_for_node, span_at, spans
 from spark.audit.model import Bounds, Finding, Kind, Leaf, MessageName, Sample
 
 MIN_ZEROS = 8

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.records.checksum_policy import Seals
 from dittomq.copies import CopyDescription
 from dittomq.routes import Role
 from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, scan
-from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_for_node, spans
+from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_for_node, spans
 from spark.audit.model import Bounds, Damage, QueueRun, Records, Slice
 
 

@@ -8,7 +8,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 
 from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
-from dittomq.commitlog.records.walk import View
+from dittomq.commitlog.records.record_scanner import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError, LimitReached

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.commitlog import swap
+from dittomq.commitlog import store_swap
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.copies import Beginning
@@ -227,7 +227,7 @@ class Actor:
 
     def copy_anew(self, log: bytes, epoch_history: EpochHistory, start: int) -> None:
         """Fill a copy beside the store with the log from `start` on, and close it."""
-        swap.make(self.door, self.chance)
+        store_swap.make(self.door, self.chance)
         copy = self._open_copy()
         lows = {key: sum(at < start for _, at in entries) for key, entries in queues_of(log, SMALL.segment_bytes).items()}
         copy.begin_at(Beginning(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
@@ -243,15 +243,15 @@ class Actor:
 
     def swap(self) -> None:
         """Let the copy take the store's place at the next start."""
-        swap.intend(self.door, swap.Swap(self.store.min_offset, self.store.end))
+        store_swap.intend(self.door, store_swap.Swap(self.store.min_offset, self.store.end))
         self.promises.swap_intended = True
 
     def throw_copy_away(self) -> None:
         self.promises.copy = None
-        swap.discard(self.door)
+        store_swap.discard(self.door)
 
     def _open_copy(self) -> Store:
-        return Store.open(swap.copy_of(self.door), OPTIONS, chance=self.chance, wall_ms=1_000)
+        return Store.open(store_swap.copy_of(self.door), OPTIONS, chance=self.chance, wall_ms=1_000)
 
     def save_table(self, rows: int) -> None:
         """Replace a config file."""

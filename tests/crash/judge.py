@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.commitlog import swap
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
-from dittomq.commitlog.state.damaged import Damage, DamagedRange
+from dittomq.commitlog import store_swap
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
+from dittomq.commitlog.state.damage_map import Damage, DamagedRange
 from dittomq.commitlog.store import Frame, Store
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import UnknownProducerId
@@ -126,7 +126,7 @@ class Judge:
         """A copy that was closed cleanly waits as it was left."""
         copy = self._promises.copy
         if copy is not None:
-            found = Store.open(swap.copy_of(self._machine.storage()), OPTIONS, chance=self._chance, wall_ms=1_000)
+            found = Store.open(store_swap.copy_of(self._machine.storage()), OPTIONS, chance=self._chance, wall_ms=1_000)
             assert (found.min_offset, found.end, found.epoch_history) == (copy.start, len(copy.log), copy.epoch_history)
             prefix = "dittomq/resync/"
             files = {path.removeprefix(prefix): data for path, data in self._machine.files().items() if path.startswith(prefix)}

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from dittomq.commitlog import cut, dropping, recovery, swap
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog import log_start_state, recovery, store_swap, truncation
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.commitlog.queues import checkpoint, producers, surplus
+from dittomq.commitlog.queues import index_checkpoint, producer_state, queue_truncation
+from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.key_index import KeyIndex
-from dittomq.commitlog.queues.queue_index import QueueIndex
-from dittomq.commitlog.state import boot, damaged, identity, replica, watermark
-from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.state import damage_map, identity, recovery_point, replica, shutdown_marker
+from dittomq.commitlog.state.damage_map import Register
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.store import Store
 
@@ -157,12 +157,12 @@ def cut_without_intent(patch: Patch) -> None:
         if name != "cut-intent":
             real(storage, name, kind, value)
 
-    real = side_file.save_json
-    patch.setattr(side_file, "save_json", save)
+    real = state_file.save_json
+    patch.setattr(state_file, "save_json", save)
 
 
 def tail_not_kept(patch: Patch) -> None:
-    patch.setattr(cut, "_save_tail", lambda _, __, ends, generation: f"dittomq/tail-{ends[0]}-{generation}")
+    patch.setattr(truncation, "_save_tail", lambda _, __, ends, generation: f"dittomq/tail-{ends[0]}-{generation}")
 
 
 def zeros_not_written_over_the_tail(patch: Patch) -> None:
@@ -173,28 +173,28 @@ def zeros_not_written_over_the_tail(patch: Patch) -> None:
             file.truncate(keep)
             file.truncate(segment_bytes)
 
-    patch.setattr(cut, "_zero_rest", zero)
+    patch.setattr(truncation, "_zero_rest", zero)
 
 
 def cut_leaves_the_watermark(patch: Patch) -> None:
-    def keep(storage: Storage, mark: watermark.Watermark) -> None:
+    def keep(storage: Storage, mark: recovery_point.Watermark) -> None:
         if mark.number == 1:
             real(storage, mark)
 
-    real = watermark.reset
-    patch.setattr(watermark, "reset", keep)
+    real = recovery_point.reset
+    patch.setattr(recovery_point, "reset", keep)
 
 
 def cut_leaves_the_producers(patch: Patch) -> None:
-    patch.setattr(producers, "cut_snapshot", _nothing)
+    patch.setattr(producer_state, "cut_snapshot", _nothing)
 
 
 def cut_leaves_the_units(patch: Patch) -> None:
-    patch.setattr(cut, "surplus", SimpleNamespace(clear=_nothing))
+    patch.setattr(truncation, "queue_truncation", SimpleNamespace(clear=_nothing))
 
 
 def cut_units_not_synced(patch: Patch) -> None:
-    patch.setattr(surplus, "_sync", _nothing)
+    patch.setattr(queue_truncation, "_sync", _nothing)
 
 
 def recovery_leaves_the_units(patch: Patch) -> None:
@@ -212,7 +212,7 @@ def rocketmq_told_of_more_than_the_queues_hold(patch: Patch) -> None:
 def rocketmq_told_before_anything_is_synced(patch: Patch) -> None:
     def early(store: Store) -> None:
         newest_ms = store._derived.store_ms  # noqa: SLF001 - takes the product apart
-        checkpoint.write_for_rocketmq(store._storage, newest_ms, newest_ms, 0)  # noqa: SLF001
+        index_checkpoint.write_for_rocketmq(store._storage, newest_ms, newest_ms, 0)  # noqa: SLF001
         real(store)
 
     real = Store.checkpoint
@@ -225,7 +225,7 @@ def cut_keeps_its_generation(patch: Patch) -> None:
 
 
 def failure_not_marked(patch: Patch) -> None:
-    patch.setattr(boot, "mark_failed", _nothing)
+    patch.setattr(shutdown_marker, "mark_failed", _nothing)
 
 
 def failure_at_a_clean_stop_not_marked(patch: Patch) -> None:
@@ -237,8 +237,10 @@ def loss_makes_no_stranger(patch: Patch) -> None:
 
 
 def acks_of_unsynced_bytes_not_stamped(patch: Patch) -> None:
-    real = boot.stamp
-    patch.setattr(boot, "stamp", lambda storage, *, clean, acks_unsynced: real(storage, clean=clean, acks_unsynced=acks_unsynced and clean))
+    real = shutdown_marker.stamp
+    patch.setattr(
+        shutdown_marker, "stamp", lambda storage, *, clean, acks_unsynced: real(storage, clean=clean, acks_unsynced=acks_unsynced and clean)
+    )
 
 
 def promise_not_synced(patch: Patch) -> None:
@@ -266,7 +268,7 @@ def swap_forgets_what_was_promised(patch: Patch) -> None:
         assert state is not None
         replica.create(storage, state)
 
-    patch.setattr(swap, "_take_replica", take)
+    patch.setattr(store_swap, "_take_replica", take)
 
 
 def pages_not_written_again(patch: Patch) -> None:
@@ -283,7 +285,7 @@ def side_files_replaced_without_a_sync(patch: Patch) -> None:
         storage.rename("dittomq/tmp-mutant", path)
         storage.sync_folder(path.rpartition("/")[0])
 
-    patch.setattr(side_file, "replace_file", replace)
+    patch.setattr(state_file, "replace_file", replace)
 
 
 def side_files_written_in_place(patch: Patch) -> None:
@@ -295,7 +297,7 @@ def side_files_written_in_place(patch: Patch) -> None:
         file.close()
         storage.sync_folder(path.rpartition("/")[0])
 
-    patch.setattr(side_file, "replace_file", replace)
+    patch.setattr(state_file, "replace_file", replace)
 
 
 def names_not_made_durable_at_the_start(patch: Patch) -> None:
@@ -311,30 +313,30 @@ def names_not_made_durable_at_the_start(patch: Patch) -> None:
 
 
 def swap_without_intent(patch: Patch) -> None:
-    patch.setattr(swap, "intend", _nothing)
+    patch.setattr(store_swap, "intend", _nothing)
 
 
 def swap_keeps_its_generation(patch: Patch) -> None:
     real = identity.save
-    patch.setattr("dittomq.commitlog.swap.identity.save", lambda storage, who: real(storage, replace(who, generation=1)))
+    patch.setattr("dittomq.commitlog.store_swap.identity.save", lambda storage, who: real(storage, replace(who, generation=1)))
 
 
 def swap_leaves_the_epoch_history(patch: Patch) -> None:
-    patch.setattr(swap, "_FILES", tuple(path for path in swap._FILES if path != "dittomq/lineage"))  # noqa: SLF001
+    patch.setattr(store_swap, "_FILES", tuple(path for path in store_swap._FILES if path != "dittomq/lineage"))  # noqa: SLF001
 
 
 def queues_of_a_copy_forgotten(patch: Patch) -> None:
     """A log that begins late keeps where it does, and not where its queues do."""
-    real = dropping.empty_from
-    patch.setattr(dropping, "empty_from", lambda storage, files, dropped: real(storage, files, replace(dropped, lows={})))
+    real = log_start_state.empty_from
+    patch.setattr(log_start_state, "empty_from", lambda storage, files, dropped: real(storage, files, replace(dropped, lows={})))
 
 
 def minimums_forgotten(patch: Patch) -> None:
-    patch.setattr(checkpoint, "save_minimums", _nothing)
+    patch.setattr(index_checkpoint, "save_minimums", _nothing)
 
 
 def register_not_written_down(patch: Patch) -> None:
-    patch.setattr(damaged, "save", _nothing)
+    patch.setattr(damage_map, "save", _nothing)
 
 
 def mended_bytes_not_synced(patch: Patch) -> None:

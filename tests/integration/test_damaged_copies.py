@@ -11,7 +11,7 @@ import pytest
 
 from dittomq.client.sync_client import SyncReader
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.state import watermark
+from dittomq.commitlog.state import recovery_point
 from dittomq.errors import CorruptRecord
 from tests.simulation.parser import ParsedRecord
 from tests.support.chances import replayable
@@ -161,7 +161,7 @@ def test_bits_that_flip_in_the_last_segment_before_a_start_are_named_and_mended_
 
 
 def flushed_as_written_down(root: Path) -> int:
-    mark = watermark.load(OsStorage(root))
+    mark = recovery_point.load(OsStorage(root))
     return mark.flushed if mark is not None else 0
 
 

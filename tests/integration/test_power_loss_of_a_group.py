@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dittomq.client import Client, CopyState, Message, Receipt
 from dittomq.client.sync_client import SyncProducer
-from dittomq.commitlog.state import boot
+from dittomq.commitlog.state import shutdown_marker
 from tests.simulation.parser import Malformed, record_at
 from tests.support.mounts import new_image
 from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
@@ -77,8 +77,9 @@ class Machines:
             root = group.cluster.data_dir(name)
             self._mounts.enter_context(after_power_loss(self._image(name, "lost"), root))
             self.left[name] = {f"commitlog/{path.name}": path.read_bytes() for path in (root / "commitlog").iterdir()}
-            left = boot.read(Rebooted(root))
-            boot.stamp(Rebooted(root), clean=False, acks_unsynced=left.has_lost)  # another boot's than the one in which it is read
+            left = shutdown_marker.read(Rebooted(root))
+            # another boot's than the one in which it is read
+            shutdown_marker.stamp(Rebooted(root), clean=False, acks_unsynced=left.has_lost)
         group.cluster.start()
         group.wait_led_by_all()
 

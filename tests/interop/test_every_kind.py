@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import items, open_on_disk
+from dittomq.commitlog.offline.open_store import items, open_on_disk
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance

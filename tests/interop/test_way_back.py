@@ -7,8 +7,8 @@ import pytest
 
 from dittomq.client import Client
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.epoch_history import FOREIGN
 from dittomq.errors import StoreLocked
 from dittomq.testing import LocalCluster

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dittomq.broker.config import FailoverMode, FailoverTable, RetentionTable, StoreTable
-from dittomq.commitlog.queues.producers import MAX_PRODUCERS
+from dittomq.commitlog.queues.producer_state import MAX_PRODUCERS
 from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReleaseLevel, ReplicationTable
 from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from dittomq.client import AsyncClient
-from dittomq.commitlog.queues import producers
+from dittomq.commitlog.queues import producer_state
 from dittomq.errors import Unavailable
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
@@ -141,7 +141,7 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
 def _remembering(count: int) -> Iterator[None]:
     """Brokers remember so many producers."""
     patches = Patches()
-    patches.put(producers, "MAX_PRODUCERS", lambda _: count)
+    patches.put(producer_state, "MAX_PRODUCERS", lambda _: count)
     try:
         yield
     finally:

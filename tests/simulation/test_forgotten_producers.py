@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dittomq.client import Ack, AsyncClient, Message, OutcomeUnknown
-from dittomq.commitlog.queues import producers
+from dittomq.commitlog.queues import producer_state
 from dittomq.errors import UnknownProducerId
 from tests.simulation.group import Group, play
 from tests.simulation.operating import as_client
@@ -66,5 +66,5 @@ def test_a_first_message_whose_answer_was_lost_is_unknown_when_its_producer_was_
         for node in ("a/0", "a/1"):
             assert (await bodies(mq, node)).count(b"once") == 1
 
-    monkeypatch.setattr(producers, "MAX_PRODUCERS", FEW)
+    monkeypatch.setattr(producer_state, "MAX_PRODUCERS", FEW)
     play(story)

@@ -5,7 +5,7 @@ import pytest
 
 from dittomq.broker.checkpointer import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Checkpointer, Known
 from dittomq.broker.doors import BrokerDoors
-from dittomq.commitlog.state import watermark
+from dittomq.commitlog.state import recovery_point
 from dittomq.commitlog.store import Store
 from tests.simulation.world import World
 from tests.support.stores import SMALL, frame, led
@@ -56,7 +56,7 @@ def with_two_records(doors: BrokerDoors) -> tuple[Store, int]:
 
 
 def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
-    marks: list[watermark.Watermark | None] = []
+    marks: list[recovery_point.Watermark | None] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         store = led(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
@@ -66,7 +66,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
             store.append([frame(body)], 1)
             store.sync()
             await keeper.keep()
-            marks.append(watermark.load(doors.storage))
+            marks.append(recovery_point.load(doors.storage))
             assert marks[-1] is not None
             assert (marks[-1].flushed, marks[-1].confirmed) == (store.end, store.end)
             store.cut(start)
@@ -88,7 +88,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
         store.append([frame(b"else")], 1)
         assert (store.sync(), store.end) == (known.flushed, known.confirmed)
         await keeper.keep()
-        mark = watermark.load(doors.storage)
+        mark = recovery_point.load(doors.storage)
         assert mark is not None
         marks.append((mark.flushed - known.flushed, mark.confirmed - known.confirmed))
 
@@ -113,7 +113,7 @@ def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came
         async with asyncio.TaskGroup() as both:
             both.create_task(lane.call(replace_the_end))
             both.create_task(keeper.keep())
-        mark = watermark.load(doors.storage)
+        mark = recovery_point.load(doors.storage)
         assert mark is not None
         marks.append((mark.flushed - start, mark.confirmed))
 

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from dittomq.broker.store_owner import StoreOwner, refuse_strangers
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.errors import StoreOpenFailed
 from tests.support.stores import Machine, filled
 
@@ -54,5 +54,5 @@ def put(machine: Machine, name: str, kind: bytes, payload: bytes) -> None:
     """Let the file hold this, under a right checksum."""
     file = machine.beside().open(f"dittomq/{name}", create=True)
     file.truncate(0)
-    file.pwrite(side_file.seal(kind, payload), 0)
+    file.pwrite(state_file.seal(kind, payload), 0)
     file.fdatasync()

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from dittomq.commitlog.queues.producers import MAX_PRODUCERS, MAX_SEQUENCES
+from dittomq.commitlog.queues.producer_state import MAX_PRODUCERS, MAX_SEQUENCES
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES
 from dittomq.commitlog.records.format import MARK_BYTES
 from dittomq.commitlog.store import Frame, Store

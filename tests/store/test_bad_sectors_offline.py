@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import StoreOnDisk, items, open_on_disk
-from dittomq.commitlog.offline.verifying import Kind, verify
+from dittomq.commitlog.offline.open_store import StoreOnDisk, items, open_on_disk
+from dittomq.commitlog.offline.verify import Kind, verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues import leftovers
+from dittomq.commitlog.queues import orphaned_queue_files
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
-from dittomq.commitlog.records.foreign import INNER_BATCH
 from dittomq.commitlog.records.format import UNIT
-from dittomq.commitlog.records.walk import Sort
+from dittomq.commitlog.records.record_scanner import Sort
+from dittomq.commitlog.records.rocketmq_records import INNER_BATCH
 from dittomq.commitlog.store import Frame, Store
 from tests.store.test_bad_sectors import BadSectors
 from tests.support.foreign_records import foreign_log, put_log
@@ -220,4 +220,4 @@ def test_a_strangers_file_in_a_queues_folder_is_left_alone(tmp_path: Path, stray
 def test_a_topics_folder_whose_name_is_no_utf_8_is_passed_over(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/consumequeue/t\xff/0")).mkdir(parents=True)
 
-    assert leftovers.emptied(OsStorage(tmp_path), "here", 1_000) == ({}, {})
+    assert orphaned_queue_files.emptied(OsStorage(tmp_path), "here", 1_000) == ({}, {})

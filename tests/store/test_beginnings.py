@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from dittomq.commitlog.queues import leftovers
+from dittomq.commitlog.queues import orphaned_queue_files
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
@@ -310,7 +310,7 @@ def test_where_a_queue_begins_is_taken_from_files_that_tell_it_for_certain_only(
     for first, units in files.items():
         put_file(machine, f"consumequeue/orders/0/{first * UNIT_BYTES:020d}", queue_file(*units))
 
-    assert leftovers.emptied(machine.storage(), "store", SEGMENT).lows == ({("orders", 0): low} if low else {})
+    assert orphaned_queue_files.emptied(machine.storage(), "store", SEGMENT).lows == ({("orders", 0): low} if low else {})
 
 
 NEW = ("new", 0)

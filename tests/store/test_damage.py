@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import Kind, verify
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import Kind, verify
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord

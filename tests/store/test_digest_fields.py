@@ -16,8 +16,8 @@ from dittomq.cli.digests import comparison_document, comparison_lines
 from dittomq.cli.exits import Exit
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.compare import Side, compare
-from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
-from dittomq.commitlog.offline.digest_file import InvalidDigestFile, Range, digest_store
+from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
+from dittomq.commitlog.offline.store_digest import InvalidDigestFile, Range, digest_store
 from dittomq.errors import InvalidField, StoreOpenFailed
 from tests.store.test_digest_files import SEGMENT, written
 from tests.support.synthetic_log import SyntheticLog

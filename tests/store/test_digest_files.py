@@ -7,8 +7,8 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
-from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
-from dittomq.commitlog.offline.digest_file import InvalidDigestFile, Range, StoreDigest, digest_store
+from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
+from dittomq.commitlog.offline.store_digest import InvalidDigestFile, Range, StoreDigest, digest_store
 from dittomq.errors import InvalidField, StoreOpenFailed
 from tests.support import vectors
 from tests.support.foreign_records import foreign_log

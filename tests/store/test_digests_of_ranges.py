@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 from dittomq.broker.digesting import digest_of
-from dittomq.commitlog.state.damaged import DamagedRange
+from dittomq.commitlog.state.damage_map import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangeDigest

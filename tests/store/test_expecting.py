@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dittomq.commitlog.offline import expecting
-from dittomq.commitlog.offline.expecting import NO_QUEUE, Expected
-from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.offline import expected_units
+from dittomq.commitlog.offline.expected_units import NO_QUEUE, Expected
+from dittomq.commitlog.queues.index_checkpoint import QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 
 QUEUES = 1_000
@@ -29,9 +29,9 @@ def test_units_of_all_queues_come_in_the_order_of_the_log() -> None:
 
 
 def test_memory_is_bounded_whatever_the_number_of_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expecting, "_STRIDE_BYTES", 100_000)
-    monkeypatch.setattr(expecting, "_ALL_READ_UNITS", 8 * QUEUES)
-    monkeypatch.setattr(expecting, "_READ_UNITS", (1, 4_096))
+    monkeypatch.setattr(expected_units, "_STRIDE_BYTES", 100_000)
+    monkeypatch.setattr(expected_units, "_ALL_READ_UNITS", 8 * QUEUES)
+    monkeypatch.setattr(expected_units, "_READ_UNITS", (1, 4_096))
     expected = Expected(interleaved)
     expected.expect({("t", queue): 0 for queue in range(QUEUES)})
 

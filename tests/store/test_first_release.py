@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.store_owner import StoreOwner, refuse_strangers
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StoreOpenFailed
@@ -72,7 +72,7 @@ def test_a_damaged_file_of_old_rules_refuses_nothing(folder: Path, name: str) ->
 
 @pytest.mark.parametrize(("name", "kind"), [("filling", b"FILL"), ("incomplete", b"PART")])
 def test_one_that_was_marked_as_a_part_of_another_log_has_adopted_nothing(folder: Path, name: str, kind: bytes) -> None:
-    side_file.save(OsStorage(folder), name, kind, b"{}")
+    state_file.save(OsStorage(folder), name, kind, b"{}")
 
     store = opened(folder)
 

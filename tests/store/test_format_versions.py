@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import swap
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog import store_swap
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import OsStorage, Storage
-from dittomq.commitlog.offline.digest_file import digest_store
-from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.store_digest import digest_store
 from dittomq.commitlog.state import identity
 from dittomq.commitlog.state.identity import FORMAT, Identity
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.swap import Swap
+from dittomq.commitlog.store_swap import Swap
 from dittomq.errors import StoreOpenFailed
 from dittomq.offsets import PhysicalOffset
 from dittomq.version import VERSION
@@ -41,7 +41,7 @@ def make_newer(storage: Storage) -> None:
 
 def save_without_format(storage: Storage) -> None:
     """The identity as releases before there were formats wrote it."""
-    side_file.save_json(storage, "identity", b"IDEN", {"replica_uuid": OLD_UUID, "generation": 0})
+    state_file.save_json(storage, "identity", b"IDEN", {"replica_uuid": OLD_UUID, "generation": 0})
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -96,8 +96,8 @@ def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the
     filled(machine).close(clean=True)
     make_newer(machine.storage())
 
-    with pytest.raises(side_file.CorruptStateFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
-        side_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
+    with pytest.raises(state_file.CorruptStateFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
+        state_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
 
 
 def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_log_and_its_name(machine: Machine) -> None:
@@ -158,7 +158,7 @@ def _write_anew(machine: Machine, operations: int) -> bool:
     machine.faults.operations_to_live = operations
     try:
         identity.raise_format(storage, NEWER)
-        side_file.save_json(storage, "anew", b"ANEW", {})
+        state_file.save_json(storage, "anew", b"ANEW", {})
     except SimCrashed:
         return False
     return True
@@ -207,7 +207,7 @@ def make_older(machine: Machine) -> None:
     storage = machine.storage()
     identity.save(storage, Identity(0, replica_uuid=OLD_UUID, written_by="0.1.0"))
     storage.unlink("dittomq/replica")
-    side_file.save(storage, "heard", b"HEAR", b"7 1;7 1")
+    state_file.save(storage, "heard", b"HEAR", b"7 1;7 1")
     machine.disk.lose_power(all_unsynced=False)
 
 
@@ -225,10 +225,10 @@ def test_a_copy_of_a_newer_format_takes_its_stores_place_before_no_start_of_an_o
     monkeypatch.setattr(identity, "FORMAT", NEWER)
     filled(machine).close(clean=True)
     storage = machine.storage()
-    swap.make(storage, machine.chance)
-    identity.raise_format(swap.copy_of(storage), NEWER)
+    store_swap.make(storage, machine.chance)
+    identity.raise_format(store_swap.copy_of(storage), NEWER)
 
-    swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
+    store_swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
 
     held = identity.load(storage)
     assert held is not None

@@ -82,7 +82,7 @@ def test_both_ways_see_and_leave_the_same(seed: int, bound: int, monkeypatch: py
     log = master_log(random.Random(seed))
     seen, left = [], []
     for few in (ALL, NONE):
-        monkeypatch.setattr("dittomq.commitlog.records.gathering.FEW", few)
+        monkeypatch.setattr("dittomq.commitlog.records.batch_index.FEW", few)
         machine = Machine(random.Random(7), OPTIONS)
         seen.append(lead(random.Random(seed), machine, log))
         left.append(

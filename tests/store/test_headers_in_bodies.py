@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import Kind, verify
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import Kind, verify
 from dittomq.commitlog.records.format import MAGIC_1, MAX_RECORD_BYTES
 from dittomq.commitlog.store import Store
 from tests.support.heard_reads import hearing

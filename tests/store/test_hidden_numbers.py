@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.store import Store
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import UnknownProducerId
@@ -235,9 +235,9 @@ def test_the_leap_of_a_checkpoint_that_does_not_say_where_the_damage_lies_outliv
     lead(store)
     expected = store.next_offsets("orders")
     machine.kill()
-    held = side_file.load_json(machine.storage(), "checkpoint", b"CHEK", dict[str, Any]) or {}
+    held = state_file.load_json(machine.storage(), "checkpoint", b"CHEK", dict[str, Any]) or {}
     assert held.pop("leap_low") == start
-    side_file.save_json(machine.storage(), "checkpoint", b"CHEK", held)
+    state_file.save_json(machine.storage(), "checkpoint", b"CHEK", held)
     store = machine.open()
 
     store.cut(start)

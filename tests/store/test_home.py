@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.store_owner import StoreOwner, refuse_strangers, settle
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import StoreOpenFailed
 
@@ -46,7 +46,7 @@ def test_a_damaged_note_is_refused_and_named(tmp_path: Path) -> None:
 def test_what_an_earlier_version_noted_of_the_nodes_id_is_passed_over(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
     storage.make_folder("dittomq")
-    side_file.save_json(storage, "group", b"HOME", {"cluster": "prod", "broker": "a", "broker_id": 1})
+    state_file.save_json(storage, "group", b"HOME", {"cluster": "prod", "broker": "a", "broker_id": 1})
 
     refuse_strangers(storage, HOME, "/data")
     with pytest.raises(StoreOpenFailed):

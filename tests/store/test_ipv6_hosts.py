@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import items, open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import items, open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.records.format import Host
 from dittomq.commitlog.store import Store
 from tests.store.test_adopting import bodies

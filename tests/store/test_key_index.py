@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues.key_format import ENTRY, ROCKETMQ_KEY_SIZES, Header, KeyMark, KeySizes, key_hash
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
@@ -330,6 +330,6 @@ def hashes(files: Files) -> list[int]:
 def forget_keys(machine: Machine) -> None:
     """Make the checkpoint what it was before there was a key index."""
     storage = machine.storage()
-    value = json.loads(side_file.load(storage, "checkpoint", b"CHEK") or b"")
+    value = json.loads(state_file.load(storage, "checkpoint", b"CHEK") or b"")
     del value["keys"]
-    side_file.save_json(storage, "checkpoint", b"CHEK", value)
+    state_file.save_json(storage, "checkpoint", b"CHEK", value)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.store import Store
 from tests.store.test_adopting import bodies
 from tests.support.foreign_records import foreign_log, put_file, put_log

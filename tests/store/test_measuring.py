@@ -9,9 +9,9 @@ import pytest
 
 from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.measuring import Measured, measure
-from dittomq.commitlog.offline.verifying import Kind
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.stats import Measured, measure
+from dittomq.commitlog.offline.verify import Kind
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from tests.support.stores import draft, frame, led
 

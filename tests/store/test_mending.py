@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from dittomq.commitlog.state.damaged import Damage, DamagedRange
+from dittomq.commitlog.state.damage_map import Damage, DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, UnknownProducerId
@@ -286,7 +286,7 @@ def test_ranges_of_one_segment_that_touch_are_one() -> None:
 
 
 def test_the_register_is_bounded_by_taking_near_ranges_of_a_segment_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.state.damaged.MAX_RANGES", 3)
+    monkeypatch.setattr("dittomq.commitlog.state.damage_map.MAX_RANGES", 3)
     damage = Damage()
     for start in (0, 100, 350, 360, 2_000):
         damage = damage.with_range(start, start + 5, 1_000)

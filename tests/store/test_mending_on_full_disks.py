@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.broker.range_server import RangeServer
 from dittomq.broker.repair import Peer, Repairer, RepairerParts
-from dittomq.commitlog.state import damaged
+from dittomq.commitlog.state import damage_map
 from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, DittoError
 from dittomq.offsets import PhysicalOffset
@@ -104,10 +104,10 @@ def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_roo
 
     assert not store.file_mended()
 
-    assert (store.damaged, damaged.load(machine.beside()).damage.ranges) == ([], ((start, end),))
+    assert (store.damaged, damage_map.load(machine.beside()).damage.ranges) == ([], ((start, end),))
     machine.disk.capacity_bytes = BOUNDLESS
     assert store.file_mended()
-    assert damaged.load(machine.beside()).damage.ranges == ()
+    assert damage_map.load(machine.beside()).damage.ranges == ()
 
 
 def test_damage_that_there_is_no_room_to_write_down_is_noted_when_there_is_some(machine: Machine) -> None:
@@ -155,7 +155,7 @@ def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room
         running = asyncio.create_task(mender.run())
         for is_noted in (False, True):
             await asyncio.sleep(10)
-            assert (store.damaged, bool(damaged.load(machine.beside()).damage.ranges)) == ([], is_noted)
+            assert (store.damaged, bool(damage_map.load(machine.beside()).damage.ranges)) == ([], is_noted)
             machine.disk.capacity_bytes = BOUNDLESS
         await asyncio.sleep(10)
         running.cancel()
@@ -165,4 +165,4 @@ def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room
     SimulatedLoop().run_until_complete(story())
 
     assert (store.damaged, whole_log(store)) == ([], log)
-    assert damaged.load(machine.beside()).damage.ranges == ()
+    assert damage_map.load(machine.beside()).damage.ranges == ()

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.queues.checkpoint import Checkpoint
+from dittomq.commitlog.queues.consume_queue import QueueIndex, lacks_files
+from dittomq.commitlog.queues.index_checkpoint import Checkpoint
 from dittomq.commitlog.queues.key_format import KeyMark
-from dittomq.commitlog.queues.queue_index import QueueIndex, lacks_files
 from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Store
 from dittomq.errors import StorageFailure
@@ -135,7 +135,7 @@ def test_of_a_store_that_an_earlier_version_kept_those_that_were_left_out_are_no
     storage = machine.storage()
     value = told(storage)
     assert value.pop("unmade") == [["orders", 0, 4]]
-    side_file.save_json(storage, "checkpoint", b"CHEK", value)
+    state_file.save_json(storage, "checkpoint", b"CHEK", value)
 
     for _ in range(2):
         again = machine.open()
@@ -201,7 +201,7 @@ def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed
 
 def told(storage: Storage) -> dict[str, object]:
     """The checkpoint as it is on the disk."""
-    value = side_file.load_json(storage, "checkpoint", b"CHEK", dict[str, object])
+    value = state_file.load_json(storage, "checkpoint", b"CHEK", dict[str, object])
     assert value is not None
     return value
 

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.naming import messages_in
-from dittomq.commitlog.queues.queue_index import QueueIndex
+from dittomq.commitlog.damage_report import messages_in
+from dittomq.commitlog.disk.file_cache import OpenFiles
+from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.records.format import UNIT
 from dittomq.copies import MessageRun, RepairOrder
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -85,7 +85,7 @@ def test_messages_of_very_many_ranges_are_named_up_to_a_number_that_fits_in_an_a
     machine = Machine(random.Random(1))
     store = dispatched(machine)
     lost = [entries(whole_log(store))[number] for number in (4, 12, 20)]
-    monkeypatch.setattr("dittomq.commitlog.naming.MAX_RUNS_IN_ALL", 2)
+    monkeypatch.setattr("dittomq.commitlog.damage_report.MAX_RUNS_IN_ALL", 2)
 
     assert [(len(each.messages), each.more) for each in store.messages_in(lost)] == [(1, False), (1, False), (0, True)]
 

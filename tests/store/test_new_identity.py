@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import swap
+from dittomq.commitlog import store_swap
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.new_identity import draw_identity
 from dittomq.commitlog.state import identity
 from dittomq.commitlog.state.identity import Identity
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.swap import Swap
+from dittomq.commitlog.store_swap import Swap
 from dittomq.errors import StoreLocked, StoreOpenFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.stores import SMALL, frame, open_epoch
@@ -62,17 +62,17 @@ def test_a_store_that_a_process_has_open_is_refused(storage: OsStorage) -> None:
 
 
 def test_a_copy_of_a_full_resync_goes_since_the_other_node_has_it_too(storage: OsStorage) -> None:
-    swap.make(storage, random.Random(3))
+    store_swap.make(storage, random.Random(3))
 
     draw_identity(storage, NAME, random.Random(2))
 
-    assert not swap.is_begun(storage)
+    assert not store_swap.is_begun(storage)
 
 
 def test_a_store_that_a_copy_is_about_to_replace_is_refused(storage: OsStorage) -> None:
-    swap.make(storage, random.Random(3))
-    Store.open(swap.copy_of(storage), SMALL, chance=random.Random(1), wall_ms=1_000).close(clean=True)
-    swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(10)))
+    store_swap.make(storage, random.Random(3))
+    Store.open(store_swap.copy_of(storage), SMALL, chance=random.Random(1), wall_ms=1_000).close(clean=True)
+    store_swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(10)))
 
     with pytest.raises(StoreOpenFailed, match="a new copy is taking its place; start its node"):
         draw_identity(storage, NAME, random.Random(2))

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import path_of as segment_path
-from dittomq.commitlog.dropping import unlink
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
-from dittomq.commitlog.queues import checkpoint
-from dittomq.commitlog.queues.queue_index import QueueIndex, path_of
+from dittomq.commitlog.log_start_state import unlink
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
+from dittomq.commitlog.queues import index_checkpoint
+from dittomq.commitlog.queues.consume_queue import QueueIndex, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import NotReady, OffsetOutOfRange, Refused
@@ -96,7 +96,7 @@ def test_a_message_that_goes_while_it_is_read_is_told_in_offsets_of_its_queue(ch
 
 def test_a_message_that_stays_is_not_called_damaged_while_all_queues_are_built_anew_behind_a_cut() -> None:
     store, disk = filled_twice(Machine(random.Random(7)))
-    checkpoint.remove(disk)
+    index_checkpoint.remove(disk)
 
     told = told_during(store, disk, cut, 1)
 
@@ -107,7 +107,7 @@ def test_a_message_that_stays_is_not_called_damaged_while_all_queues_are_built_a
 def test_queues_that_are_built_anew_behind_a_cut_are_on_the_disk_though_somebody_read_them_meanwhile() -> None:
     machine = Machine(random.Random(7))
     store, disk = filled_twice(machine)
-    checkpoint.remove(disk)
+    index_checkpoint.remove(disk)
 
     told_during(store, disk, cut, 1)
     store.checkpoint()

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.queues import producers
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.queues import producer_state
+from dittomq.commitlog.records.batch_index import DAY_MS
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES
-from dittomq.commitlog.records.gathering import DAY_MS
 from dittomq.commitlog.store import Store
 from dittomq.errors import UnknownProducerId
 from tests.support.stores import SMALL, Machine, frame, open_epoch, places, whole_log
@@ -19,7 +19,7 @@ FEW = 5
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "MAX_PRODUCERS", FEW)
+    monkeypatch.setattr(producer_state, "MAX_PRODUCERS", FEW)
 
 
 def machine(seed: int) -> Machine:
@@ -49,7 +49,7 @@ def remembered(machine: Machine, store: Store) -> bytes:
     """The snapshot that a checkpoint leaves."""
     store.dispatch(store.end)
     store.checkpoint()
-    found = side_file.load(machine.beside(), "producers", b"PROD")
+    found = state_file.load(machine.beside(), "producers", b"PROD")
     assert found is not None
     return found
 

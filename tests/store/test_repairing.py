@@ -302,7 +302,7 @@ def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the
     machine = Machine(random.Random(1))
     store = dispatched(machine)
     rotten_cold(machine, store, 4, 12, 20)
-    monkeypatch.setattr("dittomq.commitlog.naming.MAX_SEARCHES", 2 * len(store.queues()))
+    monkeypatch.setattr("dittomq.commitlog.damage_report.MAX_SEARCHES", 2 * len(store.queues()))
 
     ranges = repair(store, RepairOrder("a/1")).ranges
 

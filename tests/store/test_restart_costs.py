@@ -2,7 +2,7 @@
 
 import pytest
 
-from dittomq.commitlog.queues.queue_index import SYNCED_ONE_BY_ONE
+from dittomq.commitlog.queues.consume_queue import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StorageFailure
 from tests.support.failing_storage import CrashingStorage

@@ -7,8 +7,8 @@ import pytest
 
 from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import File, OsStorage
-from dittomq.commitlog.offline.inspect import items, open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import items, open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.errors import StoreOpenFailed

@@ -12,10 +12,10 @@ import xxhash
 
 from dittomq.cli.digests import digest_line
 from dittomq.commitlog.disk.storage import File, OsStorage
-from dittomq.commitlog.offline import digest_file
+from dittomq.commitlog.offline import store_digest
 from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
-from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
-from dittomq.commitlog.offline.digest_file import Range, StoreDigest, digest_store
+from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
+from dittomq.commitlog.offline.store_digest import Range, StoreDigest, digest_store
 from dittomq.commitlog.records.format import mark
 from tests.store.test_digest_files import SEGMENT, compared, damage, digest, written
 from tests.support.foreign_records import foreign_record
@@ -28,7 +28,7 @@ GARBAGE = b"\xee" * 16
 
 @pytest.fixture(autouse=True)
 def few_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest_file, "MAX_DAMAGED", MOST)
+    monkeypatch.setattr(store_digest, "MAX_DAMAGED", MOST)
 
 
 def rotten(segments: int, ranges: int) -> tuple[bytes, list[Range]]:

@@ -11,8 +11,8 @@ import pytest
 
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import File, OsStorage
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.chance import os_chance

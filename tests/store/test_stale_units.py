@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.offline.verifying import verify
-from dittomq.commitlog.queues.queue_index import SYNCED_ONE_BY_ONE
+from dittomq.commitlog.offline.open_store import open_on_disk
+from dittomq.commitlog.offline.verify import verify
+from dittomq.commitlog.queues.consume_queue import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.state.boot import StopKind
+from dittomq.commitlog.state.shutdown_marker import StopKind
 from dittomq.commitlog.store import Frame, Store
 from tests.crash.queue_files import differences
 from tests.simulation.parser import parse_log

@@ -11,7 +11,7 @@ from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.queues import checkpoint
+from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
@@ -230,7 +230,7 @@ def test_a_checkpoint_is_not_believed_when_a_start_died_as_it_was_to_build_the_q
     store.show_again({})
     store.checkpoint()
     store.close(clean=True)
-    assert checkpoint.take_order(OsStorage(tmp_path))  # that start came no further
+    assert index_checkpoint.take_order(OsStorage(tmp_path))  # that start came no further
 
     store = open_store(tmp_path)
     store.dispatch(store.end)

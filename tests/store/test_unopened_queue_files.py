@@ -8,9 +8,9 @@ import pytest
 
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.storage import File
-from dittomq.commitlog.offline.inspect import StoreOnDisk, open_on_disk
+from dittomq.commitlog.offline.open_store import StoreOnDisk, open_on_disk
 from dittomq.commitlog.offline.queue_files import QueueFiles
-from dittomq.commitlog.offline.verifying import Kind, Report, verify
+from dittomq.commitlog.offline.verify import Kind, Report, verify
 from dittomq.commitlog.records.format import UNIT_BYTES
 from tests.support.stores import SMALL, Machine, frame
 

@@ -18,7 +18,7 @@ from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.retention import RetentionRules
-from dittomq.commitlog.state.damaged import DamagedRange
+from dittomq.commitlog.state.damage_map import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import OsClock
 from dittomq.errors import DittoError, NotReady, StorageFailure, StoreOpenFailed

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.commitlog.disk.storage import File
-from dittomq.commitlog.queues import leftovers
+from dittomq.commitlog.queues import orphaned_queue_files
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import StoreOpenFailed
@@ -157,7 +157,7 @@ def test_only_what_the_disk_does_not_give_is_unsure(written: int, bad: set[int],
     around = [at * UNIT_BYTES for at in (written - 1, written) if 0 <= at < UNITS]
     border = {page for at in around for page in (at // PAGE, (at + UNIT_BYTES - 1) // PAGE)}
 
-    lows, unsure = leftovers.emptied(Door(machine, {OLDER: bad}), "here", begin)  # type: ignore[arg-type]
+    lows, unsure = orphaned_queue_files.emptied(Door(machine, {OLDER: bad}), "here", begin)  # type: ignore[arg-type]
 
     if EARLY in unsure:
         assert written <= unsure[EARLY] <= UNITS

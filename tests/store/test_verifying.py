@@ -6,11 +6,11 @@ import pytest
 
 from dittomq.cli.store_items import report_lines
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import StoreOnDisk, items, open_on_disk
-from dittomq.commitlog.offline.verifying import Kind, verify
+from dittomq.commitlog.offline.open_store import StoreOnDisk, items, open_on_disk
+from dittomq.commitlog.offline.verify import Kind, verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues.checkpoint import QueueKey
-from dittomq.commitlog.records.columns import Columns, Numbers
+from dittomq.commitlog.queues.index_checkpoint import QueueKey
+from dittomq.commitlog.records.columnar_codec import Columns, Numbers
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline import expecting, inspect, proving
-from dittomq.commitlog.offline.verifying import Kind
+from dittomq.commitlog.offline import bulk_verify, expected_units, open_store
+from dittomq.commitlog.offline.verify import Kind
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
@@ -22,11 +22,11 @@ SEEDS = range(40)
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that stores of a few hundred records have as many borders as large ones."""
-    monkeypatch.setattr(inspect, "_WINDOW_BYTES", 40 * 1024)
-    monkeypatch.setattr(proving, "_BLOCK_BYTES", 9 * 1024)
-    monkeypatch.setattr(proving, "_LEAST_ROWS", 2)
-    monkeypatch.setattr(expecting, "_STRIDE_BYTES", 20 * 1024)
-    monkeypatch.setattr(expecting, "_READ_UNITS", (4, 8))
+    monkeypatch.setattr(open_store, "_WINDOW_BYTES", 40 * 1024)
+    monkeypatch.setattr(bulk_verify, "_BLOCK_BYTES", 9 * 1024)
+    monkeypatch.setattr(bulk_verify, "_LEAST_ROWS", 2)
+    monkeypatch.setattr(expected_units, "_STRIDE_BYTES", 20 * 1024)
+    monkeypatch.setattr(expected_units, "_READ_UNITS", (4, 8))
 
 
 @pytest.mark.usefixtures("small_steps")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import items, open_on_disk
-from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.offline.open_store import items, open_on_disk
+from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, sealed_crc

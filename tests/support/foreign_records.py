@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode, encode_draft
-from dittomq.commitlog.records.foreign import in_queues
 from dittomq.commitlog.records.format import CRC_BYTES, Host, mark
+from dittomq.commitlog.records.rocketmq_records import in_queues
 from dittomq.message import Draft
 from tests.support.stores import Machine
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import items, open_on_disk
-from dittomq.commitlog.offline.measuring import Tally
-from dittomq.commitlog.offline.verifying import Report, verify
+from dittomq.commitlog.offline.open_store import items, open_on_disk
+from dittomq.commitlog.offline.stats import Tally
+from dittomq.commitlog.offline.verify import Report, verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues.checkpoint import QueueKey
-from dittomq.commitlog.records.columns import Columns, Numbers
+from dittomq.commitlog.queues.index_checkpoint import QueueKey
+from dittomq.commitlog.records.columnar_codec import Columns, Numbers
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, sealed_crc

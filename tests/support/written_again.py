@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dittomq.commitlog.offline.inspect import Item
+from dittomq.commitlog.offline.open_store import Item
 from dittomq.commitlog.records.encoding import encode
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dittomq.commitlog.records.walk import HEADER_BYTES, View
+from dittomq.commitlog.records.record_scanner import HEADER_BYTES, View
 from spark.audit.model import Bounds, Records, Slice
 from spark.audit.semantics import Joined, check, join, missing_tail
 from tests.support.foreign_records import foreign_record

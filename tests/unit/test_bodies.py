@@ -8,7 +8,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from dittomq.commitlog.records.bodies import DecompressionFailed, MissingPackage, inflate
+from dittomq.commitlog.records.compression import DecompressionFailed, MissingPackage, inflate
 from dittomq.errors import MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES
 

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from dittomq.commitlog.records.columns import body_crcs_hold, columns_of, follow, record_crcs_hold
+from dittomq.commitlog.records.columnar_codec import body_crcs_hold, columns_of, follow, record_crcs_hold
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.format import lay_out, problem_of
 from tests.support.stretches import IPV6, PLAIN, Kind, changed, stretch

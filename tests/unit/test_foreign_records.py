@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
+from dittomq.commitlog.records.checksum_policy import FOREVER, Seals, Stretch
 from dittomq.commitlog.records.encoding import encode_draft
-from dittomq.commitlog.records.foreign import NotRead, scan, whole_end
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
-from dittomq.commitlog.records.seals import FOREVER, Seals, Stretch
+from dittomq.commitlog.records.rocketmq_records import NotRead, scan, whole_end
 from dittomq.epoch_history import FOREIGN, EpochEntry, common_end, grows, own_end
 from dittomq.group_record import ReplicaId
 from dittomq.message import Draft

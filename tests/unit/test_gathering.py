@@ -7,9 +7,9 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.disk.scanning import scan_bytes
 from dittomq.commitlog.records import format as plain
+from dittomq.commitlog.records.batch_index import FEW, Batch, gather, whole_end
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, scan, sealed_crc
-from dittomq.commitlog.records.gathering import FEW, Batch, gather, whole_end
 from dittomq.message import Draft
 from tests.support.stretches import IPV6, changed, stretch
 
@@ -70,7 +70,7 @@ def test_stretches_of_a_node_that_is_reached_by_ipv6_read_the_same_both_ways_and
 
 def test_stretches_of_every_length_read_the_same_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     for few in (1, FEW):
-        monkeypatch.setattr("dittomq.commitlog.records.gathering.FEW", few)
+        monkeypatch.setattr("dittomq.commitlog.records.batch_index.FEW", few)
         for count in range(FEW + 20):
             data = stretch(random.Random(count), 0, count, 0)
 

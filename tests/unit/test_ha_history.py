@@ -3,7 +3,7 @@
 import random
 from dataclasses import astuple
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.wire.admin import HaChange, ha_changes, ha_history_responses
 from services.master.history import MOST_CHANGES, HaHistory
 from tests.simulation.disk import BOUNDLESS
@@ -38,7 +38,7 @@ async def test_of_very_many_changes_the_last_thousand_are_kept() -> None:
     machine = Machine(random.Random(1))
     machine.open()
     rows = [astuple(change(revision)) for revision in range(MOST_CHANGES)]
-    side_file.save_json(machine.beside(), "ha-history", b"HIST", rows)
+    state_file.save_json(machine.beside(), "ha-history", b"HIST", rows)
     history = opened(machine)
     await history.load()
     for revision in range(MOST_CHANGES, MOST_CHANGES + 5):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.queues import producers
-from dittomq.commitlog.queues.producers import MAX_AGE_DAYS, MAX_PRODUCERS, Producers, Sequenced, from_bytes
-from dittomq.commitlog.records.gathering import DAY_MS
+from dittomq.commitlog.queues import producer_state
+from dittomq.commitlog.queues.producer_state import MAX_AGE_DAYS, MAX_PRODUCERS, Producers, Sequenced, from_bytes
+from dittomq.commitlog.records.batch_index import DAY_MS
 from dittomq.errors import OutOfOrderSequence, UnknownProducerId
 
 RECORD_BYTES = 100
@@ -143,7 +143,7 @@ def test_a_snapshot_of_a_version_that_knew_no_age_is_read_from_the_log_again() -
 def few() -> Iterator[None]:
     """A table holds three producers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(producers, "MAX_PRODUCERS", 3)
+        patch.setattr(producer_state, "MAX_PRODUCERS", 3)
         yield
 
 

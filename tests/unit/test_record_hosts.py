@@ -9,8 +9,8 @@ import pytest
 from dittomq.broker.registration import record_host
 from dittomq.commitlog.records.decoding import decode, message_of
 from dittomq.commitlog.records.encoding import encode_draft
-from dittomq.commitlog.records.foreign import by_another_hand
 from dittomq.commitlog.records.format import MARK_BYTES, Host, scan, whole_end
+from dittomq.commitlog.records.rocketmq_records import by_another_hand
 from dittomq.message import Draft
 
 IPV4 = Host(ip_address("10.0.0.7").packed, 10_911)

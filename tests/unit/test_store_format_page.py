@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
 from dittomq.commitlog.records.encoding import encode_draft
@@ -43,7 +43,7 @@ EXAMPLES = {
     "unit": UNIT.pack(POSITION, len(RECORD), MESSAGE.tags_code),
     "blank unit": UNIT.pack(0, 0x7FFFFFFF, 0),
     "key index": key_index(),
-    "side file": side_file.seal(b"IDEN", b'{"format": 5, "generation": 0, "written_by": "0.2.0"}', FORMAT),
+    "side file": state_file.seal(b"IDEN", b'{"format": 5, "generation": 0, "written_by": "0.2.0"}', FORMAT),
 }
 
 

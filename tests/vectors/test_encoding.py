@@ -1,7 +1,7 @@
 """Every record that RocketMQ wrote, read into its fields and written again from them."""
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import items, open_on_disk
+from dittomq.commitlog.offline.open_store import items, open_on_disk
 from tests.support.written_again import not_written_again
 from tests.vectors.conftest import Vector
 

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from dittomq.cli.app import run
-from dittomq.commitlog.records.bodies import inflate
+from dittomq.commitlog.records.compression import inflate
 from tests.support.differing import first_difference
 from tests.vectors.conftest import Line, Vector
 

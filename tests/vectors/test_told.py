@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import items, open_on_disk
-from dittomq.commitlog.records.bodies import inflate
+from dittomq.commitlog.offline.open_store import items, open_on_disk
+from dittomq.commitlog.records.compression import inflate
 from dittomq.commitlog.records.decoding import Record
-from dittomq.commitlog.records.foreign import INNER_BATCH
+from dittomq.commitlog.records.rocketmq_records import INNER_BATCH
 from tests.support import vectors
 from tests.support.differing import first_difference
 from tests.vectors.conftest import Line

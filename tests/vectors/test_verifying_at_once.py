@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.offline import proving
+from dittomq.commitlog.offline import bulk_verify
 from tests.support.worn_stores import damage, verified_alike
 from tests.vectors.conftest import Vector
 
 
 def test_a_store_of_rocketmq_is_reported_alike_at_once_and_one_by_one(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proving, "_BLOCK_BYTES", 64 * 1024)
+    monkeypatch.setattr(bulk_verify, "_BLOCK_BYTES", 64 * 1024)
 
     report, heard = verified_alike(vector.folder)
 

@@ -8,7 +8,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import PAGE_BYTES, gives

@@ -5,11 +5,11 @@ from typing import Protocol
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
-from dittomq.commitlog.records import foreign
+from dittomq.commitlog.records import rocketmq_records
+from dittomq.commitlog.records.batch_index import Batch, gather
+from dittomq.commitlog.records.checksum_policy import Seals
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
-from dittomq.commitlog.records.gathering import Batch, gather
-from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, View, next_start, span_at
+from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, View, next_start, span_at
 from dittomq.message import MAX_BODY_BYTES
 
 WINDOW_BYTES = 2 * MAX_RECORD_BYTES
@@ -80,7 +80,7 @@ def scan_bytes(data: bytes, base: int, segment_end: int, sealed: bool) -> Found:
 
 def scan_singly(data: bytes, base: int, segment_end: int, sealed: bool) -> Found:
     """The same, each record by itself."""
-    return [], scan(data, base, segment_end) if sealed else foreign.scan(data, base, segment_end)
+    return [], scan(data, base, segment_end) if sealed else rocketmq_records.scan(data, base, segment_end)
 
 
 def scan_at(log: Source, seals: Seals, start: int, limit: int, scanner: Scanner = scan_bytes) -> Found:
@@ -140,7 +140,7 @@ def _is_damaged(view: View, at: int, seals: Seals, limit: int) -> bool:
         return False
     try:
         _, found = scan_singly(view.data[at - view.base : span.end - view.base], at, view.segment_end, stretch.sealed)
-    except foreign.NotRead:  # whole; whoever reads on is told
+    except rocketmq_records.NotRead:  # whole; whoever reads on is told
         return False
     return found.end == at
 
@@ -176,4 +176,4 @@ def _refuse_larger(log: Source, start: int, limit: int) -> None:
     if MAX_RECORD_BYTES < size <= _LARGEST_BYTES:
         record = log.read(start, size, limit)
         if len(record) == size and not problem_of(record, start, sealed=False):
-            raise foreign.NotRead(start, f"a queue with messages of more than {MAX_BODY_BYTES:,} bytes")
+            raise rocketmq_records.NotRead(start, f"a queue with messages of more than {MAX_BODY_BYTES:,} bytes")

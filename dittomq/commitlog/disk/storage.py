@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from dittomq.commitlog.disk.under_way import UnderWay
+from dittomq.commitlog.disk.io_watch import UnderWay
 from dittomq.errors import NotReady, StorageFailure, StoreLocked
 
 PAGE_BYTES = 4_096

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dittomq.commitlog.offline.digest_file import Range, RecordDigest, SegmentLeaves, StoreDigest
+from dittomq.commitlog.offline.store_digest import Range, RecordDigest, SegmentLeaves, StoreDigest
 from dittomq.errors import InvalidField
 
 

@@ -3,10 +3,10 @@
 import random
 from dataclasses import replace
 
-from dittomq.commitlog import swap
-from dittomq.commitlog.disk.side_file import CorruptStateFile
+from dittomq.commitlog import store_swap
+from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.gate import reported
+from dittomq.commitlog.locks import reported
 from dittomq.commitlog.state import identity, replica
 from dittomq.doors.chance import hex_id
 from dittomq.errors import StoreOpenFailed
@@ -31,9 +31,9 @@ def draw_identity(storage: Storage, name: str, chance: random.Random) -> tuple[R
             held = replica.settle(storage)
             if held is None:
                 raise StoreOpenFailed(name, "dittomq/replica is missing; restore it")
-            if swap.is_intended(storage):
+            if store_swap.is_intended(storage):
                 raise StoreOpenFailed(name, "a new copy is taking its place; start its node, which finishes that, and stop it again")
-            swap.discard(storage)
+            store_swap.discard(storage)
             drawn = replace(held, number=held.number + 1, uuid=hex_id(chance), incarnation=hex_id(chance))
             replica.save(storage, drawn)
     except CorruptStateFile as damage:

@@ -5,14 +5,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dittomq.commitlog.disk.legible import LegibleFile
+from dittomq.commitlog.disk.damaged_pages import LegibleFile
 from dittomq.commitlog.disk.segment import name_of
-from dittomq.commitlog.disk.side_file import CorruptStateFile
+from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File
-from dittomq.commitlog.offline.inspect import StoreOnDisk
-from dittomq.commitlog.queues import checkpoint
-from dittomq.commitlog.queues.checkpoint import Checkpoint, QueueKey
-from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
+from dittomq.commitlog.offline.open_store import StoreOnDisk
+from dittomq.commitlog.queues import index_checkpoint
+from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
+from dittomq.commitlog.queues.index_checkpoint import Checkpoint, QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
 
 _CACHED_QUEUES = 1_024
@@ -151,7 +151,7 @@ def _held_by(store: StoreOnDisk) -> Mapping[QueueKey, tuple[int, int]]:
     held: Checkpoint | None = None
     if store.ours:
         with contextlib.suppress(CorruptStateFile):
-            held = checkpoint.load(store.storage)
+            held = index_checkpoint.load(store.storage)
     return held.ranges if held is not None else {}
 
 

@@ -15,12 +15,12 @@ import numpy as np
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.disk.storage import speaks_of_bytes
+from dittomq.commitlog.queues.consume_queue import Queue, QueueIndex
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
-from dittomq.commitlog.records.columns import Numbers
+from dittomq.commitlog.records.batch_index import Batch, Run
+from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.columnar_codec import Numbers
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, Entry, lay_out
-from dittomq.commitlog.records.gathering import Batch, Run
-from dittomq.commitlog.records.seals import Seals
 
 MAX_WAITING_UNITS = 65_536
 _BATCH_UNITS = 16_384

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.storage import PAGE_BYTES, File, Storage, gives, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues.key_format import (
     ENTRY,

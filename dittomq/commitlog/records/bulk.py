@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.records.columns import FIELDS, UNITS, Numbers
+from dittomq.commitlog.records.columnar_codec import FIELDS, UNITS, Numbers
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, FIXED_BYTES, KEY_NAME, MAGIC_1, Host, sealed_crc
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
 from dittomq.properties import RECORD_CRC

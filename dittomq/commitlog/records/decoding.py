@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dittomq.commitlog.records.bodies import COMPRESSED, inflate
+from dittomq.commitlog.records.compression import COMPRESSED, inflate
 from dittomq.commitlog.records.format import (
     BORN_IPV6,
     CRC_BYTES,

@@ -1,6 +1,6 @@
 """Records as bytes, of every kind that RocketMQ reads: the inverse of `dittomq.commitlog.records.decoding`. Pure.
 
-The plain way, one record and all of its fields. `dittomq.commitlog.appending` and `dittomq.commitlog.records.bulk` make the one kind that a
+The plain way, one record and all of its fields. `dittomq.commitlog.append` and `dittomq.commitlog.records.bulk` make the one kind that a
 master appends, for whole groups; they are held against this.
 
 Source: Apache RocketMQ 5.3.3, MessageExtEncoder, CommitLog#asyncPutMessage.

@@ -151,7 +151,7 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
     """Read and verify sealed records from index `at` of `data` on, where one begins; `data` begins at position `base` of a segment
     that ends at `segment_end`.
 
-    The way for a few of them, and for what is unusual; `dittomq.commitlog.records.gathering` takes many.
+    The way for a few of them, and for what is unusual; `dittomq.commitlog.records.batch_index` takes many.
     """
     entries: list[Entry] = []
     view, length, unpack, make = memoryview(data), len(data), _SCANNED.unpack_from, tuple.__new__

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import StoreOpenFailed
 from dittomq.version import VERSION
@@ -24,7 +24,7 @@ REPLICA_FORMAT = 5
 
 _NAME = "identity"
 _KIND = b"IDEN"
-_PATH = f"{side_file.FOLDER}/{_NAME}"
+_PATH = f"{state_file.FOLDER}/{_NAME}"
 _FIRST_FORMAT = 1
 
 
@@ -43,7 +43,7 @@ class Identity:
     `replica_uuid` is that of a format below REPLICA_FORMAT; "" from then on.
     """
 
-    generation: side_file.Number
+    generation: state_file.Number
     replica_uuid: str = ""
     format: int = _FIRST_FORMAT
     written_by: str = ""
@@ -54,7 +54,7 @@ _S = TypeVar("_S", Identity, _Stated)
 
 def refuse_newer(storage: Storage, name: str) -> None:
     """Raise StoreOpenFailed for a store that only a newer version understands. A damaged identity is for `load` to name."""
-    with contextlib.suppress(side_file.CorruptStateFile):
+    with contextlib.suppress(state_file.CorruptStateFile):
         found = _load(storage, _Stated)
         if found is not None and found.format > FORMAT:
             writer = found.written_by
@@ -76,7 +76,7 @@ def save(storage: Storage, identity: Identity) -> None:
     if identity.format < REPLICA_FORMAT:
         value |= {"replica_uuid": identity.replica_uuid}
     payload = json.dumps(value, sort_keys=True).encode()
-    replace_file(storage, _PATH, side_file.seal(_KIND, payload, identity.format))
+    replace_file(storage, _PATH, state_file.seal(_KIND, payload, identity.format))
 
 
 def create(storage: Storage) -> Identity:
@@ -102,8 +102,8 @@ def _load(storage: Storage, shape: type[_S]) -> _S | None:
     """What the file says; a store of a release that knew no formats has the first."""
     if not storage.exists(_PATH):
         return None
-    version, payload = side_file.unseal_any(_KIND, read_file(storage, _PATH), _PATH)
-    found = side_file.parse(payload, shape, _PATH)
+    version, payload = state_file.unseal_any(_KIND, read_file(storage, _PATH), _PATH)
+    found = state_file.parse(payload, shape, _PATH)
     if version != found.format:
-        raise side_file.CorruptStateFile(f"{_PATH} is damaged: its head has version {version} and it holds format {found.format}")
+        raise state_file.CorruptStateFile(f"{_PATH} is damaged: its head has version {version} and it holds format {found.format}")
     return found

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.side_file import CorruptStateFile, Number
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.state_file import CorruptStateFile, Number
 from dittomq.commitlog.disk.storage import Storage, replace_file, speaks_of_bytes
-from dittomq.commitlog.gate import Gate
+from dittomq.commitlog.locks import Gate
 from dittomq.doors.chance import hex_id
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
@@ -151,7 +151,7 @@ def _read(storage: Storage, at: int) -> ReplicaState | None:
     with contextlib.closing(storage.open(_PATH, readonly=True)) as file:
         try:
             data = file.pread(_SLOT_BYTES, at * _SLOT_BYTES)
-            return side_file.parse(side_file.unseal(_KIND, data, _PATH), ReplicaState, _PATH)
+            return state_file.parse(state_file.unseal(_KIND, data, _PATH), ReplicaState, _PATH)
         except CorruptStateFile:
             return None
         except OSError as error:
@@ -175,6 +175,6 @@ def _write(storage: Storage, state: ReplicaState, slots: tuple[int, ...]) -> Non
 
 
 def _slot(state: ReplicaState) -> bytes:
-    sealed = side_file.seal(_KIND, json.dumps(asdict(state), sort_keys=True).encode())
+    sealed = state_file.seal(_KIND, json.dumps(asdict(state), sort_keys=True).encode())
     assert len(sealed) <= _SLOT_BYTES, "an id, a birth and four numbers are small"
     return sealed.ljust(_SLOT_BYTES, b"\0")

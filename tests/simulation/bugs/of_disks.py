@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dittomq.commitlog import cut, reading
+from dittomq.commitlog import reading, truncation
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.state import boot, epoch_history_file
+from dittomq.commitlog.state import epoch_history_file, shutdown_marker
 from dittomq.commitlog.store import Store
 from dittomq.errors import StorageFailure
 from dittomq.offsets import PhysicalOffset
@@ -58,7 +58,7 @@ def epoch_history_not_saved(patches: Patches, _: Cluster) -> None:
 
 
 def cut_not_fsynced(patches: Patches, _: Cluster) -> None:
-    patches.put(cut, "finish", _without_syncs)
+    patches.put(truncation, "finish", _without_syncs)
 
 
 def cut_too_short(patches: Patches, _: Cluster) -> None:
@@ -92,7 +92,7 @@ def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
         def recover(store: Store) -> None:
             honest(store)
-            if store.stopped is boot.StopKind.POWER_LOSS:
+            if store.stopped is shutdown_marker.StopKind.POWER_LOSS:
                 storage = store._storage
                 assert isinstance(storage, SimulatedStorage)
                 records = parse_log(Files(storage.disk)).records

@@ -10,8 +10,8 @@ from dittomq.client.in_doubt import InDoubtSends
 from dittomq.client.producer import Producer
 from dittomq.client.send_results import Unknown
 from dittomq.commitlog import recovery
-from dittomq.commitlog.queues.producers import Producers
-from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.queues.producer_state import Producers
+from dittomq.commitlog.replica_append import Receiver
 from dittomq.commitlog.store import Store
 from dittomq.errors import NotStored
 from dittomq.metadata.formats import TOPICS

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.replica_append import Receiver
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_session
 from dittomq.replication.events import Chunk, SlaveAck

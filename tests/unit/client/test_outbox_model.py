@@ -28,7 +28,7 @@ from dittomq.client.accumulator_events import (
     TurnEnded,
 )
 from dittomq.client.batches import Batch, Frame
-from dittomq.commitlog.queues.producers import Producers
+from dittomq.commitlog.queues.producer_state import Producers
 from dittomq.errors import InvalidField, NotReady, Refused, TopicNotFound, Unavailable
 from dittomq.message import Message
 from tests.support.frame_receipts import receipt_for

@@ -1,0 +1,263 @@
+"""What became of the last sequences of each idempotent producer; every replica derives the same table from its log.
+
+At most 1,024 producers, the longest unused in log order forgotten first; of each the last 8,192 sequences, at most 128 KiB of memory. With
+the first record of any producer on a new day (UTC, by store time), whoever has no record of that day or the 7 days before it is forgotten.
+So the bounds depend on the log alone: not on a clock, and not on when a replica took the records in.
+
+Of what is forgotten one number is kept: nothing at or behind `forgotten_end` was. It tells who is new from who was forgotten.
+
+A replica may forget more than another one, never contradict it: what dropped segments or damage hide is forgotten, and a cut does not
+bring back whom the records that it took have pushed out. A snapshot, `dittomq/producers`, spares reading the log from its beginning.
+"""
+
+import json
+import struct
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from dittomq.commitlog.disk import state_file
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.records.batch_index import DAY_MS
+from dittomq.errors import OutOfOrderSequence, Refused, UnknownProducerId
+
+MAX_PRODUCERS = 1_024
+MAX_SEQUENCES = 8_192
+MAX_AGE_DAYS = 7
+"""Much longer than any client tries by itself: whoever asks what became of a message has a week."""
+_NAME = "producers"
+_KIND = b"PROD"
+_PATH = f"{state_file.FOLDER}/{_NAME}"
+_LENGTH = struct.Struct(">I")
+_SAVED_ROW_BYTES = 256
+
+
+class _Head(TypedDict):
+    """How a snapshot begins: of each producer the first sequence and how many, at least one; their positions follow, 8 bytes each."""
+
+    end: state_file.Number
+    forgotten: NotRequired[state_file.Number]
+    days: NotRequired[list[tuple[int, state_file.Number]]]
+    producers: list[tuple[str, state_file.Number, Annotated[int, Meta(ge=1, lt=1 << 32)]]]
+
+
+class Producer:
+    """Sequences [first, next) lie at `positions`, at least one; only the last MAX_SEQUENCES of them count."""
+
+    __slots__ = ("first", "positions")
+
+    def __init__(self, first: int, positions: "array[int]") -> None:
+        self.first = first
+        self.positions = positions
+
+    @property
+    def next(self) -> int:
+        return self.first + len(self.positions)
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence that is remembered: the same on every replica."""
+        return max(self.first, self.next - MAX_SEQUENCES)
+
+    @property
+    def last(self) -> int:
+        """Where its newest record lies."""
+        return self.positions[-1]
+
+
+class Sequenced(NamedTuple):
+    """A record of a producer."""
+
+    producer_id: str
+    sequence: int
+    position: int
+    store_ms: int
+
+
+class Producers:
+    """The table. One thread changes it."""
+
+    def __init__(self) -> None:
+        self._producers: OrderedDict[str, Producer] = OrderedDict()
+        self._days: list[tuple[int, int]] = []  # each day of the last ones that has a record, and where its first one lies
+        self.forgotten_end = 0
+
+    def known(self, producer_id: str, first: int, count: int, sent_since: int | None = None) -> list[int] | Refused:
+        """Positions of those of `count` sequences from `first` on that are in the log already, the leading ones.
+
+        No try of them can lie below `sent_since`. None: nobody says so, and sequence 0 of who is not remembered counts as new.
+        Refused: one is missing in between, or what became of the first is no longer remembered.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            if (first > 0 or sent_since is not None) and self.forgotten_end > (sent_since or 0):
+                return self._expired(producer_id, first)
+            return OutOfOrderSequence(producer_id, 0, first) if first > 0 else []
+        if first > producer.next:
+            return OutOfOrderSequence(producer_id, producer.next, first)
+        if first < producer.oldest:
+            return self._expired(producer_id, first)
+        at = first - producer.first
+        return list(producer.positions[at : at + count])
+
+    def find(self, producer_id: str, sequence: int, sent_since: int | None = None) -> int | None:
+        """Where it lies; None when it is not in the log. Raises UnknownProducerId when that is no longer known.
+
+        It cannot lie below `sent_since`; None: it may lie anywhere.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            if self.forgotten_end > (sent_since or 0):
+                raise self._expired(producer_id, sequence)
+            return None
+        if sequence < producer.oldest:
+            raise self._expired(producer_id, sequence)
+        return producer.positions[sequence - producer.first] if sequence < producer.next else None
+
+    def note(self, producer_id: str, first: int, positions: Sequence[int], store_ms: int) -> None:
+        """Sequences from `first` on lie at these positions, behind all noted before; all were stored on the day of `store_ms`."""
+        if not positions:
+            return
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(first, array("q"))
+        else:
+            self._producers.move_to_end(producer_id)
+        if first != producer.next:  # it was forgotten in between and began again
+            producer.first, producer.positions = first, array("q")
+        producer.positions.extend(positions)
+        surplus = len(producer.positions) - MAX_SEQUENCES
+        if surplus >= MAX_SEQUENCES:
+            producer.first += surplus
+            del producer.positions[:surplus]
+        if len(self._producers) > MAX_PRODUCERS:
+            self._forget(next(iter(self._producers)))
+        day = store_ms // DAY_MS
+        if not self._days or day > self._days[-1][0]:
+            self._begin_day(day, positions[0])
+
+    def mend(self, records: Sequence[Sequenced]) -> None:
+        """Records that were missing lie in the log. One that is no neighbour of what is known stays expired."""
+        for record in (*records, *reversed(records)):  # those behind what is known, then those before it
+            self._mend(record)
+        self._sort()
+
+    def drop_before(self, offset: int) -> None:
+        """Forget what lies before `offset`: those sequences are expired, the ones behind them go on."""
+        self._forget_before(offset)
+        for producer in self._producers.values():
+            gone = bisect_left(producer.positions, offset)
+            producer.first += gone
+            del producer.positions[:gone]
+
+    def doubt(self, behind: int) -> None:
+        """Records before `behind` are missing: who has none at or behind it is forgotten, for its newest may be among them."""
+        self._forget_before(behind)
+        self.forgotten_end = max(self.forgotten_end, behind)
+
+    def cut(self, to: int) -> None:
+        """Forget what lies at or behind `to`: it was never stored."""
+        self.forgotten_end = min(self.forgotten_end, to)
+        for producer_id, producer in list(self._producers.items()):
+            keep = bisect_left(producer.positions, to)
+            del producer.positions[keep:]
+            if not producer.positions:
+                if producer.first > 0:  # with older sequences forgotten, nobody knows any more which of them the cut took
+                    self.forgotten_end = to
+                del self._producers[producer_id]
+        self._days = [(day, position) for day, position in self._days if position < to]
+        self._sort()
+
+    def to_bytes(self, end: int) -> bytes:
+        """A snapshot that covers the log up to `end`."""
+        rows = [[producer_id, each.first, len(each.positions)] for producer_id, each in self._producers.items()]
+        head = json.dumps({"end": end, "forgotten": self.forgotten_end, "days": self._days, "producers": rows}).encode()
+        return b"".join([_LENGTH.pack(len(head)), head, *(each.positions.tobytes() for each in self._producers.values())])
+
+    @property
+    def saved_bytes(self) -> int:
+        """About how long `to_bytes` is, and no less."""
+        return sum(_SAVED_ROW_BYTES + each.positions.itemsize * len(each.positions) for each in self._producers.values())
+
+    def _mend(self, record: Sequenced) -> None:
+        producer_id, sequence, position, store_ms = record
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            if position >= self.forgotten_end:  # otherwise newer ones may have been forgotten
+                self.note(producer_id, sequence, (position,), store_ms)
+        elif position > producer.last:
+            self.note(producer_id, sequence, (position,), store_ms)
+        elif sequence == producer.first - 1 and position < producer.positions[0]:
+            producer.first = sequence
+            producer.positions.insert(0, position)
+
+    def _expired(self, producer_id: str, sequence: int) -> UnknownProducerId:
+        newest = next(reversed(self._producers.values()), None)
+        return UnknownProducerId(producer_id, sequence, max(self.forgotten_end, newest.last + 1 if newest is not None else 0))
+
+    def _begin_day(self, day: int, position: int) -> None:
+        self._days = [each for each in self._days if each[0] >= day - MAX_AGE_DAYS]
+        self._days.append((day, position))
+        self._forget_before(self._days[0][1])
+
+    def _forget_before(self, position: int) -> None:
+        """Forget who has no record at or behind the position."""
+        for producer_id in [producer_id for producer_id, each in self._producers.items() if each.last < position]:
+            self._forget(producer_id)
+
+    def _forget(self, producer_id: str) -> None:
+        self.forgotten_end = max(self.forgotten_end, self._producers.pop(producer_id).last + 1)
+
+    def _sort(self) -> None:
+        """The longest unused first again."""
+        self._producers = OrderedDict(sorted(self._producers.items(), key=lambda each: each[1].last))
+
+
+def from_bytes(payload: bytes) -> tuple[Producers, int]:
+    """A table and the end of the log that it covers. Raises CorruptStateFile."""
+    at = _LENGTH.size + int.from_bytes(payload[: _LENGTH.size], "big")
+    head = state_file.parse(payload[_LENGTH.size : at], _Head, _PATH)
+    table = Producers()
+    if "days" not in head or "forgotten" not in head:  # by a version that did not count them: the log tells it all again
+        return table, 0
+    if len(payload) - at != 8 * sum(count for _, _, count in head["producers"]):
+        raise state_file.CorruptStateFile(f"{_PATH} is damaged: it is whole and does not hold as many positions as it says")
+    table.forgotten_end = head["forgotten"]
+    table._days = [(day, position) for day, position in head["days"]]  # noqa: SLF001 - its own module
+    for producer_id, first, count in head["producers"]:
+        positions = array("q", payload[at : at + 8 * count])
+        at += 8 * count
+        table._producers[producer_id] = Producer(first, positions)  # noqa: SLF001 - its own module
+    return table, head["end"]
+
+
+def load(storage: Storage) -> tuple[Producers, int]:
+    """The snapshot and the end it covers; an empty table and 0 when there is none. Raises CorruptStateFile."""
+    payload = state_file.load(storage, _NAME, _KIND)
+    return (Producers(), 0) if payload is None else from_bytes(payload)
+
+
+def save(storage: Storage, payload: bytes) -> None:
+    """Durably replace the snapshot with what `to_bytes` gave."""
+    state_file.save(storage, _NAME, _KIND, payload)
+
+
+def remove(storage: Storage) -> None:
+    """Durably forget the snapshot: the next start reads the whole log."""
+    state_file.remove(storage, _NAME)
+
+
+def cut_snapshot(storage: Storage, to: int) -> None:
+    """Durably forget in the snapshot what lies at or behind `to`; a damaged one goes, the log tells it all again."""
+    try:
+        table, end = load(storage)
+    except state_file.CorruptStateFile:
+        remove(storage)
+        return
+    if end > to:
+        table.cut(to)
+        save(storage, table.to_bytes(to))
