@@ -41,7 +41,7 @@ class CopyDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class LogStart:
     """Where a log and its queues begin, which the bytes of a log that begins late do not tell.
 
     By (topic, queue): `lows` are the offsets of the first messages that do not lie below `offset`, or that come next; `hidden` are the

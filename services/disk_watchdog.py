@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 import structlog
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.commitlog.disk.io_watch import UnderWay
+from dittomq.commitlog.disk.io_watch import IoWatch
 from dittomq.commitlog.state import shutdown_marker
 from services.process import EXIT_INTERNAL
 
@@ -42,7 +42,7 @@ class DiskWatchdog:
 
 
 @contextlib.contextmanager
-def disk_watched(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors) -> Iterator[None]:
+def disk_watched(program: str, limit_s: float, under_way: IoWatch, doors: BrokerDoors) -> Iterator[None]:
     """During the block, end the process with status 128 when a write or sync has not returned for so long.
 
     As after a failed sync nobody is answered any more, and the next start is told of it if the disk takes that within 2 s: what
@@ -58,7 +58,7 @@ def disk_watched(program: str, limit_s: float, under_way: UnderWay, doors: Broke
         watching.join()
 
 
-def _watch(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors, over: threading.Event) -> None:
+def _watch(program: str, limit_s: float, under_way: IoWatch, doors: BrokerDoors, over: threading.Event) -> None:
     patience = DiskWatchdog(limit_s, _LOOK_EVERY_S)
     looked = doors.clock.monotonic()
     while not over.wait(_LOOK_EVERY_S):

@@ -153,7 +153,7 @@ LINES: Final = {
         "The first record of the cluster above. Both offsets are borders of records: a receipt's `physical_offset`, and that plus "
         "its `record_bytes`.",
     ),
-    f"{_REPLICATION}/FetchBeginning": Line(
+    f"{_REPLICATION}/FetchLogStart": Line(
         _REPLICAS,
         '{"cluster":"local-5f2a","broker":"a"}',
         "Slaves ask this when their log begins where their master's does now. Nothing was dropped from the log of the cluster above.",

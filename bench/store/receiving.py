@@ -19,13 +19,13 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.dispatch import Dispatch
-from dittomq.commitlog.queues.indexes import Derived
+from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.queues.key_format import KeyMark
 from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.producer_state import Producers
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.encoding import encode_draft
-from dittomq.commitlog.replica_append import Receiver
+from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -79,10 +79,10 @@ class _Slave:
         options = StoreOptions()
         files = OpenFiles(self._storage, options.open_files)
         log = Log(SegmentMaker(self._storage, options.segment_bytes), files, [0])
-        seals, index = Seals(_EPOCH_HISTORY), QueueIndex(self._storage, files, options.queue_file_units, options.segment_bytes)
+        seals, index = ChecksumPolicy(_EPOCH_HISTORY), QueueIndex(self._storage, files, options.queue_file_units, options.segment_bytes)
         keys = KeyIndex(self._storage, files, KeyMark(options.key_sizes), None)
-        derived = Derived(index, Producers(), Dispatch(log, seals, index, keys, 0), 0)
-        receiver = Receiver(log, seals, derived, "this node", scan=scanner)
+        derived = DerivedIndexes(index, Producers(), Dispatch(log, seals, index, keys, 0), 0)
+        receiver = ReplicaAppender(log, seals, derived, "this node", scan=scanner)
         began = time.process_time()
         for chunk in chunks:
             derived.dispatch.run(receiver.write(log.end, chunk))

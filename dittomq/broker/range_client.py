@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.broker.config import BrokerConfig
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.errors import LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -43,9 +43,9 @@ class RangeClient:
         except LimitReached as problem:
             raise Unavailable(self._address, str(problem)) from problem
 
-    async def beginning(self) -> Beginning:
+    async def beginning(self) -> LogStart:
         """Where its log and its queues begin; the other side's typed error, or Unavailable, within 10 s."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
-        request = pb.FetchBeginningRequest(cluster=self._cluster, broker=self._broker)
+        request = pb.FetchLogStartRequest(cluster=self._cluster, broker=self._broker)
         with peers_disk(self._address), breaking(self._address):
-            return await beginning_from_pb(stub.FetchBeginning(request, timeout=_BEGINNING_S))
+            return await beginning_from_pb(stub.FetchLogStart(request, timeout=_BEGINNING_S))

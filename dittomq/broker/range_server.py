@@ -8,7 +8,7 @@ from typing import Protocol
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.workers import Lane
 from dittomq.epoch_history import entry_at, epoch_end_offset
 from dittomq.errors import CorruptRecord, LimitReached, OffsetOutOfRange, WrongCluster
@@ -31,7 +31,7 @@ class RangeSource(Protocol):
 class LogSource(RangeSource, Protocol):
     """One whose log can be copied from where it begins."""
 
-    async def beginning(self) -> Beginning:
+    async def beginning(self) -> LogStart:
         """Where its log and its queues begin."""
         ...
 
@@ -109,7 +109,7 @@ class RangeServer:
         end = await self._lane.call(lambda: damaged_end(store, at))
         return None if end is None else min(end, border, store.segment_of(at)[1])
 
-    async def beginning(self) -> Beginning:
+    async def beginning(self) -> LogStart:
         """Where the log and the queues of the store begin that the node's handshake describes."""
         return await self._lane.call(self._stores()[0].beginning)
 

@@ -13,7 +13,7 @@ import structlog
 from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DiskFull, NotReady
@@ -40,7 +40,7 @@ class RetentionLoopParts:
     lane: Lane
     clock: Clock
     pins: Pins
-    told: Callable[[], Awaitable[Beginning | None]] = _nobody_tells
+    told: Callable[[], Awaitable[LogStart | None]] = _nobody_tells
 
 
 class RetentionLoop:
@@ -87,7 +87,7 @@ class RetentionLoop:
             for name in lost:
                 log.warning("hold_released", node=parts.node, holder=name, log_begins=store.min_offset)
 
-    async def _drop_one(self, lost: dict[str, None], told: Beginning | None) -> int:
+    async def _drop_one(self, lost: dict[str, None], told: LogStart | None) -> int:
         """Drop the first segment, if it may go now; how many bytes went. `lost` learns who wanted them.
 
         No pin is taken from the decision until the drop is done.
@@ -105,7 +105,7 @@ class RetentionLoop:
                 lost.update(dict.fromkeys(decision.lost))
             return store.min_offset - before
 
-    def _drop_before(self, end: PhysicalOffset, told: Beginning | None) -> None:
+    def _drop_before(self, end: PhysicalOffset, told: LogStart | None) -> None:
         """On a full disk, with the room of the segment that is prepared; blocks. Raises DiskFull when that is not enough."""
         store = self._parts.store
         try:

@@ -15,7 +15,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.queues.consume_queue import Queue
 from dittomq.commitlog.queues.dispatch import Kept, Waiting, WaitingBatch, carried
-from dittomq.commitlog.queues.indexes import Derived
+from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.records.batch_index import Run
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES, Bulk, Stamp
 from dittomq.commitlog.records.columnar_codec import Numbers
@@ -100,7 +100,7 @@ class _Stretch:
 class Appender:
     """Appends groups to a log whose end is a record's end. One thread at a time."""
 
-    def __init__(self, log: Log, derived: Derived, host: Host, find: Callable[[int], PlacedRun]) -> None:
+    def __init__(self, log: Log, derived: DerivedIndexes, host: Host, find: Callable[[int], PlacedRun]) -> None:
         """`find` reads from the log which message lies at a position, raising CorruptRecord."""
         self._log = log
         self._derived = derived

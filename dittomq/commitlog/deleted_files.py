@@ -11,7 +11,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import reading
-from dittomq.commitlog.locks import Gate
+from dittomq.commitlog.locks import StoreLocks
 from dittomq.commitlog.options import StoreOptions
 from dittomq.errors import CorruptRecord, NotReady
 from dittomq.offsets import PhysicalOffset
@@ -19,12 +19,12 @@ from dittomq.offsets import PhysicalOffset
 _COPY_BYTES = 1024 * 1024
 
 
-class RemovedFiles(ABC):
+class DeletedFiles(ABC):
     """What a store does about them. Of the segment that is written nothing: what was appended there is lost, and the next sync says so."""
 
     flushed: PhysicalOffset
     _options: StoreOptions
-    _gate: Gate
+    _gate: StoreLocks
     _maker: SegmentMaker
     _log: Log
 

@@ -17,25 +17,25 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import index_checkpoint
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import Scan, body_problem, problem_of, store_ms_of
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, span_at
 from dittomq.commitlog.records.rocketmq_records import ORIGIN_BYTES, by_another_hand, may_be_ours, surely_anothers
 from dittomq.commitlog.state import epoch_history_file
-from dittomq.commitlog.state.recovery_point import Watermark
+from dittomq.commitlog.state.recovery_point import RecoveryPoint
 from dittomq.epoch_history import FOREIGN, EpochEntry, EpochHistory, newest_epoch, truncate_history
 from dittomq.offsets import PhysicalOffset
 
 
-class Visits:
+class ForeignWrites:
     """The epoch history of a log while it is recovered; what is found is durable before it is used."""
 
-    def __init__(self, storage: Storage, log: Log, mark: Watermark) -> None:
+    def __init__(self, storage: Storage, log: Log, mark: RecoveryPoint) -> None:
         self._storage = storage
         self._log = log
         self._epoch_history: EpochHistory = epoch_history_file.load(storage)
         self._are_theirs: Callable[[bytes], bool] = surely_anothers if index_checkpoint.abort_is_ours(storage) else _is_none_of_ours
-        self.seals = Seals(self._epoch_history)
+        self.seals = ChecksumPolicy(self._epoch_history)
         if mark.closed:
             self._note(mark.flushed, lambda _: True)
 

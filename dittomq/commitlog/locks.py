@@ -9,7 +9,7 @@ from types import TracebackType
 from dittomq.errors import Refused, StorageFailure
 
 
-class Gate:
+class StoreLocks:
     """The store's locks, taken in the order copying, filing, dispatching, syncing, writing; and its failure, which is final."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Guard:
 
     __slots__ = ("_gate", "_lock", "_operation")
 
-    def __init__(self, gate: Gate, operation: str, lock: "threading.Lock | None") -> None:
+    def __init__(self, gate: StoreLocks, operation: str, lock: "threading.Lock | None") -> None:
         self._gate = gate
         self._operation = operation
         self._lock = lock

@@ -13,15 +13,15 @@ from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import Storage, reading
-from dittomq.commitlog.locks import Gate
+from dittomq.commitlog.locks import StoreLocks
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.consume_queue import Queue
-from dittomq.commitlog.queues.indexes import Derived
+from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.retention import DiskUse, Segment
 from dittomq.commitlog.state.damage_map import Damage
-from dittomq.commitlog.state.recovery_point import Watermark
-from dittomq.copies import Beginning
+from dittomq.commitlog.state.recovery_point import RecoveryPoint
+from dittomq.copies import LogStart
 from dittomq.errors import DiskFull, InvalidField, NotReady
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
@@ -35,10 +35,10 @@ class Front(ABC):
     _storage: Storage
     _options: StoreOptions
     _files: OpenFiles
-    _gate: Gate
+    _gate: StoreLocks
     _log: Log
-    _derived: Derived
-    _mark: Watermark
+    _derived: DerivedIndexes
+    _mark: RecoveryPoint
     _damage: Damage
     _unread: Damage
     _checkpointed: tuple[int, int] | None
@@ -101,7 +101,7 @@ class Front(ABC):
         queues = index_checkpoint.QUEUE_ROW_BYTES * len(derived.index.queues)
         return state_file.ROOM_BYTES + derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + queues
 
-    def drop_before(self, offset: int, told: Beginning | None = None) -> PhysicalOffset:
+    def drop_before(self, offset: int, told: LogStart | None = None) -> PhysicalOffset:
         """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
 
         Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile. Unread ranges
@@ -163,7 +163,7 @@ class Front(ABC):
         log = self._log
         self._derived.index.forget_leap(lambda low: log.min_offset <= low and not self._damage.touches(low, log.end))
 
-    def _before_unread(self, to: int, told: Beginning | None) -> int:
+    def _before_unread(self, to: int, told: LogStart | None) -> int:
         """The segment up to which nothing unread is dropped but what `told` knows of; NotReady where that is the first one."""
         known = 0 if told is None else told.offset
         begin = self._log.min_offset
@@ -249,16 +249,16 @@ class Front(ABC):
                 index_checkpoint.save_minimums(self._storage, {key: each for key, each in left.items() if each.low})
         return bool(less)
 
-    def beginning(self) -> Beginning:
+    def beginning(self) -> LogStart:
         """Where this log and its queues begin, for a copy that is to begin there: without it, it would count anew in empty queues."""
         with self._gate.filing:
             minimums = index_checkpoint.load_minimums(self._storage)
             lasting = {key: each.low for key, each in minimums.items() if not each.anew and each.end <= self._mark.confirmed}
             found = {key: low for key, low in self._derived.index.guessed_minimums().items() if key not in minimums}
             dropped = log_start_state.load(self._storage)
-            return Beginning(self.min_offset, {**dropped.lows, **found}, lasting, dropped.leapt)
+            return LogStart(self.min_offset, {**dropped.lows, **found}, lasting, dropped.leapt)
 
-    def begin_at(self, beginning: Beginning) -> None:
+    def begin_at(self, beginning: LogStart) -> None:
         """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more.
 
         Raises DiskFull before anything is changed.
@@ -273,7 +273,9 @@ class Front(ABC):
             if beginning.hidden:
                 hidden = {key: index_checkpoint.Minimum(low, offset) for key, low in beginning.hidden.items()}
                 index_checkpoint.save_minimums(self._storage, kept | hidden)
-            log_start_state.empty_from(self._storage, self._files, log_start_state.Dropped(offset, beginning.lows, leapt=beginning.leapt))
+            log_start_state.empty_from(
+                self._storage, self._files, log_start_state.LogStartState(offset, beginning.lows, leapt=beginning.leapt)
+            )
             self._reload()
 
     def _note_begun_anew(self) -> None:

@@ -35,7 +35,7 @@ _NOT_GIVEN = (PhysicalOffset(1 << 63), 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class LogStartState:
     """Nothing below `min_offset` is held; queues begin at `lows`, those that are not named at 0.
 
     `noted`: `lows` know what somebody else dropped below it. Should such segments come back, they are no rest of a drop of ours.
@@ -71,17 +71,17 @@ class _Saved(TypedDict):
     leapt: NotRequired[list[tuple[str, Number, Number]]]
 
 
-def load(storage: Storage) -> Dropped:
+def load(storage: Storage) -> LogStartState:
     """What was dropped so far. Raises CorruptStateFile."""
     value = state_file.load_json(storage, _NAME, _KIND, _Saved)
     if value is None:
-        return Dropped()
+        return LogStartState()
     tables = (value["queues"], value.get("unsure", ()), value.get("leapt", ()))
     lows, unsure, leapt = ({(topic, queue): low for topic, queue, low in rows} for rows in tables)
-    return Dropped(value["min_offset"], lows, value.get("noted", 0), unsure, leapt)
+    return LogStartState(value["min_offset"], lows, value.get("noted", 0), unsure, leapt)
 
 
-def save(storage: Storage, dropped: Dropped) -> None:
+def save(storage: Storage, dropped: LogStartState) -> None:
     """Durably say that the log begins there. One caller at a time."""
     rarely = {name: rows for name, rows in (("unsure", _rows(dropped.unsure)), ("leapt", _rows(dropped.leapt))) if rows}
     value = {"min_offset": dropped.min_offset, "queues": _rows(dropped.lows), "noted": dropped.noted}
@@ -156,11 +156,11 @@ def unlink(storage: Storage, files: OpenFiles, paths: Sequence[str]) -> None:
             storage.sync_folder(folder)
 
 
-def empty_from(storage: Storage, files: OpenFiles, dropped: Dropped) -> None:
+def empty_from(storage: Storage, files: OpenFiles, dropped: LogStartState) -> None:
     """Durably make a log that holds nothing begin there, and its queues too; may be repeated from any point."""
     index_checkpoint.remove(storage)
     producer_state.remove(storage)
-    recovery_point.reset(storage, recovery_point.Watermark(1, 0, 0))
+    recovery_point.reset(storage, recovery_point.RecoveryPoint(1, 0, 0))
     unlink(storage, files, [path_of(int(name)) for name in storage.list_folder(FOLDER)])
     save(storage, dropped)
 

@@ -18,10 +18,10 @@ from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import index_checkpoint
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.rocketmq_records import NotRead
 from dittomq.commitlog.state import damage_map, epoch_history_file, recovery_point
-from dittomq.commitlog.state.damage_map import Register
+from dittomq.commitlog.state.damage_map import DamageMap
 from dittomq.commitlog.state.replica import OwnReplica
 
 
@@ -36,7 +36,7 @@ class Refilling:
         self._replica = replica
         self._segment_bytes = maker.segment_bytes
 
-    def run(self, register: Register, notes: list[str]) -> Register:
+    def run(self, register: DamageMap, notes: list[str]) -> DamageMap:
         """Let every segment have its full size; the register with what is gone. Changes nothing where `check_sizes` knows better."""
         sizes, flushed = self._sizes(), self._flushed()
         segment_bytes = self._segment_bytes
@@ -76,7 +76,7 @@ class Refilling:
 
     def _whole_end(self, start: int, stop: int) -> int:
         """Where the whole records end that the segment begins with."""
-        source, seals = LegiblePages(Log(self._maker, self._files, [start])), Seals(epoch_history_file.load(self._storage))
+        source, seals = LegiblePages(Log(self._maker, self._files, [start])), ChecksumPolicy(epoch_history_file.load(self._storage))
         at = start
         while at < stop:
             try:

@@ -11,12 +11,12 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import Leap, QueueKey, most_messages
-from dittomq.commitlog.queues.indexes import Derived
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.queues.indexes import DerivedIndexes
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.state.damage_map import Damage
 
 
-def leap(log: Log, seals: Seals, derived: Derived, unread: Damage, others: Iterable[QueueKey]) -> int:
+def leap(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: Damage, others: Iterable[QueueKey]) -> int:
     """Change queues and producers in memory; returns how many offsets a queue leaps over. `others`: queues that may lie in there only."""
     index, behind = derived.index, unread.ranges[-1].end
     count = most_messages(unread.ranges)
@@ -29,7 +29,7 @@ def leap(log: Log, seals: Seals, derived: Derived, unread: Damage, others: Itera
     return count
 
 
-def _queues_from(log: Log, seals: Seals, start: int) -> set[QueueKey]:
+def _queues_from(log: Log, seals: ChecksumPolicy, start: int) -> set[QueueKey]:
     """The queues of all whole records from `start` on."""
     source, found, at = LegiblePages(log), set[QueueKey](), start
     while at < log.end:

@@ -8,7 +8,7 @@ from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
 from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.commitlog.records import rocketmq_records
 from dittomq.commitlog.records.batch_index import whole_end
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.compression import DecompressionFailed, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES, START, intact, problem_of
@@ -70,7 +70,7 @@ class _Found:
 class Reader:
     """Reads one log and its queues."""
 
-    def __init__(self, log: Log, seals: Seals, index: QueueIndex, node: str) -> None:
+    def __init__(self, log: Log, seals: ChecksumPolicy, index: QueueIndex, node: str) -> None:
         self._log = log
         self._seals = seals
         self._index = index

@@ -17,21 +17,21 @@ from dittomq.commitlog.disk.segment import check_sizes, sizes_of, without_unmade
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
-from dittomq.commitlog.foreign_writes import Visits
+from dittomq.commitlog.foreign_writes import ForeignWrites
 from dittomq.commitlog.missing_segments import Refilling
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, key_index, orphaned_queue_files, producer_state, queue_truncation
 from dittomq.commitlog.queues.consume_queue import Queue, QueueIndex, absent_files, folder_of, path_of
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.index_checkpoint import Checkpoint, Leap, QueueKey
-from dittomq.commitlog.queues.indexes import Derived
+from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import KeyIndex
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.rocketmq_records import NotRead
 from dittomq.commitlog.state import damage_map, recovery_point
-from dittomq.commitlog.state.damage_map import Damage, DamagedRange, Register
+from dittomq.commitlog.state.damage_map import Damage, DamagedRange, DamageMap
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.errors import StoreOpenFailed
 
@@ -69,10 +69,10 @@ class Recovered:
     """A store as found. `register` is what was written down of damage and what was met on the way."""
 
     log: Log
-    derived: Derived
-    mark: recovery_point.Watermark
-    seals: Seals
-    register: Register
+    derived: DerivedIndexes
+    mark: recovery_point.RecoveryPoint
+    seals: ChecksumPolicy
+    register: DamageMap
     notes: list[str] = field(default_factory=list)
 
     def pass_over(self, start: int, end: int, leap: Leap) -> None:
@@ -128,7 +128,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     if flushed > log.stop:
         raise StoreOpenFailed(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
-    visits = Visits(layout.storage, log, mark)
+    visits = ForeignWrites(layout.storage, log, mark)
     index = _index_of(layout, log, visits.seals, held)
     told_in_part = _begin_queues(layout, index, log.min_offset, notes)
     if held is None or keys is None:
@@ -142,7 +142,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         queue_truncation.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.leap(held.leap)
     unsure = [_Unsure(index.queue(*key), low) for key, low in told_in_part.items()]
-    derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
+    derived = DerivedIndexes(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
@@ -175,7 +175,7 @@ def open_log(layout: Layout) -> Log:
     return Log(layout.maker, layout.files, list(sizes), begin)
 
 
-def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
+def _absorb(found: Recovered, visits: ForeignWrites, known: _Known) -> int:
     """Take in all records from where the side files stop; returns where the log ends. What the disk does not give counts as zeros."""
     log, source, flushed = found.log, LegiblePages(found.log), found.mark.flushed
     at = max(log.min_offset, min(known.dispatched, known.covered, flushed))
@@ -267,9 +267,9 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:
     return bool(size > 0 and position + size <= held.end)
 
 
-def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -> recovery_point.Watermark:
+def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -> recovery_point.RecoveryPoint:
     """Damaged, it leaves open whether the log ends below the recovery point."""
-    storage, fallback = layout.storage, recovery_point.Watermark(0, held.end if held else 0, 0)
+    storage, fallback = layout.storage, recovery_point.RecoveryPoint(0, held.end if held else 0, 0)
     try:
         return recovery_point.load(storage) or fallback
     except CorruptStateFile as damage:
@@ -281,7 +281,7 @@ def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -
     return fallback
 
 
-def _load_register(storage: Storage, notes: list[str]) -> Register:
+def _load_register(storage: Storage, notes: list[str]) -> DamageMap:
     """Damaged, it leaves nobody who knows what queues and producers lack: they are built anew, and what it named is met again."""
     try:
         return damage_map.load(storage)
@@ -290,7 +290,7 @@ def _load_register(storage: Storage, notes: list[str]) -> Register:
         index_checkpoint.remove(storage)
         producer_state.remove(storage)
         damage_map.remove(storage)
-        return Register()
+        return DamageMap()
 
 
 def _load_producers(storage: Storage, notes: list[str]) -> tuple[producer_state.Producers, int]:
@@ -308,7 +308,7 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
-def _index_of(layout: Layout, log: Log, seals: Seals, held: Checkpoint | None) -> QueueIndex:
+def _index_of(layout: Layout, log: Log, seals: ChecksumPolicy, held: Checkpoint | None) -> QueueIndex:
     """The queues that a checkpoint holds; none without one."""
     index = QueueIndex(
         *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
@@ -327,7 +327,7 @@ def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str
     """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too.
 
     Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes. Returns what they do
-    not tell for certain, because the disk does not give all of them: see `log_start_state.Dropped.unsure`.
+    not tell for certain, because the disk does not give all of them: see `log_start_state.LogStartState.unsure`.
     """
     dropped = log_start_state.load(layout.storage)
     doomed = log_start_state.hide(index, dropped.lows)

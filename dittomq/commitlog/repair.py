@@ -12,21 +12,21 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from dittomq.commitlog import log_start_state, offset_reservation
-from dittomq.commitlog.deleted_files import RemovedFiles
+from dittomq.commitlog.deleted_files import DeletedFiles
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, reading, speaks_of_bytes
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.consume_queue import QueueIndex
-from dittomq.commitlog.queues.indexes import Derived
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.queues.indexes import DerivedIndexes
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, View, span_at
 from dittomq.commitlog.records.rocketmq_records import NotRead
-from dittomq.commitlog.replica_append import Receiver
+from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.state import damage_map
-from dittomq.commitlog.state.damage_map import Damage, DamagedRange, Register
+from dittomq.commitlog.state.damage_map import Damage, DamagedRange, DamageMap
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, master_ids_of
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, StoreOpenFailed
@@ -44,17 +44,17 @@ class VerifiedRange(NamedTuple):
     damaged: tuple[DamagedRange, ...]
 
 
-class Mending(RemovedFiles):
+class Mending(DeletedFiles):
     """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
 
     epoch_history: EpochHistory
     _storage: Storage
-    _seals: Seals
-    _derived: Derived
-    _receiver: Receiver
+    _seals: ChecksumPolicy
+    _derived: DerivedIndexes
+    _receiver: ReplicaAppender
     _damage: Damage
     _unread: Damage
-    _mended: Register
+    _mended: DamageMap
     _checkpointed: tuple[int, int] | None
     _reverify_from: int | None = None
 
@@ -353,9 +353,9 @@ class Mending(RemovedFiles):
             damage = damage.with_range(start, end, log.segment_bytes)
         return damage.clipped(log.min_offset, log.end)
 
-    def _file(self, damage: Damage, mended: Register) -> None:
+    def _file(self, damage: Damage, mended: DamageMap) -> None:
         """Durably write down both, then let them be in force. What was unread stays so on disk until the queues there know it."""
-        register = Register(damage, self._unread)
+        register = DamageMap(damage, self._unread)
         for start, end in mended.damage.ranges:
             register = register.with_range(start, end, self._log.segment_bytes, unread=mended.unread)
         damage_map.save(self._storage, register)
@@ -382,7 +382,7 @@ class Mending(RemovedFiles):
         """How many bytes a checkpoint writes at most. Nobody writes meanwhile."""
 
 
-def _whole_behind(source: Source, seals: Seals, index: QueueIndex, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def _whole_behind(source: Source, seals: ChecksumPolicy, index: QueueIndex, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Runs of whole records that a disk gives near the one at `start` that is not, where they begin, and their bytes.
 
     Only what queues name there: the body of a damaged record may hold whole ones, too.

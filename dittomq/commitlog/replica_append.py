@@ -5,16 +5,16 @@ A chunk may end inside a record. Its bytes are written at once; the record count
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import Scanner, scan_bytes
-from dittomq.commitlog.queues.indexes import Derived
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.queues.indexes import DerivedIndexes
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 
 
-class Receiver:
+class ReplicaAppender:
     """Writes chunks to a log. One thread at a time. `end` is the end of the last whole record."""
 
-    def __init__(self, log: Log, seals: Seals, derived: Derived, node: str, *, scan: Scanner = scan_bytes) -> None:
+    def __init__(self, log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, node: str, *, scan: Scanner = scan_bytes) -> None:
         """`scan` is another one only to be compared."""
         self.end = log.end
         self._scan = scan

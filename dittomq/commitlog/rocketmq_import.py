@@ -19,7 +19,7 @@ from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.storage import Storage, read_file
 from dittomq.commitlog.queues.consume_queue import FOLDER as QUEUES_FOLDER
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAGIC_1, MAGIC_2, START, store_ms_of
 from dittomq.commitlog.records.rocketmq_records import NotRead
 from dittomq.commitlog.recovery import Layout, open_log
@@ -96,13 +96,13 @@ def adopt(layout: Layout) -> StopKind:
         flushed = _last_whole_end(log) if clean else _recovery_start(layout.storage, log)
     except NotRead as problem:
         raise StoreOpenFailed(layout.name, f"{problem}; use another data_dir") from problem
-    recovery_point.reset(layout.storage, recovery_point.Watermark(1, flushed, 0))
+    recovery_point.reset(layout.storage, recovery_point.RecoveryPoint(1, flushed, 0))
     return StopKind.CLEAN if clean else StopKind.POWER_LOSS
 
 
 def _last_whole_end(log: Log) -> int:
     """The end of the last whole record or mark; looks no further back than the segment that holds it."""
-    foreign, source = Seals(()), LegiblePages(log)
+    foreign, source = ChecksumPolicy(()), LegiblePages(log)
     for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
         stop = start + log.segment_bytes
         at = found = start

@@ -21,7 +21,7 @@ from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import HeldLock, Storage, reading
 from dittomq.commitlog.foreign_writes import newest_ms_before
-from dittomq.commitlog.locks import Gate, confessed, reported
+from dittomq.commitlog.locks import StoreLocks, confessed, reported
 from dittomq.commitlog.log_start import Front
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, producer_state
@@ -31,13 +31,13 @@ from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.repair import Mending
-from dittomq.commitlog.replica_append import Receiver
+from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.segment_preallocation import Ahead
 from dittomq.commitlog.state import damage_map, epoch_history_file, first_release, identity, recovery_point, replica, shutdown_marker
-from dittomq.commitlog.state.damage_map import Register
+from dittomq.commitlog.state.damage_map import DamageMap
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.state.shutdown_marker import LastUse, StopKind
-from dittomq.commitlog.truncation import CutReport
+from dittomq.commitlog.truncation import TruncationReport
 from dittomq.commitlog.writeback_check import has_whole_behind, is_torn, write_again
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, grows
@@ -47,7 +47,7 @@ from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.places import PlacedRun
 from dittomq.reads import ALL, Readable
 
-__all__ = ["CutReport", "Frame", "Group", "QueueSlice", "StopKind", "Store", "StoreOptions"]
+__all__ = ["Frame", "Group", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
 
 
 class Store(Front, Mending):
@@ -62,14 +62,14 @@ class Store(Front, Mending):
         self.stopped = StopKind.EMPTY
         self.dropped_torn_tail = False  # this start cut away what looked like a torn tail, and may have been acknowledged
         self.notes: list[str] = []  # what recovery noticed, in sentences
-        self.recovery_cut: CutReport | None = None
+        self.recovery_cut: TruncationReport | None = None
         self._storage = storage
         self._options = options
         self._lock = lock
         self._chance = chance
         self._files = OpenFiles(storage, options.open_files)
         self._maker = SegmentMaker(storage, options.segment_bytes)
-        self._gate = Gate()
+        self._gate = StoreLocks()
         self._replica = OwnReplica(storage, self._gate, chance)
         self._layout = Layout(storage, self._files, self._maker, options, self._replica)
         self.ahead = Ahead(storage, options, self._gate, self._maker, lambda: self._log)
@@ -279,7 +279,7 @@ class Store(Front, Mending):
             self.epoch_history = epoch_history
             self._seals.adopt(epoch_history)
 
-    def cut(self, to: int) -> CutReport:
+    def cut(self, to: int) -> TruncationReport:
         """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
 
         Queues, producers and epoch history follow; the generation grows; readers of what is cut get OffsetOutOfRange. DiskFull changes
@@ -293,7 +293,7 @@ class Store(Front, Mending):
             if to < self.end and self._damage.end_over(to) is None and not self._reader.begins_at(to):
                 raise InvalidField("to", f"no record begins at {to:,}")
             if to == self.written_raw:
-                return CutReport(PhysicalOffset(to), 0, "")
+                return TruncationReport(PhysicalOffset(to), 0, "")
             self.check_free(self.written_raw - to + self._measure())
             applied = self.applied
             report = self._cut(to, self.written_raw)
@@ -441,14 +441,14 @@ class Store(Front, Mending):
         self.epoch_history = epoch_history_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
         register = found.register.clipped(found.log.min_offset, found.log.end)
-        (self._damage, self._unread), self._mended = register, Register()
+        (self._damage, self._unread), self._mended = register, DamageMap()
         self._derived.index.still_damaged(self._damage.touches)
         if register != damage_map.load(self._storage):
             damage_map.save(self._storage, register)
         self.notes += found.notes
         self._seals = found.seals
         self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)
-        self._receiver = Receiver(found.log, found.seals, found.derived, self._options.node)
+        self._receiver = ReplicaAppender(found.log, found.seals, found.derived, self._options.node)
         self._appender = Appender(found.log, found.derived, self._options.host, self._place)
         self._checkpointed = None
 
@@ -456,7 +456,7 @@ class Store(Front, Mending):
         self._load(recovery.recover(self._layout, power_lost=False))
         self._sync_all()
 
-    def _cut(self, to: int, tail_end: int) -> CutReport:
+    def _cut(self, to: int, tail_end: int) -> TruncationReport:
         intent, report = truncation.begin(self._storage, self._log, (to, tail_end), self.generation + 1, keeps_epoch=to == self.end)
         self._log.cut_to(to)
         self._files.forget("")
@@ -479,7 +479,7 @@ class Store(Front, Mending):
         return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 
     def _save_mark(self, flushed: int, confirmed: int, *, closed: bool = False) -> None:
-        mark = recovery_point.Watermark(self._mark.number + 1, flushed, confirmed, closed)
+        mark = recovery_point.RecoveryPoint(self._mark.number + 1, flushed, confirmed, closed)
         if self._mark.number == 0 or self._mark.closed:  # a closed end must never be read again once we write behind it
             recovery_point.reset(self._storage, mark)
         else:

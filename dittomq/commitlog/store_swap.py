@@ -50,7 +50,7 @@ _FILES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class StoreSwap:
     """Bytes [start, end) of the store that goes, which the master did not have any more."""
 
     start: PhysicalOffset
@@ -105,7 +105,7 @@ def has_room(storage: Storage) -> bool:
         return storage.free_bytes() >= state_file.ROOM_BYTES + size
 
 
-def intend(storage: Storage, swap: Swap) -> None:
+def intend(storage: Storage, swap: StoreSwap) -> None:
     """Durably decide that the copy, which was closed cleanly, takes the place of the store at the next open."""
     copy = copy_of(storage)
     with reported("intend a swap"):
@@ -128,9 +128,9 @@ def is_halfway(storage: Storage) -> bool:
     return is_intended(storage) and storage.exists(_ASIDE)
 
 
-def finish(storage: Storage) -> Swap | None:
+def finish(storage: Storage) -> StoreSwap | None:
     """Do all of the swap that was intended, durably; may be repeated from any point. None when there was none."""
-    found = state_file.load_json(storage, _NAME, _KIND, Swap)
+    found = state_file.load_json(storage, _NAME, _KIND, StoreSwap)
     if found is not None and storage.exists(COPY_FOLDER):
         storage.make_folder(_ASIDE)
         storage.sync_folder(state_file.FOLDER)

@@ -29,7 +29,7 @@ _COPY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class CutReport:
+class TruncationReport:
     """The log ends at `to` now; what lay behind, up to its last byte that was not zero, is in `side_file` (empty: nothing did)."""
 
     to: PhysicalOffset
@@ -38,7 +38,7 @@ class CutReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CutIntent:
+class TruncationIntent:
     """A cut that is to be finished. `generation` is the one after it.
 
     `keeps_epoch`: nothing whole goes, and so the epoch that begins at `to` stays; intents of earlier versions do not say it.
@@ -50,27 +50,29 @@ class CutIntent:
     keeps_epoch: bool = False
 
 
-def load_intent(storage: Storage) -> CutIntent | None:
+def load_intent(storage: Storage) -> TruncationIntent | None:
     """None when no cut is under way. Raises CorruptStateFile."""
-    return state_file.load_json(storage, _NAME, _KIND, CutIntent)
+    return state_file.load_json(storage, _NAME, _KIND, TruncationIntent)
 
 
-def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int, *, keeps_epoch: bool) -> tuple[CutIntent, CutReport]:
+def begin(
+    storage: Storage, log: Log, ends: tuple[int, int], generation: int, *, keeps_epoch: bool
+) -> tuple[TruncationIntent, TruncationReport]:
     """Durably save the tail, then durably intend the cut: `ends` are the log's end to be and the tail's. Nothing is cut yet."""
     to, tail_end = ends
     log.sync_names()  # the segment in which the log is to end must be there when the cut is finished after a power loss
     name = _save_tail(storage, log, ends, generation) if tail_end > to else ""
-    intent = CutIntent(to, generation, log.segment_bytes, keeps_epoch)
+    intent = TruncationIntent(to, generation, log.segment_bytes, keeps_epoch)
     state_file.save_json(storage, _NAME, _KIND, asdict(intent))
-    return intent, CutReport(PhysicalOffset(to), tail_end - to, name)
+    return intent, TruncationReport(PhysicalOffset(to), tail_end - to, name)
 
 
-def finish(storage: Storage, intent: CutIntent) -> None:
+def finish(storage: Storage, intent: TruncationIntent) -> None:
     """Do all of the cut, durably; may be repeated from any point."""
     with contextlib.suppress(state_file.CorruptStateFile):  # recovery falls back to the checkpoint, which is cut as well
         mark = recovery_point.load(storage)
         if mark is not None:
-            lowered = recovery_point.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to))
+            lowered = recovery_point.RecoveryPoint(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to))
             recovery_point.reset(storage, lowered)
     epoch_history = epoch_history_file.load(storage)
     kept = truncate_history(epoch_history, PhysicalOffset(intent.to + intent.keeps_epoch))
@@ -190,7 +192,7 @@ def _position_at(storage: Storage, held: index_checkpoint.Checkpoint, key: index
     return None
 
 
-def _cut_segments(storage: Storage, intent: CutIntent) -> None:
+def _cut_segments(storage: Storage, intent: TruncationIntent) -> None:
     starts = sorted(int(name) for name in storage.list_folder(FOLDER))
     kept = [start for start in starts if start < intent.to] or starts[:1]
     for start in reversed(starts[len(kept) :]):  # the last first, so that no hole arises

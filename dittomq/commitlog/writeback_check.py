@@ -12,14 +12,14 @@ write, so the beginning of one record and nothing behind it. Anything else says 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.storage import speaks_of_bytes
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.state.damage_map import Damage
 
 _SIZE_BYTES = 4
 
 
-def write_again(log: Log, seals: Seals, damage: Damage, start: int) -> bool:
+def write_again(log: Log, seals: ChecksumPolicy, damage: Damage, start: int) -> bool:
     """Durably write the log from `start`, a record's start, over itself; whether all of it but `damage` is still there afterwards.
 
     Where it is not, the log is to be read anew; what is there then stays.
@@ -36,7 +36,7 @@ def write_again(log: Log, seals: Seals, damage: Damage, start: int) -> bool:
     return True
 
 
-def has_whole_behind(log: Log, seals: Seals, tail_end: int) -> bool:
+def has_whole_behind(log: Log, seals: ChecksumPolicy, tail_end: int) -> bool:
     """Whether a whole record of ours, or a mark, lies behind the damage at the log's end, below `tail_end`.
 
     No kill causes that: what is damaged there may have been acknowledged.

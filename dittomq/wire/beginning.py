@@ -6,7 +6,7 @@ from itertools import islice
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.commitlog.records.format import safe_topic
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
 
@@ -16,11 +16,11 @@ MAX_ROWS = 1_000_000
 _Lows = Mapping[tuple[str, int], int]
 
 
-def beginning_to_pb(beginning: Beginning) -> Iterator[pb.FetchBeginningResponse]:
+def beginning_to_pb(beginning: LogStart) -> Iterator[pb.FetchLogStartResponse]:
     """In parts of 2,000 rows, one at least."""
     queues, hidden, leapt = _rows(beginning.lows), _rows(beginning.hidden), _rows(beginning.leapt)
     while True:
-        part = pb.FetchBeginningResponse(min_offset=beginning.offset, queues=islice(queues, PART_ROWS))
+        part = pb.FetchLogStartResponse(min_offset=beginning.offset, queues=islice(queues, PART_ROWS))
         part.hidden.extend(islice(hidden, PART_ROWS - len(part.queues)))
         part.leapt.extend(islice(leapt, PART_ROWS - len(part.queues) - len(part.hidden)))
         yield part
@@ -28,7 +28,7 @@ def beginning_to_pb(beginning: Beginning) -> Iterator[pb.FetchBeginningResponse]
             return
 
 
-async def beginning_from_pb(parts: AsyncIterable[pb.FetchBeginningResponse]) -> Beginning:
+async def beginning_from_pb(parts: AsyncIterable[pb.FetchLogStartResponse]) -> LogStart:
     """All parts together; InvalidField for more than 1,000,000 rows, for a row that names no queue, and for parts that do not fit."""
     offset: int | None = None
     lows: dict[tuple[str, int], int] = {}
@@ -46,7 +46,7 @@ async def beginning_from_pb(parts: AsyncIterable[pb.FetchBeginningResponse]) -> 
         leapt.update(map(_checked, part.leapt))
     if offset is None:
         raise InvalidField("min_offset", "the answer has no part")
-    return Beginning(PhysicalOffset(offset), lows, hidden, leapt)
+    return LogStart(PhysicalOffset(offset), lows, hidden, leapt)
 
 
 def _rows(lows: _Lows) -> Iterator[metadata_pb2.QueueMinimum]:

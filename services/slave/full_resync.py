@@ -210,7 +210,7 @@ class Resync:
             await parts.lanes.store.call(lambda: store.hide(own.minimums()))
         await replica.keep_confirmed()
         await self._close()
-        gone = store_swap.Swap(own.min_offset, own.end)
+        gone = store_swap.StoreSwap(own.min_offset, own.end)
         await self._wait_for_room()
         self.is_done = True
         await parts.lanes.files.call(lambda: store_swap.intend(parts.doors.storage, gone))

@@ -4,17 +4,17 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from dittomq.broker.range_client import RangeClient
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.errors import DittoError
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
 from services.slave.replica_fetcher import ReplicaFetcher
 
 
-def beginning_of_master(follower: ReplicaFetcher, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[Beginning | None]]:
+def beginning_of_master(follower: ReplicaFetcher, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[LogStart | None]]:
     """Asks for it; None while the store in use follows no master, or that does not tell."""
 
-    async def told() -> Beginning | None:
+    async def told() -> LogStart | None:
         if follower.master.told_end is None or follower.resync.replica is not None:
             return None
         with contextlib.suppress(DittoError):

@@ -10,7 +10,7 @@ from dittomq.broker.range_server import LogSource
 from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -51,7 +51,7 @@ class Replica:
         self._verified_kept: VerifiedUpTo | None = None  # what is written down; None: nothing, a full disk did not take it
         self._reverify_from: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
-        self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
+        self._beginning: LogStart | DittoError | None = None  # where the master's log begins, or why that is not known
 
     @property
     def flushes_late(self) -> bool:
@@ -195,8 +195,8 @@ class Replica:
 
         Raises StreamEnded when where they begin is not known.
         """
-        beginning = self._beginning if at else Beginning(at)
-        if not isinstance(beginning, Beginning):
+        beginning = self._beginning if at else LogStart(at)
+        if not isinstance(beginning, LogStart):
             raise StreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {beginning}")
         if beginning.offset != at:
             raise StreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {beginning.offset:,}")

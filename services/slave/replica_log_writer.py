@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.workers import Lane
 from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import PhysicalOffset
@@ -110,7 +110,7 @@ class ReplicaLogWriter:
         await self._lane.call(lambda: self._store.cut(to))
         self.received, self.flushed = self._store.end, self._store.flushed
 
-    async def begin(self, beginning: Beginning) -> None:
+    async def begin(self, beginning: LogStart) -> None:
         """Let the log, which holds nothing, begin elsewhere, durably."""
         await self._lane.call(lambda: self._store.begin_at(beginning))
         self.received, self.flushed = self._store.end, self._store.flushed

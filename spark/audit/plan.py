@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.copies import CopyDescription
 from dittomq.routes import Role
 from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed
@@ -29,7 +29,7 @@ def plan(survey: GroupSurvey) -> GroupPlan:
         problems.append(f"{survey.broker}: nothing is confirmed yet, so nothing can be compared")
     segment_bytes = held[0].segment_bytes
     slices = tuple(_slices(survey.broker, low, cut, segment_bytes)) if len({copy.segment_bytes for copy in held}) == 1 else ()
-    stretches = Seals(held[0].epoch_history).stretches
+    stretches = ChecksumPolicy(held[0].epoch_history).stretches
     sealed_from = next((stretch.start for stretch in stretches if stretch.sealed), NEVER)
     foreign = tuple((stretch.start, stretch.end) for stretch in stretches if not stretch.sealed and stretch.start > sealed_from)
     bounds = Bounds(low, cut, sealed_from, foreign)

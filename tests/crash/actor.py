@@ -9,7 +9,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import store_swap
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.epoch_history import EpochEntry, EpochHistory, newest_epoch, truncate_history
 from dittomq.errors import StorageFailure
 from dittomq.message import Draft
@@ -230,7 +230,7 @@ class Actor:
         store_swap.make(self.door, self.chance)
         copy = self._open_copy()
         lows = {key: sum(at < start for _, at in entries) for key, entries in queues_of(log, SMALL.segment_bytes).items()}
-        copy.begin_at(Beginning(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
+        copy.begin_at(LogStart(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
         copy.replace_epoch_history(epoch_history)
         for at in range(start, len(log), _COPY_BYTES):
             copy.write_chunk(at, log[at : at + _COPY_BYTES])
@@ -243,7 +243,7 @@ class Actor:
 
     def swap(self) -> None:
         """Let the copy take the store's place at the next start."""
-        store_swap.intend(self.door, store_swap.Swap(self.store.min_offset, self.store.end))
+        store_swap.intend(self.door, store_swap.StoreSwap(self.store.min_offset, self.store.end))
         self.promises.swap_intended = True
 
     def throw_copy_away(self) -> None:

@@ -20,7 +20,7 @@ from dittomq.commitlog.queues import index_checkpoint, producer_state, queue_tru
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.state import damage_map, identity, recovery_point, replica, shutdown_marker
-from dittomq.commitlog.state.damage_map import Register
+from dittomq.commitlog.state.damage_map import DamageMap
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.store import Store
 
@@ -177,7 +177,7 @@ def zeros_not_written_over_the_tail(patch: Patch) -> None:
 
 
 def cut_leaves_the_watermark(patch: Patch) -> None:
-    def keep(storage: Storage, mark: recovery_point.Watermark) -> None:
+    def keep(storage: Storage, mark: recovery_point.RecoveryPoint) -> None:
         if mark.number == 1:
             real(storage, mark)
 
@@ -353,7 +353,7 @@ def mended_before_the_queues_are(patch: Patch) -> None:
     """The register is shortened, and no checkpoint knows the units that were missing."""
 
     def file_mended(store: Store) -> bool:
-        store._file(store._damage, Register())  # noqa: SLF001 - takes the product apart
+        store._file(store._damage, DamageMap())  # noqa: SLF001 - takes the product apart
         return True
 
     patch.setattr(Store, "file_mended", file_mended)

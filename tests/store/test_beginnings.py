@@ -8,7 +8,7 @@ import pytest
 from dittomq.commitlog.queues import orphaned_queue_files
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.errors import CorruptRecord
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_dropping import SEGMENT, log_from, read_all, settled
@@ -143,7 +143,7 @@ def test_an_empty_log_that_begins_elsewhere_again_forgets_what_it_was_told_befor
     store = machine.open()
     store.begin_at(dropped().beginning())
 
-    store.begin_at(Beginning(PhysicalOffset(2 * SEGMENT), {("other", 3): 7}))
+    store.begin_at(LogStart(PhysicalOffset(2 * SEGMENT), {("other", 3): 7}))
 
     assert (store.queue_range(*EARLY), store.queue_range("other", 3)) == ((0, 0), (7, 7))
 

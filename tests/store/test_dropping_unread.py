@@ -9,7 +9,7 @@ from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.retention import RetentionRules
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.clock import OsClock
 from dittomq.errors import NotReady, UnknownProducerId
 from tests.store.test_damage import entries
@@ -147,9 +147,9 @@ def test_wherever_such_a_drop_dies_no_number_is_given_twice(power: bool) -> None
 def test_retention_asks_where_the_masters_log_begins_when_such_damage_is_in_the_way_and_not_before() -> None:
     machine, source = Machine(random.Random(7)), master()
     store, start, _ = slave(machine, source)
-    asked: list[Beginning] = []
+    asked: list[LogStart] = []
 
-    async def told() -> Beginning:
+    async def told() -> LogStart:
         asked.append(source.beginning())
         return asked[-1]
 

@@ -16,7 +16,7 @@ from dittomq.commitlog.offline.store_digest import digest_store
 from dittomq.commitlog.state import identity
 from dittomq.commitlog.state.identity import FORMAT, Identity
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.store_swap import Swap
+from dittomq.commitlog.store_swap import StoreSwap
 from dittomq.errors import StoreOpenFailed
 from dittomq.offsets import PhysicalOffset
 from dittomq.version import VERSION
@@ -228,7 +228,7 @@ def test_a_copy_of_a_newer_format_takes_its_stores_place_before_no_start_of_an_o
     store_swap.make(storage, machine.chance)
     identity.raise_format(store_swap.copy_of(storage), NEWER)
 
-    store_swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
+    store_swap.intend(storage, StoreSwap(PhysicalOffset(0), PhysicalOffset(5_000)))
 
     held = identity.load(storage)
     assert held is not None

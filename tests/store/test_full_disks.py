@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.errors import DiskFull
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import BOUNDLESS, Operation
@@ -139,7 +139,7 @@ def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_
 def test_an_empty_log_for_whose_beginning_there_is_no_room_stays_where_it_is_and_moves_when_there_is_some(machine: Machine) -> None:
     store = machine.open()
     queues = {(f"topic-{number:03}", queue): 7 for number in range(PRODUCERS) for queue in range(4)}
-    beginning = Beginning(PhysicalOffset(SEGMENT), queues, queues)
+    beginning = LogStart(PhysicalOffset(SEGMENT), queues, queues)
     leave(machine, 30_000)
 
     with pytest.raises(DiskFull):

@@ -11,7 +11,7 @@ from dittomq.commitlog.offline.new_identity import draw_identity
 from dittomq.commitlog.state import identity
 from dittomq.commitlog.state.identity import Identity
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.store_swap import Swap
+from dittomq.commitlog.store_swap import StoreSwap
 from dittomq.errors import StoreLocked, StoreOpenFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.stores import SMALL, frame, open_epoch
@@ -72,7 +72,7 @@ def test_a_copy_of_a_full_resync_goes_since_the_other_node_has_it_too(storage: O
 def test_a_store_that_a_copy_is_about_to_replace_is_refused(storage: OsStorage) -> None:
     store_swap.make(storage, random.Random(3))
     Store.open(store_swap.copy_of(storage), SMALL, chance=random.Random(1), wall_ms=1_000).close(clean=True)
-    store_swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(10)))
+    store_swap.intend(storage, StoreSwap(PhysicalOffset(0), PhysicalOffset(10)))
 
     with pytest.raises(StoreOpenFailed, match="a new copy is taking its place; start its node"):
         draw_identity(storage, NAME, random.Random(2))

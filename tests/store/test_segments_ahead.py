@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.store import Store
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.chance import os_chance
 from dittomq.errors import StorageFailure
 from dittomq.offsets import PhysicalOffset
@@ -165,7 +165,7 @@ def test_a_log_that_begins_elsewhere_goes_on_in_it(machine: Machine) -> None:
     store = machine.open()
     store.ahead.prepare_segment()
 
-    store.begin_at(Beginning(PhysicalOffset(5 * SIZE)))
+    store.begin_at(LogStart(PhysicalOffset(5 * SIZE)))
     open_epoch(store)
     roll(store)
 

@@ -7,8 +7,8 @@ import pytest
 from dittomq.commitlog import store_swap
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.store_swap import Swap
-from dittomq.copies import Beginning
+from dittomq.commitlog.store_swap import StoreSwap
+from dittomq.copies import LogStart
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import StoreOpenFailed
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -29,7 +29,7 @@ def machine() -> Machine:
     storage = store._storage  # noqa: SLF001 - the door that this store was opened by
     store_swap.make(storage, machine.chance)
     copy = Store.open(store_swap.copy_of(storage), SMALL, chance=machine.chance, wall_ms=1_000)
-    copy.begin_at(Beginning(PhysicalOffset(SMALL.segment_bytes)))
+    copy.begin_at(LogStart(PhysicalOffset(SMALL.segment_bytes)))
     copy.replace_epoch_history(EPOCH_HISTORY)
     for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
         copy.write_chunk(at, log[at : at + SMALL.segment_bytes])
@@ -40,7 +40,7 @@ def machine() -> Machine:
 
 
 def test_a_start_that_swaps_says_which_bytes_have_gone_and_the_next_one_does_not(machine: Machine) -> None:
-    store_swap.intend(machine.storage(), Swap(PhysicalOffset(0), OLD_ENDS))
+    store_swap.intend(machine.storage(), StoreSwap(PhysicalOffset(0), OLD_ENDS))
 
     store = machine.open()
     assert any("bytes 0 to 5,000 of the old one" in note for note in store.notes)
@@ -49,7 +49,7 @@ def test_a_start_that_swaps_says_which_bytes_have_gone_and_the_next_one_does_not
 
 
 def test_a_store_between_two_is_shown_to_nobody(machine: Machine) -> None:
-    store_swap.intend(machine.storage(), Swap(PhysicalOffset(0), OLD_ENDS))
+    store_swap.intend(machine.storage(), StoreSwap(PhysicalOffset(0), OLD_ENDS))
     door = CrashingStorage(machine.storage())
     door.strike_in(5, Harm.CRASH)
     with pytest.raises(Crashed):
@@ -74,7 +74,7 @@ def test_pins_and_tables_are_the_nodes_and_stay(machine: Machine) -> None:
     storage.make_folder("config")
     for path in ("config/topics.json", "dittomq/pins"):
         storage.open(path, create=True).pwrite(b"of the node", 0)
-    store_swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+    store_swap.intend(storage, StoreSwap(PhysicalOffset(0), OLD_ENDS))
 
     machine.open()
 
@@ -89,7 +89,7 @@ def test_a_copy_that_is_thrown_away_leaves_nothing_behind(machine: Machine) -> N
 
 def test_a_damaged_intent_refuses_the_start_and_changes_nothing(machine: Machine) -> None:
     storage = machine.storage()
-    store_swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+    store_swap.intend(storage, StoreSwap(PhysicalOffset(0), OLD_ENDS))
     storage.open("dittomq/swap").pwrite(b"damaged", 25)
     before = machine.files()
 
@@ -105,7 +105,7 @@ def test_a_swap_that_has_room_when_it_is_intended_is_done_in_that_room_and_none_
     while not store_swap.has_room(storage):
         machine.disk.capacity_bytes += 4_096
 
-    store_swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+    store_swap.intend(storage, StoreSwap(PhysicalOffset(0), OLD_ENDS))
     machine.kill()
 
     assert machine.disk.capacity_bytes < used + 200_000

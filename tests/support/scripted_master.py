@@ -28,9 +28,9 @@ class ScriptedMaster(Channels):
         self._frames = asyncio.Queue()
         return self
 
-    async def FetchBeginning(self, request: pb.FetchBeginningRequest, timeout: float) -> AsyncIterator[pb.FetchBeginningResponse]:
+    async def FetchLogStart(self, request: pb.FetchLogStartRequest, timeout: float) -> AsyncIterator[pb.FetchLogStartResponse]:
         """Its log begins at 0."""
-        yield pb.FetchBeginningResponse()
+        yield pb.FetchLogStartResponse()
 
     def say(self, *messages: HandshakeResult | Chunk | Heartbeat | LeafProbe) -> None:
         """Say all of it on the stream that is open."""

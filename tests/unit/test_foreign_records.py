@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from dittomq.commitlog.records.checksum_policy import FOREVER, Seals, Stretch
+from dittomq.commitlog.records.checksum_policy import FOREVER, ChecksumPolicy, Stretch
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.rocketmq_records import NotRead, scan, whole_end
@@ -132,7 +132,7 @@ def test_an_unknown_magic_is_unsupported() -> None:
 def test_only_epochs_of_ours_are_sealed() -> None:
     epoch_history = (entry(1, 0, 7, 100), entry(1, FOREIGN, 8, 200), entry(2, 1, 9, 300), entry(3, 0, 10, 400))
 
-    seals = Seals(epoch_history)
+    seals = ChecksumPolicy(epoch_history)
 
     assert seals.stretches == (Stretch(0, 100, False), Stretch(100, 200, True), Stretch(200, 300, False), Stretch(300, FOREVER, True))
     assert [seals.at(position).sealed for position in (0, 99, 100, 199, 200, 299, 300, 10**9)] == [
@@ -145,7 +145,7 @@ def test_only_epochs_of_ours_are_sealed() -> None:
         True,
         True,
     ]
-    assert not Seals(()).at(0).sealed
+    assert not ChecksumPolicy(()).at(0).sealed
     seals.end_at(250)
     assert seals.stretches[-1] == Stretch(250, FOREVER, False)
 

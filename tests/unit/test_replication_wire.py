@@ -9,7 +9,7 @@ import pytest
 
 from dittomq._pb.ditto.metadata.v1.metadata_pb2 import QueueMinimum
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.errors import InvalidField
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import (
@@ -37,10 +37,10 @@ def at(offset: int) -> PhysicalOffset:
     return PhysicalOffset(offset)
 
 
-def arrives(parts: Iterable[pb.FetchBeginningResponse]) -> Beginning:
-    async def travelling() -> AsyncIterator[pb.FetchBeginningResponse]:
+def arrives(parts: Iterable[pb.FetchLogStartResponse]) -> LogStart:
+    async def travelling() -> AsyncIterator[pb.FetchLogStartResponse]:
         for part in parts:
-            yield pb.FetchBeginningResponse.FromString(part.SerializeToString())
+            yield pb.FetchLogStartResponse.FromString(part.SerializeToString())
 
     return asyncio.run(beginning_from_pb(travelling()))
 
@@ -48,7 +48,7 @@ def arrives(parts: Iterable[pb.FetchBeginningResponse]) -> Beginning:
 @pytest.mark.parametrize("count", [0, 1, PART_ROWS - 1, PART_ROWS, PART_ROWS + 1, 2 * PART_ROWS])
 @pytest.mark.parametrize("hidden", [0, 1, PART_ROWS])
 def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: int, hidden: int) -> None:
-    told = Beginning(
+    told = LogStart(
         at(2**40),
         {(f"topic-{number // 8}", number % 8): number for number in range(count)},
         {("%RETRY%" + f"{number}", 2**31 - 1): 2**63 - 1 for number in range(hidden)},
@@ -64,7 +64,7 @@ def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: i
 )
 def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beginning(lows: int, hidden: int, leapt: int) -> None:
     tables = [{(f"t{at}", at % 9): at + 1 for at in range(count)} for count in (lows, hidden, leapt)]
-    told = Beginning(PhysicalOffset(4_096), *tables)
+    told = LogStart(PhysicalOffset(4_096), *tables)
 
     parts = list(beginning_to_pb(told))
 
@@ -82,17 +82,17 @@ def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beg
     ],
 )
 def test_a_row_that_names_no_queue_is_refused(row: QueueMinimum) -> None:
-    for part in [pb.FetchBeginningResponse(queues=[row]), pb.FetchBeginningResponse(hidden=[row]), pb.FetchBeginningResponse(leapt=[row])]:
+    for part in [pb.FetchLogStartResponse(queues=[row]), pb.FetchLogStartResponse(hidden=[row]), pb.FetchLogStartResponse(leapt=[row])]:
         with pytest.raises(InvalidField):
             arrives([part])
 
 
 def test_an_answer_without_parts_with_other_parts_or_with_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = pb.FetchBeginningResponse(queues=[QueueMinimum(topic="a", queue=number, min_offset=1) for number in range(PART_ROWS)])
+    full = pb.FetchLogStartResponse(queues=[QueueMinimum(topic="a", queue=number, min_offset=1) for number in range(PART_ROWS)])
     monkeypatch.setattr(wire_beginning, "MAX_ROWS", PART_ROWS + 1)
-    other = pb.FetchBeginningResponse(queues=[QueueMinimum(topic="b", queue=number, min_offset=1) for number in range(2)])
+    other = pb.FetchLogStartResponse(queues=[QueueMinimum(topic="b", queue=number, min_offset=1) for number in range(2)])
 
-    for parts in ([], [full, other], [pb.FetchBeginningResponse(min_offset=1), pb.FetchBeginningResponse(min_offset=2)]):
+    for parts in ([], [full, other], [pb.FetchLogStartResponse(min_offset=1), pb.FetchLogStartResponse(min_offset=2)]):
         with pytest.raises(InvalidField):
             arrives(parts)
     full.queues.add(topic="a", queue=PART_ROWS, min_offset=1)

@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.copies import Beginning
+from dittomq.copies import LogStart
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind, decode
@@ -110,7 +110,7 @@ def received(sent: list[Frame], start: int, folder: Path) -> int:
     options = StoreOptions(segment_bytes=SEGMENT_BYTES, reserve_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
     if start:
-        store.begin_at(Beginning(PhysicalOffset(start)))
+        store.begin_at(LogStart(PhysicalOffset(start)))
     for offset, data in sent:
         assert len(data) <= MOST_OF_A_FRAME
         assert offset == store.written_raw

@@ -33,7 +33,7 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
             async for piece in paced:
                 yield wire.range_piece_to_pb(piece)
 
-    async def FetchBeginning(self, request: pb.FetchBeginningRequest, context: Context) -> AsyncIterator[pb.FetchBeginningResponse]:
+    async def FetchLogStart(self, request: pb.FetchLogStartRequest, context: Context) -> AsyncIterator[pb.FetchLogStartResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
         for part in beginning_to_pb(await self._ranges.beginning()):
             yield part

@@ -16,7 +16,7 @@ def _untimed(_: str) -> AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-class UnderWay:
+class IoWatch:
     """Writes and syncs of one file or folder that have not returned yet. A disk that hangs says nothing: somebody else must look.
 
     `timed` may be set to learn how long syncs take.

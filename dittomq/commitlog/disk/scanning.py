@@ -7,7 +7,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
 from dittomq.commitlog.records import rocketmq_records
 from dittomq.commitlog.records.batch_index import Batch, gather
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, View, next_start, span_at
 from dittomq.message import MAX_BODY_BYTES
@@ -83,7 +83,7 @@ def scan_singly(data: bytes, base: int, segment_end: int, sealed: bool) -> Found
     return [], scan(data, base, segment_end) if sealed else rocketmq_records.scan(data, base, segment_end)
 
 
-def scan_at(log: Source, seals: Seals, start: int, limit: int, scanner: Scanner = scan_bytes) -> Found:
+def scan_at(log: Source, seals: ChecksumPolicy, start: int, limit: int, scanner: Scanner = scan_bytes) -> Found:
     """Whole records and marks of one stretch from `start`, where one begins, that end at or below `limit`; a window full at most.
 
     When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem. Raises NotRead.
@@ -103,7 +103,7 @@ def scan_at(log: Source, seals: Seals, start: int, limit: int, scanner: Scanner 
     return [], Scan([], start, "a record reaches into what another hand wrote") if border < limit else found
 
 
-def skip_damage(log: Source, seals: Seals, start: int, limit: int) -> int:
+def skip_damage(log: Source, seals: ChecksumPolicy, start: int, limit: int) -> int:
     """The next position behind `start` where a whole record or a mark begins; the segment's end or `limit` when there is none.
 
     Each byte is read a bounded number of times, whatever seems to begin there: a body may be full of headers.
@@ -129,7 +129,7 @@ def skip_damage(log: Source, seals: Seals, start: int, limit: int) -> int:
     return stop
 
 
-def _is_damaged(view: View, at: int, seals: Seals, limit: int) -> bool:
+def _is_damaged(view: View, at: int, seals: ChecksumPolicy, limit: int) -> bool:
     """Whether the record that seems to begin there is all in view, or can be none, and is not whole."""
     span, stretch = span_at(view, at), seals.at(at)
     if span is None or span.sort is not Sort.RECORD:

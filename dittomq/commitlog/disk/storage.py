@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from dittomq.commitlog.disk.io_watch import UnderWay
+from dittomq.commitlog.disk.io_watch import IoWatch
 from dittomq.errors import NotReady, StorageFailure, StoreLocked
 
 PAGE_BYTES = 4_096
@@ -212,7 +212,7 @@ def remove_tree(storage: Storage, folder: str) -> None:
 class OsFile:
     """A file of the operating system."""
 
-    def __init__(self, descriptor: int, path: str, under_way: UnderWay) -> None:
+    def __init__(self, descriptor: int, path: str, under_way: IoWatch) -> None:
         self._descriptor = descriptor
         self._path = path
         self._under_way = under_way
@@ -278,7 +278,7 @@ class OsStorage:
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
         self._lock: OsLock | None = None
-        self.under_way = UnderWay()
+        self.under_way = IoWatch()
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         flags = os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0)

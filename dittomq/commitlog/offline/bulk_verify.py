@@ -8,7 +8,7 @@ import numpy as np
 
 from dittomq.commitlog.disk.damaged_pages import LegibleFile
 from dittomq.commitlog.offline.expected_units import Expected, said_to_touch, tiles
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.columnar_codec import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, span_at
 
@@ -42,7 +42,7 @@ class Run:
 class Prover:
     """Follows what the queues say through the log, and where they say nothing, the records' sizes."""
 
-    def __init__(self, seals: Seals, expected: Expected, flushed: int) -> None:
+    def __init__(self, seals: ChecksumPolicy, expected: Expected, flushed: int) -> None:
         """Behind `flushed` another hand may have gone on in a sealed stretch: that is told record by record."""
         self._seals = seals
         self._expected = expected

@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.segment import path_of, segments_of
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.offline.bulk_verify import Prover, Run
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, next_start, problem_of, span_at, spans
@@ -41,7 +41,7 @@ class StoreOnDisk:
     ours: bool
     starts: tuple[int, ...]
     segment_bytes: int
-    seals: Seals
+    seals: ChecksumPolicy
     flushed: int
 
     @property
@@ -74,10 +74,10 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
         epoch_history = epoch_history_file.load(storage)
     except CorruptStateFile as damage:
         raise StoreOpenFailed(name, str(damage)) from damage
-    mark = recovery_point.Watermark(0, 0, 0)
+    mark = recovery_point.RecoveryPoint(0, 0, 0)
     with contextlib.suppress(CorruptStateFile):  # the log can be read without it
         mark = recovery_point.load(storage) or mark
-    seals = Seals(epoch_history)
+    seals = ChecksumPolicy(epoch_history)
     if mark.closed:
         seals.end_at(mark.flushed)
     return StoreOnDisk(storage, name, ours, *segments, seals, mark.flushed)

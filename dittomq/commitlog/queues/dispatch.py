@@ -18,7 +18,7 @@ from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.queues.consume_queue import Queue, QueueIndex
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
 from dittomq.commitlog.records.batch_index import Batch, Run
-from dittomq.commitlog.records.checksum_policy import Seals
+from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.columnar_codec import Numbers
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, Entry, lay_out
 
@@ -63,7 +63,7 @@ class WaitingBatch:
 class Dispatch:
     """Builds the queues and the key index. One thread collects (it holds the store's lock), one runs."""
 
-    def __init__(self, log: Log, seals: Seals, index: QueueIndex, keys: KeyIndex, applied: int) -> None:
+    def __init__(self, log: Log, seals: ChecksumPolicy, index: QueueIndex, keys: KeyIndex, applied: int) -> None:
         self.applied = applied
         self.keys = keys
         self._log = log

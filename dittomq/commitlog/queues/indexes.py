@@ -11,7 +11,7 @@ from dittomq.commitlog.records.batch_index import DAY_MS, Batch
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 
 
-class Derived:
+class DerivedIndexes:
     """Kept in step with the log by whoever writes it."""
 
     def __init__(self, index: QueueIndex, producers: Producers, dispatch: Dispatch, store_ms: int) -> None:

@@ -21,7 +21,7 @@ class Stretch(NamedTuple):
     sealed: bool
 
 
-class Seals:
+class ChecksumPolicy:
     """What an epoch history says of every byte. One thread changes it, any number ask."""
 
     def __init__(self, epoch_history: EpochHistory) -> None:

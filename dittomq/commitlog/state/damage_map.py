@@ -106,39 +106,39 @@ class Damage:
         return type(self)(tuple(DamagedRange(max(low, start), min(high, end)) for low, high in self.ranges if low < end and start < high))
 
 
-class Register(NamedTuple):
+class DamageMap(NamedTuple):
     """What is written down. `unread` are bytes of `damage`."""
 
     damage: Damage = Damage()
     unread: Damage = Damage()
 
-    def clipped(self, start: int, end: int) -> "Register":
+    def clipped(self, start: int, end: int) -> "DamageMap":
         """What lies in [start, end)."""
-        return Register(self.damage.clipped(start, end), self.unread.clipped(start, end))
+        return DamageMap(self.damage.clipped(start, end), self.unread.clipped(start, end))
 
-    def with_range(self, start: int, end: int, segment_bytes: int, *, unread: Damage) -> "Register":
+    def with_range(self, start: int, end: int, segment_bytes: int, *, unread: Damage) -> "DamageMap":
         """These and [start, end), which lies in one segment, and of which so much is unread as `unread` says."""
         hidden = self.unread
         for low, high in unread.clipped(start, end).ranges:
             hidden = hidden.with_range(low, high, segment_bytes)
-        return Register(self.damage.with_range(start, end, segment_bytes), hidden)
+        return DamageMap(self.damage.with_range(start, end, segment_bytes), hidden)
 
-    def with_unread(self, start: int, end: int, segment_bytes: int) -> "Register":
+    def with_unread(self, start: int, end: int, segment_bytes: int) -> "DamageMap":
         """These and [start, end), which lies in one segment and was not taken in."""
         return self.with_range(start, end, segment_bytes, unread=Damage((DamagedRange(start, end),)))
 
-    def without_all(self, others: "Register") -> "Register":
+    def without_all(self, others: "DamageMap") -> "DamageMap":
         """What is left when all of `others` is whole."""
-        return Register(self.damage.without_all(others.damage), self.unread.without_all(others.damage))
+        return DamageMap(self.damage.without_all(others.damage), self.unread.without_all(others.damage))
 
 
-def load(storage: Storage) -> Register:
+def load(storage: Storage) -> DamageMap:
     """What is written down; nothing when there is no such file. Raises CorruptStateFile."""
     rows = state_file.load_json(storage, _NAME, _KIND, list[_Row]) or []
-    return Register(_of(row for row in rows if len(row) == 2), _of(row[:2] for row in rows if len(row) > 2))
+    return DamageMap(_of(row for row in rows if len(row) == 2), _of(row[:2] for row in rows if len(row) > 2))
 
 
-def save(storage: Storage, register: Register) -> None:
+def save(storage: Storage, register: DamageMap) -> None:
     """Durably write it down. One caller at a time."""
     unread = [(*each, _UNREAD) for each in register.unread.ranges]
     state_file.save_json(storage, _NAME, _KIND, [*register.damage.ranges, *unread])

@@ -17,7 +17,7 @@ _SLOT_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class RecoveryPoint:
     """Ends as last persisted.
 
     `closed`: the log ended at `flushed` when it was closed cleanly; whatever lies behind it, someone else wrote.
@@ -29,7 +29,7 @@ class Watermark:
     closed: bool = False
 
 
-def load(storage: Storage) -> Watermark | None:
+def load(storage: Storage) -> RecoveryPoint | None:
     """The newer whole slot; None when there is no such file. Raises CorruptStateFile when no slot is whole."""
     if not storage.exists(_PATH):
         return None
@@ -37,25 +37,25 @@ def load(storage: Storage) -> Watermark | None:
     found = []
     for at in (0, _SLOT_BYTES):
         with contextlib.suppress(state_file.CorruptStateFile):
-            found.append(state_file.parse(state_file.unseal(_KIND, data[at : at + _SLOT_BYTES], _PATH), Watermark, _PATH))
+            found.append(state_file.parse(state_file.unseal(_KIND, data[at : at + _SLOT_BYTES], _PATH), RecoveryPoint, _PATH))
     if not found:
         raise state_file.CorruptStateFile(f"{_PATH} is damaged: neither of its two slots is whole")
     return max(found, key=lambda each: each.number)
 
 
-def save(storage: Storage, watermark: Watermark) -> None:
+def save(storage: Storage, watermark: RecoveryPoint) -> None:
     """Durably write one slot; the other one stays as it was."""
     with contextlib.closing(storage.open(_PATH)) as file:
         file.pwrite(_slot(watermark), watermark.number % 2 * _SLOT_BYTES)
         file.fdatasync()
 
 
-def reset(storage: Storage, watermark: Watermark) -> None:
+def reset(storage: Storage, watermark: RecoveryPoint) -> None:
     """Durably make this the content of both slots, so that nothing older can be read again."""
     replace_file(storage, _PATH, _slot(watermark) * 2)
 
 
-def _slot(watermark: Watermark) -> bytes:
+def _slot(watermark: RecoveryPoint) -> bytes:
     value = {"number": watermark.number, "flushed": watermark.flushed, "confirmed": watermark.confirmed}
     value |= {"closed": True} if watermark.closed else {}
     return state_file.seal(_KIND, json.dumps(value).encode()).ljust(_SLOT_BYTES, b"\0")

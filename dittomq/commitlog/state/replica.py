@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.state_file import CorruptStateFile, Number
 from dittomq.commitlog.disk.storage import Storage, replace_file, speaks_of_bytes
-from dittomq.commitlog.locks import Gate
+from dittomq.commitlog.locks import StoreLocks
 from dittomq.doors.chance import hex_id
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
@@ -84,7 +84,7 @@ class OwnReplica:
     Changes raise StorageFailure, after which the store takes no more.
     """
 
-    def __init__(self, storage: Storage, gate: Gate, chance: random.Random) -> None:
+    def __init__(self, storage: Storage, gate: StoreLocks, chance: random.Random) -> None:
         self._storage = storage
         self._gate = gate
         self._chance = chance

@@ -11,7 +11,7 @@ from dittomq.client.producer import Producer
 from dittomq.client.send_results import Unknown
 from dittomq.commitlog import recovery
 from dittomq.commitlog.queues.producer_state import Producers
-from dittomq.commitlog.replica_append import Receiver
+from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.store import Store
 from dittomq.errors import NotStored
 from dittomq.metadata.formats import TOPICS
@@ -40,7 +40,7 @@ def a_forgotten_producer_taken_for_a_new_one(patches: Patches, _: Cluster) -> No
 
 def no_sequences_of_copied_records(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
-        def write(receiver: Receiver, offset: int, data: bytes) -> Any:
+        def write(receiver: ReplicaAppender, offset: int, data: bytes) -> Any:
             derived: Any = receiver._derived
             derived.absorb = partial(derived.absorb, producers_from=1 << 62)
             try:
@@ -50,7 +50,7 @@ def no_sequences_of_copied_records(patches: Patches, _: Cluster) -> None:
 
         return write
 
-    patches.put(Receiver, "write", make)
+    patches.put(ReplicaAppender, "write", make)
 
 
 def unknown_reported_as_not_stored(patches: Patches, _: Cluster) -> None:

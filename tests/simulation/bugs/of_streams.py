@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from dittomq.commitlog.replica_append import Receiver
+from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_session
 from dittomq.replication.events import Chunk, SlaveAck
@@ -67,7 +67,7 @@ def write_behind_a_gap(patches: Patches, _: Cluster) -> None:
         return write
 
     def writing(honest: Any) -> Any:
-        def write(receiver: Receiver, offset: int, data: bytes) -> Any:
+        def write(receiver: ReplicaAppender, offset: int, data: bytes) -> Any:
             if offset > receiver._log.end and offset < receiver._log.segment_of(receiver._log.end)[1]:
                 receiver._log.end = receiver.end = offset
             return honest(receiver, offset, data)
@@ -76,7 +76,7 @@ def write_behind_a_gap(patches: Patches, _: Cluster) -> None:
 
     patches.put(ReplicationConnection, "read", losing)
     patches.put(SlaveSession, "_write", taking)
-    patches.put(Receiver, "write", writing)
+    patches.put(ReplicaAppender, "write", writing)
 
 
 def trust_equal_length(patches: Patches, _: Cluster) -> None:
