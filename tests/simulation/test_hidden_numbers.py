@@ -14,7 +14,7 @@ from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
-from tests.simulation.test_mending import flip
+from tests.simulation.test_repair import flip
 from tests.simulation.world import Power
 from tests.support.stories import told_by
 

@@ -11,8 +11,8 @@ from dittomq.errors import StorageFailure, StoreOpenFailed
 from tests.simulation.disk import BOUNDLESS
 from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_damage import entries
-from tests.store.test_mender import copy_of, serving
 from tests.store.test_mending_bad_pages import RecordByRecord, mended_by
+from tests.store.test_repairer import copy_of, serving
 from tests.support.stores import SMALL, Machine, dies, dispatched, frame, open_epoch, places, whole_log
 
 

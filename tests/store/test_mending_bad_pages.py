@@ -18,7 +18,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_damage import entries
-from tests.store.test_mender import copy_of, serving
+from tests.store.test_repairer import copy_of, serving
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
 

@@ -20,8 +20,8 @@ from tests.simulation.loop import SimulatedLoop
 from tests.store.test_damage import entries
 from tests.store.test_full_disks import leave
 from tests.store.test_hidden_numbers import given, lead, lost
-from tests.store.test_mender import copy_of, damage, serving
 from tests.store.test_mending import SEGMENT, copy
+from tests.store.test_repairer import copy_of, damage, serving
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
 

@@ -24,8 +24,8 @@ from dittomq.offsets import PhysicalOffset
 from tests.simulation.life import SimCrashed
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
-from tests.store.test_mender import copy_of, mend, serving
 from tests.store.test_mending import SEGMENT, assert_whole
+from tests.store.test_repairer import copy_of, mend, serving
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, dispatched, frame, open_epoch, whole_log
 

@@ -14,8 +14,8 @@ from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_damage import HARMS, entries
-from tests.store.test_mender import copy_of, serving
 from tests.store.test_mending import rot
+from tests.store.test_repairer import copy_of, serving
 from tests.support.heard_reads import hearing
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, dispatched, whole_log

@@ -13,9 +13,9 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, NotReady, StorageFailure
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.life import SimCrashed
-from tests.store.test_mender import mend
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.store.test_removed_segments import path_of, remove
+from tests.store.test_repairer import mend
 from tests.support.failing_storage import CrashingFile, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, dispatched, whole_log
 

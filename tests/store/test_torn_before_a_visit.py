@@ -8,7 +8,7 @@ from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import mark
 from dittomq.commitlog.store import Frame
 from dittomq.epoch_history import FOREIGN
-from tests.store.test_visits import SEGMENT, THEIRS, stretches
+from tests.store.test_foreign_writes import SEGMENT, THEIRS, stretches
 from tests.support.foreign_records import HOST, foreign_log, put_file, put_log
 from tests.support.stores import Machine, draft, frame, whole_log
 
