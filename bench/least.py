@@ -62,7 +62,7 @@ class Disk:
         os.fdatasync(self._descriptor)
 
 
-class Line:
+class Backlog:
     """Frames that wait; whoever takes them takes all."""
 
     def __init__(self) -> None:
@@ -81,14 +81,14 @@ class Line:
         return frames
 
 
-class Appender:
+class LeastAppender:
     """Group commit here, and onward to a slave when there is one; frames are done in their order."""
 
     def __init__(self, disk: Disk, onward: "grpc.aio.StreamStreamCall[bytes, bytes] | None") -> None:
         self._disk = disk
         self._onward = onward
-        self._to_write = Line()
-        self._to_send = Line()
+        self._to_write = Backlog()
+        self._to_send = Backlog()
         self._taken = self._flushed = self._acked = self._done = 0  # in bytes of the stream
         self._waiting: deque[tuple[int, asyncio.Event]] = deque()
 
@@ -137,7 +137,7 @@ class Appender:
 class Least:
     """Both methods."""
 
-    def __init__(self, appender: Appender) -> None:
+    def __init__(self, appender: LeastAppender) -> None:
         self._appender = appender
 
     async def append(self, frames: AsyncIterator[bytes], context: Context) -> None:
@@ -174,7 +174,7 @@ async def serve(path: str, slave: str) -> None:
         if slave:
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(slave, options=list(CHANNEL_OPTIONS)))
             onward = channel.stream_stream(APPEND, request_serializer=unchanged, response_deserializer=unchanged)()
-        appender = Appender(Disk(path), onward)
+        appender = LeastAppender(Disk(path), onward)
         least = Least(appender)
         server = grpc.aio.server(options=list(SERVER_OPTIONS))
         methods = {

@@ -158,7 +158,7 @@ class GroupMaster:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class RegistrationResult:
     """A nameserver's answer to a registration. `master` is None while it knows none."""
 
     session_id: str

@@ -119,7 +119,7 @@ async def work(duties: Sequence[Duty], servers: Sequence[RpcServer], stop: async
             await server.stop(0)
 
 
-class Changes:
+class RegistrationChanges:
     """Tells the nameservers when what is registered with them has changed."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class SerialTask(Generic[Order, Answer]):
                     answer.cancel()
 
 
-class Place:
+class NodeContext:
     """What a node is in its group, and whether it must go on as something else."""
 
     def __init__(self, config: BrokerConfig, stop: asyncio.Event) -> None:

@@ -53,7 +53,7 @@ class ServiceConfig(Protocol):
         ...
 
 
-class Node(Protocol):
+class RunnableService(Protocol):
     """A service's composition, ready to run."""
 
     @property
@@ -74,13 +74,13 @@ class Node(Protocol):
 C = TypeVar("C", bound=ServiceConfig)
 
 
-def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
+def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], RunnableService]) -> int:
     """Run a service, as its command line and the environment configure it, until SIGTERM or SIGINT; returns the exit status."""
     environment = os.environ  # noqa: TID251  # every service's composition root passes here
     return run(program, lambda: configured(config_class, program, sys.argv[1:], environment), compose)
 
 
-def run(program: str, load: Callable[[], Loaded[C]], compose: Callable[[Loaded[C]], Node]) -> int:
+def run(program: str, load: Callable[[], Loaded[C]], compose: Callable[[Loaded[C]], RunnableService]) -> int:
     """Run a service with the configuration that `load` gives, until SIGTERM or SIGINT; returns the exit status.
 
     0 after a clean drain, 1 when the start was refused, 64 for wrong flags or configuration, 128 when something broke. Raises RoleChanged,
@@ -131,7 +131,7 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
+async def _serve(node: RunnableService, ops: str, asked_to_end: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     if gc.get_freeze_count():  # it is not the first life of this process, and the group waits for it
         loop.call_later(_SETTLES_AFTER_S, settle_memory)

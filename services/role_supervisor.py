@@ -27,7 +27,7 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded, configured
 from services.disk_metrics import SyncMetrics
 from services.disk_watchdog import disk_watched
-from services.process import Node, hurry, run
+from services.process import RunnableService, hurry, run
 
 _IMPORTS_AFTER_S: Final = 3.0
 
@@ -41,7 +41,7 @@ class ServiceModule(Protocol):
 
     def compose(
         self, loaded: Loaded[BrokerConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None
-    ) -> Node:
+    ) -> RunnableService:
         """The service on these doors, ready to run."""
         ...
 
@@ -88,11 +88,11 @@ def configured_as(loaded: Loaded[BrokerConfig], config_class: type[B]) -> Loaded
     return Loaded(config_class(**tables), loaded.origins)
 
 
-def _serve(program: str, load: "_Load", service: BrokerService, start: RoleStart) -> int:
+def _serve(program: str, load: "_ConfigLoader", service: BrokerService, start: RoleStart) -> int:
     """Serve on real doors: the status to exit with, when what its threads began on the disk has run to its end; or raises RoleChanged."""
     with contextlib.ExitStack() as doors_open:
 
-        def composed(loaded: Loaded[BrokerConfig]) -> Node:
+        def composed(loaded: Loaded[BrokerConfig]) -> RunnableService:
             config = loaded.value
             workers = ThreadWorkers()
             storage = OsStorage(Path(config.node.data_dir))
@@ -114,5 +114,5 @@ def _serve(program: str, load: "_Load", service: BrokerService, start: RoleStart
         return run(program, load, composed)
 
 
-class _Load(Protocol):
+class _ConfigLoader(Protocol):
     def __call__(self) -> Loaded[BrokerConfig]: ...

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 
-class Line(NamedTuple):
+class RpcLine(NamedTuple):
     """One call by hand. `refused` names the reason where refusing is the right answer; `note` is printed below the line."""
 
     port: int
@@ -77,94 +77,96 @@ _HANDSHAKE = (
 )
 
 LINES: Final = {
-    f"{_NAMING}/GetRoute": Line(_NAMESERVER, '{"topic":"orders"}'),
-    f"{_NAMING}/ListBrokers": Line(_NAMESERVER, "{}"),
-    f"{_NAMING}/RegisterBroker": Line(_NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later."),
-    f"{_NAMING}/Heartbeat": Line(
+    f"{_NAMING}/GetRoute": RpcLine(_NAMESERVER, '{"topic":"orders"}'),
+    f"{_NAMING}/ListBrokers": RpcLine(_NAMESERVER, "{}"),
+    f"{_NAMING}/RegisterBroker": RpcLine(_NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later."),
+    f"{_NAMING}/Heartbeat": RpcLine(
         _NAMESERVER,
         '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}',
         "Refused with `SESSION_ENDED`: no node has this session.",
         refused="SESSION_EXPIRED",
     ),
-    f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes no node."),
-    f"{_COORDINATION}/Get": Line(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
-    f"{_COORDINATION}/CompareAndSet": Line(
+    f"{_NAMING}/UnregisterBroker": RpcLine(_NAMESERVER, '{"session_id":"made-up"}', "Removes no node."),
+    f"{_COORDINATION}/Get": RpcLine(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
+    f"{_COORDINATION}/CompareAndSet": RpcLine(
         _NAMESERVER,
         '{"cluster":"local-5f2a","broker":"a","expected_version":"none","record":"e30="}',
         note="Answers `written: false`, because the record has no such version.",
     ),
-    f"{_COORDINATION}/Watch": Line(
+    f"{_COORDINATION}/Watch": RpcLine(
         _NAMESERVER,
         '{"cluster":"other","broker":"a"}',
         note="With the cluster's own name the call stays open, and prints a line at each change.",
         refused="WRONG_CLUSTER",
     ),
-    f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
-    f"{_TOPICS}/GetTopic": Line(_CLIENTS, '{"name":"invoices"}'),
-    f"{_TOPICS}/ListTopics": Line(_CLIENTS, '{"page_size":100}'),
-    f"{_TOPICS}/UpdateTopic": Line(
+    f"{_TOPICS}/CreateTopic": RpcLine(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
+    f"{_TOPICS}/GetTopic": RpcLine(_CLIENTS, '{"name":"invoices"}'),
+    f"{_TOPICS}/ListTopics": RpcLine(_CLIENTS, '{"page_size":100}'),
+    f"{_TOPICS}/UpdateTopic": RpcLine(
         _CLIENTS,
         '{"topic":{"name":"invoices","read_queues":8,"write_queues":8},"update_mask":["read_queues","write_queues"]}',
     ),
-    f"{_TOPICS}/DeleteTopic": Line(_CLIENTS, '{"name":"invoices"}'),
-    f"{_BROKER}/GetBroker": Line(_CLIENTS, "{}"),
-    f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),
-    f"{_BROKER}/WatchHaStatus": Line(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
-    f"{_BROKER}/Switchover": Line(_CLIENTS, '{"target":"a/1","validate_only":true}', "Without `validate_only` a/1 becomes the master."),
-    f"{_BROKER}/Failover": Line(
+    f"{_TOPICS}/DeleteTopic": RpcLine(_CLIENTS, '{"name":"invoices"}'),
+    f"{_BROKER}/GetBroker": RpcLine(_CLIENTS, "{}"),
+    f"{_BROKER}/GetHaStatus": RpcLine(_CLIENTS, "{}"),
+    f"{_BROKER}/WatchHaStatus": RpcLine(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
+    f"{_BROKER}/Switchover": RpcLine(_CLIENTS, '{"target":"a/1","validate_only":true}', "Without `validate_only` a/1 becomes the master."),
+    f"{_BROKER}/Failover": RpcLine(
         _CLIENTS,
         '{"node":"a/0","validate_only":true}',
         "Call a slave under its own name. Here it is refused with `NOT_PERMITTED`: a/0 leads already.",
         refused="NOT_PERMITTED",
     ),
-    f"{_BROKER}/SetPaused": Line(_CLIENTS, '{"broker":"a","paused":false}', "Nothing changes: failover is not paused."),
-    f"{_BROKER}/GetHaHistory": Line(_CLIENTS, "{}", "Only the master answers."),
-    f"{_BROKER}/Repair": Line(_CLIENTS, '{"node":"a/0"}', "Without `ranges` all was whole; without `done` ask again from `endOffset` on."),
-    f"{_MESSAGING}/Publish": Line(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
-    f"{_MESSAGING}/PublishStream": Line(
+    f"{_BROKER}/SetPaused": RpcLine(_CLIENTS, '{"broker":"a","paused":false}', "Nothing changes: failover is not paused."),
+    f"{_BROKER}/GetHaHistory": RpcLine(_CLIENTS, "{}", "Only the master answers."),
+    f"{_BROKER}/Repair": RpcLine(
+        _CLIENTS, '{"node":"a/0"}', "Without `ranges` all was whole; without `done` ask again from `endOffset` on."
+    ),
+    f"{_MESSAGING}/Publish": RpcLine(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
+    f"{_MESSAGING}/PublishStream": RpcLine(
         _CLIENTS, '{"messages":[{"topic":"orders","text":"packed"},{"topic":"orders","text":"sent"}],"frame_id":1}'
     ),
-    f"{_MESSAGING}/GetOutcome": Line(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
-    f"{_MESSAGING}/Pull": Line(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
-    f"{_METADATA}/GetAllTopicConfig": Line(_CLIENTS, '{"page_size":100}'),
-    f"{_METADATA}/GetAllConsumerOffset": Line(_CLIENTS, "{}", "Empty until consumer groups exist."),
-    f"{_METADATA}/GetAllDelayOffset": Line(_CLIENTS, "{}", "Empty until delayed messages exist."),
-    f"{_METADATA}/GetAllSubscriptionGroupConfig": Line(_CLIENTS, "{}", "Empty until consumer groups exist."),
-    f"{_AUDIT}/Describe": Line(_CLIENTS, "{}"),
-    f"{_AUDIT}/Pin": Line(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),
-    f"{_AUDIT}/RenewPin": Line(
+    f"{_MESSAGING}/GetOutcome": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
+    f"{_MESSAGING}/Pull": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
+    f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
+    f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}", "Empty until consumer groups exist."),
+    f"{_METADATA}/GetAllDelayOffset": RpcLine(_CLIENTS, "{}", "Empty until delayed messages exist."),
+    f"{_METADATA}/GetAllSubscriptionGroupConfig": RpcLine(_CLIENTS, "{}", "Empty until consumer groups exist."),
+    f"{_AUDIT}/Describe": RpcLine(_CLIENTS, "{}"),
+    f"{_AUDIT}/Pin": RpcLine(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),
+    f"{_AUDIT}/RenewPin": RpcLine(
         _CLIENTS,
         f'{{"pin_id":"{_NO_PIN}","lease":"60s"}}',
         "Refused with `SESSION_ENDED`: there is no such pin.",
         refused="SESSION_EXPIRED",
     ),
-    f"{_AUDIT}/Unpin": Line(_CLIENTS, f'{{"pin_id":"{_NO_PIN}"}}', "Answers that it had ended: there is no such pin."),
-    f"{_AUDIT}/DigestRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100,"salt":"7","leaves":true}'),
-    f"{_AUDIT}/ReadRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100}'),
-    f"{_REPLICATION}/Replicate": Line(
+    f"{_AUDIT}/Unpin": RpcLine(_CLIENTS, f'{{"pin_id":"{_NO_PIN}"}}', "Answers that it had ended: there is no such pin."),
+    f"{_AUDIT}/DigestRange": RpcLine(_CLIENTS, '{"start_offset":0,"end_offset":100,"salt":"7","leaves":true}'),
+    f"{_AUDIT}/ReadRange": RpcLine(_CLIENTS, '{"start_offset":0,"end_offset":100}'),
+    f"{_REPLICATION}/Replicate": RpcLine(
         _REPLICAS,
         _HANDSHAKE,
         "Slaves call this. Here it is refused with `WRONG_CLUSTER`; with the cluster's own name it feeds a new slave.",
         refused="WRONG_CLUSTER",
     ),
-    f"{_REPLICATION}/FetchRange": Line(
+    f"{_REPLICATION}/FetchRange": RpcLine(
         _REPLICAS,
         '{"cluster":"local-5f2a","broker":"a","start_offset":0,"end_offset":166}',
         "The first record of the cluster above. Both offsets are borders of records: a receipt's `physical_offset`, and that plus "
         "its `record_bytes`.",
     ),
-    f"{_REPLICATION}/FetchLogStart": Line(
+    f"{_REPLICATION}/FetchLogStart": RpcLine(
         _REPLICAS,
         '{"cluster":"local-5f2a","broker":"a"}',
         "Slaves ask this when their log begins where their master's does now. Nothing was dropped from the log of the cluster above.",
     ),
-    f"{_ELECTION}/Ask": Line(_REPLICAS, '{"cluster":"local-5f2a","broker":"a"}', "Without a `candidate` the caller only looks."),
-    f"{_ELECTION}/Promise": Line(
+    f"{_ELECTION}/Ask": RpcLine(_REPLICAS, '{"cluster":"local-5f2a","broker":"a"}', "Without a `candidate` the caller only looks."),
+    f"{_ELECTION}/Promise": RpcLine(
         _REPLICAS,
         '{"cluster":"local-5f2a","broker":"a","candidate":"a/9","candidate_replica":"0123456789abcdef0123456789abcdef.0123456789abcdef","epoch":"1","birth":"made-up"}',
         "Candidates call this. Here nothing is granted: a master that leads promises only to a node that it or an operator sent.",
     ),
-    f"{_ELECTION}/Stand": Line(
+    f"{_ELECTION}/Stand": RpcLine(
         _REPLICAS,
         '{"cluster":"local-5f2a","broker":"a","sent_by":"SENT_BY_OPERATOR"}',
         "Asks a slave to stand for election. Here it is refused with `NOT_PERMITTED`: a/0 leads already.",

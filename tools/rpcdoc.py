@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import (
     MethodDescriptorProto,
 )
 
-from tools.rpc_lines import INTRODUCTION, LINES, SERVICES, Line
+from tools.rpc_lines import INTRODUCTION, LINES, SERVICES, RpcLine
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "rpc.md"
@@ -30,7 +30,7 @@ _Path = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ProtoFile:
     """One .proto file and its comments, by the path of what they stand above."""
 
     proto: FileDescriptorProto
@@ -45,7 +45,7 @@ def document() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _files() -> list[_File]:
+def _files() -> list[_ProtoFile]:
     from grpc_tools import protoc  # noqa: PLC0415 - only this needs the generator
 
     proto = ROOT / "proto"
@@ -56,7 +56,7 @@ def _files() -> list[_File]:
         if protoc.main(["protoc", "-I.", f"-I{well_known}", "--include_source_info", f"--descriptor_set_out={out}", *names]) != 0:
             raise RuntimeError("protoc refused the files in proto/; its message is above")
         described = FileDescriptorSet.FromString(out.read_bytes())
-    return [_File(file, _comments(file)) for file in described.file]
+    return [_ProtoFile(file, _comments(file)) for file in described.file]
 
 
 def _comments(file: FileDescriptorProto) -> dict[_Path, str]:
@@ -65,7 +65,7 @@ def _comments(file: FileDescriptorProto) -> dict[_Path, str]:
     }
 
 
-def _service(files: Sequence[_File], full_name: str) -> Iterator[str]:
+def _service(files: Sequence[_ProtoFile], full_name: str) -> Iterator[str]:
     package, _, name = full_name.rpartition(".")
     [(file, at, service)] = [
         (file, at, each)
@@ -80,7 +80,7 @@ def _service(files: Sequence[_File], full_name: str) -> Iterator[str]:
         yield from _method(method, comment, LINES[f"{full_name}/{method.name}"], f"{full_name}/{method.name}")
 
 
-def _method(method: MethodDescriptorProto, comment: str, line: Line, path: str) -> Iterator[str]:
+def _method(method: MethodDescriptorProto, comment: str, line: RpcLine, path: str) -> Iterator[str]:
     yield from (f"### {method.name}", "", comment, "")
     asked = ("a stream of " if method.client_streaming else "") + _link(method.input_type)
     answered = ("a stream of " if method.server_streaming else "") + _link(method.output_type)
@@ -89,7 +89,7 @@ def _method(method: MethodDescriptorProto, comment: str, line: Line, path: str) 
     yield from ([line.note, ""] if line.note else [""])
 
 
-def _messages(file: _File) -> Iterator[str]:
+def _messages(file: _ProtoFile) -> Iterator[str]:
     for at, message in enumerate(file.proto.message_type):
         yield from (f"### {_short(f'.{file.proto.package}.{message.name}')}", "", file.comments[_MESSAGE, at], "")
         yield from _fields(file, message, (_MESSAGE, at))
@@ -98,7 +98,7 @@ def _messages(file: _File) -> Iterator[str]:
         yield from _values(file, enum, (_ENUM, at))
 
 
-def _fields(file: _File, message: DescriptorProto, place: _Path) -> Iterator[str]:
+def _fields(file: _ProtoFile, message: DescriptorProto, place: _Path) -> Iterator[str]:
     if not message.field:
         return
     maps = {f".{file.proto.package}.{message.name}.{entry.name}": entry for entry in message.nested_type}
@@ -108,7 +108,7 @@ def _fields(file: _File, message: DescriptorProto, place: _Path) -> Iterator[str
     yield ""
 
 
-def _values(file: _File, enum: EnumDescriptorProto, place: _Path) -> Iterator[str]:
+def _values(file: _ProtoFile, enum: EnumDescriptorProto, place: _Path) -> Iterator[str]:
     yield from ("| value | |", "|---|---|")
     for number, value in enumerate(enum.value):
         yield f"| `{value.name}` | {_cell(file.comments[(*place, _VALUE, number)])} |"

@@ -20,8 +20,8 @@ import pytest
 import uvloop
 
 from bench.failover import scenarios
-from bench.failover.group import Group, group_of
-from bench.failover.scenarios import Around, Run
+from bench.failover.group import MeasuredGroup, group_of
+from bench.failover.scenarios import ScenarioContext, ScenarioRun
 from bench.machine import machine
 from bench.ratios import percentile
 from bench.replication.pairs import up
@@ -49,7 +49,7 @@ class Backend(StrEnum):
 class Scenario:
     """`runs` of it with each of `backends`, unless somebody asks for others. `parts` needs a network that can be parted."""
 
-    act: Callable[[Group, Around], Awaitable[Run]]
+    act: Callable[[MeasuredGroup, ScenarioContext], Awaitable[ScenarioRun]]
     runs: int
     backends: tuple[Backend, ...] = (Backend.NAMESERVER,)
     members: int = 1
@@ -66,12 +66,12 @@ SCENARIOS = {
 
 
 @dataclass(slots=True)
-class Row:
+class ResultRow:
     """What all runs of one scenario with one backend found. `broken`: why there are not more of them."""
 
     scenario: str
     backend: Backend
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ScenarioRun] = field(default_factory=list)
     broken: str = ""
 
     @property
@@ -89,7 +89,7 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves by the way that ends what was started
     keep_buffers()
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for name in dict.fromkeys(options.scenario or SCENARIOS):
         for backend in dict.fromkeys(options.backend or SCENARIOS[name].backends):
             try:
@@ -111,8 +111,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measured(name: str, backend: Backend, options: argparse.Namespace) -> Row:
-    scenario, row = SCENARIOS[name], Row(name, backend)
+def _measured(name: str, backend: Backend, options: argparse.Namespace) -> ResultRow:
+    scenario, row = SCENARIOS[name], ResultRow(name, backend)
     if scenario.parts and backend is not Backend.NAMESERVER:
         raise _LeftOutError("the network that is parted has no etcd in it")
     if name == "etcd-members" and backend is not Backend.ETCD:
@@ -135,19 +135,19 @@ def _measured(name: str, backend: Backend, options: argparse.Namespace) -> Row:
     return row
 
 
-def _cluster(scenario: Scenario, backend: Backend, folder: Path, entered: ExitStack) -> tuple[LocalCluster, Around]:
+def _cluster(scenario: Scenario, backend: Backend, folder: Path, entered: ExitStack) -> tuple[LocalCluster, ScenarioContext]:
     """The cluster, not started yet, and what else there is around it."""
     settings: Settings = {"coordination.backend": str(backend)}
-    around = Around()
+    around = ScenarioContext()
     try:
         if backend is Backend.ETCD:
             etcd = entered.enter_context(etcd_members(folder / "etcd", scenario.members))
             settings = {**settings, "coordination.endpoints": list(etcd.endpoints)}
-            around = Around(etcd=etcd)
+            around = ScenarioContext(etcd=etcd)
         shape = Shape(slaves=SLAVES, master_settings=settings, slave_settings=settings, usual_ports=False)
         if scenario.parts:
             network = entered.enter_context(parted_network(NODES))
-            return PartedCluster(folder / "cluster", shape, network), Around(network=network)
+            return PartedCluster(folder / "cluster", shape, network), ScenarioContext(network=network)
     except (pytest.skip.Exception, NoNamespacesError) as why:
         raise _LeftOutError(str(why)) from why
     return LocalCluster(folder / "cluster", shape), around
@@ -181,7 +181,7 @@ _HEADINGS = (
 )
 
 
-def _lines(rows: Sequence[Row]) -> list[str]:
+def _lines(rows: Sequence[ResultRow]) -> list[str]:
     lines = table([_HEADINGS, *(_cells(row) for row in rows)])
     for row in rows:
         lines += [f"{row.scenario} with {row.backend} broke off: {row.broken}"] if row.broken else []
@@ -195,11 +195,11 @@ def _lines(rows: Sequence[Row]) -> list[str]:
     return [*lines, "", *(f"{name}: {value}" for name, value in where.items())]
 
 
-def _failures(row: Row, kind: str) -> int:
+def _failures(row: ResultRow, kind: str) -> int:
     return sum(run.failures.get(kind, 0) for run in row.runs)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ResultRow) -> tuple[str, ...]:
     pauses = [run.pause_s for run in row.runs]
     back = [run.follows_s for run in row.runs if run.follows_s is not None]
     sums = [
@@ -217,7 +217,7 @@ def _span(seconds: Sequence[float]) -> tuple[str, str]:
     return (f"{statistics.median(seconds):.2f} s", f"{max(seconds):.2f} s") if seconds else ("", "")
 
 
-def _document(rows: Sequence[Row], options: argparse.Namespace) -> str:
+def _document(rows: Sequence[ResultRow], options: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory(dir=options.dir) as folder:
         where = machine(Path(folder))
     found = [

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bench.failover.load import Load
+from bench.failover.load import ProducerLoad
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
@@ -30,7 +30,7 @@ Read = dict[int, list[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class LogCheck:
     """What the log says of a run: lost, there twice, or wrong in another way."""
 
     lost: int
@@ -39,7 +39,7 @@ class Checked:
 
 
 @dataclass(slots=True)
-class Group:
+class MeasuredGroup:
     """A running cluster with one group, and a client. `begins`: where the run begins in each queue. `suspended`: nodes not to be asked."""
 
     cluster: LocalCluster
@@ -126,12 +126,12 @@ class Group:
         send(process, number)
 
     @asynccontextmanager
-    async def load(self) -> AsyncIterator[Load]:
+    async def load(self) -> AsyncIterator[ProducerLoad]:
         """Eight producers, until the block ends and all outcomes are known."""
-        async with Load(self.mq, TOPIC).running() as load:
+        async with ProducerLoad(self.mq, TOPIC).running() as load:
             yield load
 
-    async def check(self, told: Told) -> Checked:
+    async def check(self, told: Told) -> LogCheck:
         """Read back all of the run on every node, and hold it against what was told; the next run begins behind it."""
         await self.whole()
         await self.equal()
@@ -143,7 +143,7 @@ class Group:
             wrong += [f"{name}: {_short(problem)}" for problem in _some(wrong_reads(told, read, self.begins))]
         for queue, messages in next(iter(reads.values())).items():
             self.begins[queue] += len(messages)
-        return Checked(lost, twice, tuple(wrong))
+        return LogCheck(lost, twice, tuple(wrong))
 
     async def _read(self, name: str) -> Read:
         return {queue: [each async for each in self._read_queue(name, queue)] for queue in range(QUEUES)}
@@ -161,11 +161,11 @@ class Group:
 
 
 @asynccontextmanager
-async def group_of(cluster: LocalCluster) -> AsyncIterator[Group]:
+async def group_of(cluster: LocalCluster) -> AsyncIterator[MeasuredGroup]:
     """A started cluster's, with its topic."""
     async with AsyncClient(cluster.nameserver) as mq:
         await mq.admin.create_topic(TOPIC, QUEUES)
-        yield Group(cluster, mq)
+        yield MeasuredGroup(cluster, mq)
 
 
 async def until(look: Callable[[], Coroutine[Any, Any, T]], what: str, within_s: float = SETTLES_S) -> T:

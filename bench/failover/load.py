@@ -20,7 +20,7 @@ _LOOK_EVERY_S = 0.02
 _numbers = itertools.count()
 
 
-class Load:
+class ProducerLoad:
     """Eight producers of batches of 32. `told` is of all messages, `failures` counts what producers saw instead of receipts, by kind."""
 
     def __init__(self, mq: AsyncClient, topic: str) -> None:
@@ -35,7 +35,7 @@ class Load:
         self._is_over = asyncio.Event()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Load"]:
+    async def running(self) -> AsyncIterator["ProducerLoad"]:
         """They publish while the block runs; then each message's outcome becomes known."""
         async with AsyncExitStack() as open_ones:
             producers = [await open_ones.enter_async_context(self._mq.producer(retry_s=30.0)) for _ in range(PRODUCERS)]

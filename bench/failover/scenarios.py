@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-from bench.failover.group import TOPIC, Checked, Group, until
-from bench.failover.load import Load
+from bench.failover.group import TOPIC, LogCheck, MeasuredGroup, until
+from bench.failover.load import ProducerLoad
 from bench.replication.pairs import up
 from dittomq.testing.state import NAMESERVER
 from tests.support.direct_writer import DirectWriter
@@ -21,7 +21,7 @@ _AWAY_S = 8.0  # longer than any silence that the settings allow
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ScenarioContext:
     """What a scenario may use beside the group: where there is one, an etcd, or a network that can be parted."""
 
     etcd: Etcd | None = None
@@ -29,7 +29,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScenarioRun:
     """One run. `follows_s`: from the old master's start, or its way back, until it was in sync; None: it was never away.
 
     `late`: what a master acknowledged at a REPLICA level after another one led, while it was suspended or parted. When it is back it may
@@ -40,7 +40,7 @@ class Run:
     follows_s: float | None
     acknowledged: int
     failures: Mapping[str, int]
-    checked: Checked
+    checked: LogCheck
     late: int = 0
     problem: str = ""
 
@@ -51,7 +51,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Observed:
     """What a scenario notes while it happens."""
 
     follows_s: float | None = None
@@ -59,13 +59,13 @@ class _Seen:
     problem: str = ""
 
 
-async def kill(group: Group, around: Around) -> Run:
+async def kill(group: MeasuredGroup, around: ScenarioContext) -> ScenarioRun:
     """SIGKILL of the master; it is started again when the others have failed over."""
     del around
     return await _under_load(group, lambda load, seen: _killed(group, load, seen))
 
 
-async def stop(group: Group, around: Around) -> Run:
+async def stop(group: MeasuredGroup, around: ScenarioContext) -> ScenarioRun:
     """SIGSTOP of the master, and SIGCONT when the others have failed over."""
     del around
 
@@ -80,7 +80,7 @@ async def stop(group: Group, around: Around) -> Run:
     return await _under_load(group, lambda load, seen: _fenced(group, load, seen, suspended))
 
 
-async def part(group: Group, around: Around) -> Run:
+async def part(group: MeasuredGroup, around: ScenarioContext) -> ScenarioRun:
     """The master is parted from its slaves and the coordination store, and clients reach everybody; later the network is whole again."""
     network = around.network
     assert network is not None, "the scenario has one"
@@ -97,11 +97,11 @@ async def part(group: Group, around: Around) -> Run:
     return await _under_load(group, lambda load, seen: _fenced(group, load, seen, parted))
 
 
-async def switchover(group: Group, around: Around) -> Run:
+async def switchover(group: MeasuredGroup, around: ScenarioContext) -> ScenarioRun:
     """An operator lets the next node lead."""
     del around
 
-    async def act(load: Load, seen: _Seen) -> None:
+    async def act(load: ProducerLoad, seen: _Observed) -> None:
         old = await group.master()
         target = group.names[(group.names.index(old) + 1) % len(group.names)]
         before = await group.epoch()
@@ -116,12 +116,12 @@ async def switchover(group: Group, around: Around) -> Run:
     return await _under_load(group, act)
 
 
-async def etcd_members(group: Group, around: Around) -> Run:
+async def etcd_members(group: MeasuredGroup, around: ScenarioContext) -> ScenarioRun:
     """Two of three members of etcd are killed: nobody is elected and writes go on. They come back, and the master is killed."""
     etcd = around.etcd
     assert etcd is not None, "the scenario has one"
 
-    async def act(load: Load, seen: _Seen) -> None:
+    async def act(load: ProducerLoad, seen: _Observed) -> None:
         before = await group.epoch()
         await asyncio.to_thread(etcd.kill, 1, 2)
         await asyncio.sleep(_AWAY_S)
@@ -142,19 +142,19 @@ async def etcd_members(group: Group, around: Around) -> Run:
     return await _under_load(group, act)
 
 
-async def _under_load(group: Group, act: Callable[[Load, _Seen], Awaitable[None]]) -> Run:
+async def _under_load(group: MeasuredGroup, act: Callable[[ProducerLoad, _Observed], Awaitable[None]]) -> ScenarioRun:
     """Let it happen to a whole group while eight producers publish; then read everything back."""
-    seen = _Seen()
+    seen = _Observed()
     await group.whole()
     async with group.load() as load:
         await load.passed(time.monotonic() + _WARM_S)
         await act(load, seen)
         await asyncio.sleep(_REST_S)
     checked = await group.check(load.told)
-    return Run(load.pause_s, seen.follows_s, load.acknowledged, dict(load.failures), checked, seen.late, seen.problem)
+    return ScenarioRun(load.pause_s, seen.follows_s, load.acknowledged, dict(load.failures), checked, seen.late, seen.problem)
 
 
-async def _killed(group: Group, load: Load, seen: _Seen) -> None:
+async def _killed(group: MeasuredGroup, load: ProducerLoad, seen: _Observed) -> None:
     old = await group.master()
     await asyncio.to_thread(group.cluster.kill, old)
     await load.passed(time.monotonic())
@@ -165,7 +165,9 @@ async def _killed(group: Group, load: Load, seen: _Seen) -> None:
     seen.follows_s = time.monotonic() - started
 
 
-async def _fenced(group: Group, load: Load, seen: _Seen, away: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+async def _fenced(
+    group: MeasuredGroup, load: ProducerLoad, seen: _Observed, away: Callable[[str], AbstractAsyncContextManager[None]]
+) -> None:
     """Somebody writes at the old master all the time, also while it is away."""
     old, epoch = await group.master(), await group.epoch()
     writer = DirectWriter(group.cluster.node(old).address, TOPIC, load.told)

@@ -20,7 +20,7 @@ _CHANNEL_OPEN, _QUEUE_DECLARE, _CONFIRM_SELECT = (20, 10), (50, 10), (85, 10)
 _PUBLISH, _ACK = (60, 40), (60, 80)
 
 
-class Publisher:
+class AmqpPublisher:
     """One connection with one channel in confirm mode."""
 
     def __init__(self, port: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.peers.amqp import Publisher
+from bench.peers.amqp import AmqpPublisher
 from bench.peers.running import PeerFailed, free_ports, listens, program, run, running, wait_until
 
 NAME = "RabbitMQ, quorum queue × 3"
@@ -20,7 +20,7 @@ _BIN = "/usr/lib/rabbitmq/bin"
 class RabbitMq:
     """A publisher on the first node; `pids` are those of all."""
 
-    def __init__(self, publisher: Publisher, pids: Sequence[int]) -> None:
+    def __init__(self, publisher: AmqpPublisher, pids: Sequence[int]) -> None:
         self.pids = pids
         self._publisher = publisher
 
@@ -54,7 +54,7 @@ def rabbitmq_in(folder: Path) -> Iterator[RabbitMq]:
             stack.enter_context(running([server], folder, environment, name=f"node{number}")) for number, environment in enumerate(places)
         ]
         _join(control, places)
-        publisher = stack.enter_context(Publisher(ports[0]))
+        publisher = stack.enter_context(AmqpPublisher(ports[0]))
         publisher.declare_quorum(_QUEUE, _NODES, _KEPT)
         yield RabbitMq(publisher, [node.pid for node in nodes])
 

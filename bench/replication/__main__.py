@@ -17,11 +17,11 @@ from bench.peers.running import NotInstalled
 from bench.product import cluster_in, product_of
 from bench.ratios import Figure
 from bench.replication import callers, copies, places
-from bench.replication.pairs import QUICK, Bench, Sizes
+from bench.replication.pairs import QUICK, PairBench, PairSizes
 from bench.reporting import answer, bar, parser_of
 from dittomq.rpc.buffers import keep_buffers
 
-MEASURES: Mapping[str, Callable[[Bench], Awaitable[list[Figure]]]] = {
+MEASURES: Mapping[str, Callable[[PairBench], Awaitable[list[Figure]]]] = {
     "postgres": callers.postgres_pair,
     "rabbitmq": callers.rabbitmq_three,
     "etcd": callers.etcd_three,
@@ -46,21 +46,21 @@ def main() -> int:
 
 
 def _measured(folder: Path, options: argparse.Namespace) -> list[Figure]:
-    sizes = QUICK if options.quick else Sizes()
+    sizes = QUICK if options.quick else PairSizes()
     chosen: list[str] = list(dict.fromkeys(options.only or MEASURES))
     total = sum(_RUNS.get(name, 1) * (sizes.pairs + 1) for name in chosen)
     with bar(total) as step, cluster_in(folder / "cluster") as cluster:
 
         async def run() -> list[Figure]:
             async with product_of(cluster) as product:
-                bench = Bench(product, folder, sizes, step)
+                bench = PairBench(product, folder, sizes, step)
                 return [figure for name in chosen for figure in await figures_of(name, bench)]
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
 
 
-async def figures_of(name: str, bench: Bench) -> list[Figure]:
+async def figures_of(name: str, bench: PairBench) -> list[Figure]:
     """Of one measure, in a folder of its own: several have the same peer."""
     folder = bench.folder / name
     folder.mkdir()

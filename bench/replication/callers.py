@@ -5,13 +5,13 @@ from bench.peers import etcd, postgres, rabbitmq, rocketmq
 from bench.peers.running import standing_still
 from bench.product import BATCH
 from bench.ratios import Figure, percentile
-from bench.replication.pairs import Bench, alternate, latency, rate, rest, up
+from bench.replication.pairs import PairBench, alternate, latency, rate, rest, up
 
 _CALLERS = 8
 _SMALL = 32
 
 
-async def postgres_pair(bench: Bench) -> list[Figure]:
+async def postgres_pair(bench: PairBench) -> list[Figure]:
     """A primary and a standby that both flush before a commit is answered: one caller, and batches."""
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(postgres.postgres_in(bench.folder / "postgres")) as peer:
@@ -35,7 +35,7 @@ async def postgres_pair(bench: Bench) -> list[Figure]:
     ]
 
 
-async def rabbitmq_three(bench: Bench) -> list[Figure]:
+async def rabbitmq_three(bench: PairBench) -> list[Figure]:
     """A quorum queue on three nodes: one caller."""
     calls = bench.sizes.calls
     async with up(rabbitmq.rabbitmq_in(bench.folder / "rabbitmq")) as peer:
@@ -43,7 +43,7 @@ async def rabbitmq_three(bench: Bench) -> list[Figure]:
     return [latency(f"one caller, {rabbitmq.NAME}", one, 50, 1.0), latency(f"one caller, {rabbitmq.NAME}", one, 99, None)]
 
 
-async def etcd_three(bench: Bench) -> list[Figure]:
+async def etcd_three(bench: PairBench) -> list[Figure]:
     """Three members: one caller."""
     calls = bench.sizes.calls
     async with up(etcd.etcd_in(bench.folder / "etcd")) as peer:
@@ -51,7 +51,7 @@ async def etcd_three(bench: Bench) -> list[Figure]:
     return [latency(f"one caller, {etcd.NAME}", one, 50, 1.0), latency(f"one caller, {etcd.NAME}", one, 99, None)]
 
 
-async def rocketmq_pair(bench: Bench) -> list[Figure]:
+async def rocketmq_pair(bench: PairBench) -> list[Figure]:
     """A master that waits for its slave's page cache, with its own client: one caller, and batches."""
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
@@ -69,7 +69,7 @@ async def rocketmq_pair(bench: Bench) -> list[Figure]:
     ]
 
 
-async def least_code(bench: Bench) -> list[Figure]:
+async def least_code(bench: PairBench) -> list[Figure]:
     """The least code of the same bytes, `bench/least.py`: eight callers, and one, whose time shows what the same steps take at least."""
     record, rounds = await bench.product.record_bytes(), _rounds(bench, BATCH)
     frame, one_record = bytes(BATCH * record), bytes(record)
@@ -89,11 +89,11 @@ async def least_code(bench: Bench) -> list[Figure]:
     return [rate(f"8 × 256, {name}", many[1:], 0.6), latency(f"one caller, {name}", one[1:], 50, None)]  # the first ones warmed up
 
 
-def _rounds(bench: Bench, batch: int) -> int:
+def _rounds(bench: PairBench, batch: int) -> int:
     return max(1, bench.sizes.messages // (_CALLERS * batch))
 
 
-async def _rate(bench: Bench, batch: int = BATCH) -> float:
+async def _rate(bench: PairBench, batch: int = BATCH) -> float:
     """Messages a second, until the queues of both nodes are built."""
     rounds = _rounds(bench, batch)
     seconds = await bench.product.publish(tasks=_CALLERS, rounds=rounds, batch=batch)

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.peers import postgres, redis, rocketmq
 from bench.product import BATCH, BODY_BYTES, SLAVE, TOPIC, Product, product_of
 from bench.ratios import Figure
-from bench.replication.pairs import Bench, alternate, rest, up
+from bench.replication.pairs import PairBench, alternate, rest, up
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.message import Draft
@@ -28,7 +28,7 @@ _CALLERS = 8
 _SHORT_SILENCE: Settings = {"replication.heartbeat_ms": 500, "replication.leave_ms": 800, "failover.silence_ms": 1_000}
 
 
-async def new_slave(bench: Bench) -> list[Figure]:
+async def new_slave(bench: PairBench) -> list[Figure]:
     """An empty slave, and a new one of RocketMQ: when it has its first byte, and how fast the others come."""
     async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
         await bench.product.fill(bench.sizes.copied)
@@ -42,7 +42,7 @@ async def new_slave(bench: Bench) -> list[Figure]:
     ]
 
 
-async def gap(bench: Bench) -> list[Figure]:
+async def gap(bench: PairBench) -> list[Figure]:
     """A slave that was stopped and cut off while 44 MiB were written: from its waking to the last byte flushed."""
     async with _group(bench, "gap", _SHORT_SILENCE) as product, up(redis.redis_in(bench.folder / "redis")) as peer:
         own, size = replace(bench, product=product), bench.sizes.gap
@@ -51,7 +51,7 @@ async def gap(bench: Bench) -> list[Figure]:
     return [Figure(f"a gap of {bench.sizes.gap / _MIB:.0f} MiB, {redis.NAME}", "s", ours, theirs, at_most=3.0)]
 
 
-async def divergence(bench: Bench) -> list[Figure]:
+async def divergence(bench: PairBench) -> list[Figure]:
     """A slave of the same length whose last 2 MiB are others: from its open store to the last byte repaired and flushed.
 
     Neither side's time has the start of the server in it; the slave's is told once more with that.
@@ -73,7 +73,7 @@ async def divergence(bench: Bench) -> list[Figure]:
     ]
 
 
-async def half_load(bench: Bench) -> list[Figure]:
+async def half_load(bench: PairBench) -> list[Figure]:
     """An ASYNC_MASTER that is offered half of what it can take, with its slave and without."""
     async with _group(bench, "half-load", {}) as product:
         rounds = max(1, bench.sizes.messages // (_CALLERS * BATCH))
@@ -94,7 +94,7 @@ async def half_load(bench: Bench) -> list[Figure]:
 
 
 @asynccontextmanager
-async def _group(bench: Bench, name: str, settings: Settings) -> AsyncIterator[Product]:
+async def _group(bench: PairBench, name: str, settings: Settings) -> AsyncIterator[Product]:
     """A group of its own: an ASYNC_MASTER, which goes on while its slave is away, and one slave."""
     shape = Shape(slaves=1, mode="ASYNC_MASTER", master_settings=settings, usual_ports=False)
     async with up(LocalCluster(bench.folder / name, shape)) as cluster, product_of(cluster) as product:

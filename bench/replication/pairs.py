@@ -19,7 +19,7 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class PairSizes:
     """`pairs` of runs of each measure; `calls` of one caller, `messages` of eight callers in a run; the others are bytes."""
 
     pairs: int = 5
@@ -31,16 +31,16 @@ class Sizes:
     newest: int = 800 << 20
 
 
-QUICK = Sizes(pairs=1, calls=20, messages=8 * 256, copied=2 << 20, gap=1 << 20, diverged=1 << 18, newest=2 << 20)
+QUICK = PairSizes(pairs=1, calls=20, messages=8 * 256, copied=2 << 20, gap=1 << 20, diverged=1 << 18, newest=2 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class PairBench:
     """What measures work with: a running group that flushes on both, a folder, and `step`, called after each run with what was done."""
 
     product: Product
     folder: Path
-    sizes: Sizes
+    sizes: PairSizes
     step: Callable[[str], None]
 
 
@@ -63,7 +63,7 @@ async def rest() -> None:
     await asyncio.sleep(REST_S)
 
 
-class Peer(Protocol):
+class ComparedSystem(Protocol):
     """Who runs beside the product."""
 
     @property
@@ -73,7 +73,7 @@ class Peer(Protocol):
 
 
 async def alternate(
-    bench: Bench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U], peer: Peer | None
+    bench: PairBench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U], peer: ComparedSystem | None
 ) -> list[tuple[T, U]]:
     """What each of the pairs of runs gave, after one that warms up. Whoever is not measured stands still; None: it runs in `theirs` only.
 

@@ -4,7 +4,7 @@ import asyncio
 
 from bench.product import MASTER, SLAVE, product_of
 from bench.ratios import Figure
-from bench.replication.pairs import REST_S, Bench, up
+from bench.replication.pairs import REST_S, PairBench, up
 from dittomq.testing import LocalCluster, Shape
 from dittomq.testing.state import Settings
 
@@ -15,7 +15,7 @@ _GOAL_S = 1.0
 _SEGMENT: Settings = {"store.segment_bytes": 8 << 30}
 
 
-async def switchover(bench: Bench) -> list[Figure]:
+async def switchover(bench: PairBench) -> list[Figure]:
     """Planned switchovers, back and forth, under the load of eight callers that wait for both disks; then with much in the segment."""
     name = "planned switchover under load, longest pause of a producer"
     pauses = await _pauses(bench, 0)
@@ -29,7 +29,7 @@ async def switchover(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _pauses(bench: Bench, newest: int) -> list[float]:
+async def _pauses(bench: PairBench, newest: int) -> list[float]:
     """The longest pause of each change, in a group whose one segment holds `newest` bytes before."""
     pauses = []
     shape = Shape(slaves=1, master_settings=_SEGMENT, slave_settings=_SEGMENT, usual_ports=False)

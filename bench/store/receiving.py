@@ -53,7 +53,7 @@ def measure(folder: Path, quick: bool) -> list[Figure]:
 def _figure(folder: Path, log: tuple[Sequence[bytes], int], pairs: int, what: tuple[str, float | None]) -> Figure:
     records, at_once = log
     chunks = [b"".join(records[at : at + at_once]) for at in range(0, len(records), at_once)]
-    slave = _Slave(folder)
+    slave = _SlaveStore(folder)
     ours, floor = [], []
     for pair in range(pairs + 1):
         order = (scan_bytes, scan_singly) if pair % 2 else (scan_singly, scan_bytes)
@@ -64,7 +64,7 @@ def _figure(folder: Path, log: tuple[Sequence[bytes], int], pairs: int, what: tu
     return Figure(what[0], "k/s of processor time", ours, floor, at_least=what[1])
 
 
-class _Slave:
+class _SlaveStore:
     """The parts of a slave's store that a chunk passes through."""
 
     def __init__(self, folder: Path) -> None:

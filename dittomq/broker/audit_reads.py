@@ -37,7 +37,7 @@ class AuditedStore(Protocol):
     def read(self, start: PhysicalOffset, length: int) -> bytes: ...
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Raw bytes of the log and where they begin."""
 
     start: PhysicalOffset
@@ -65,7 +65,7 @@ class AuditReads:
             for part_start, part_end in self._by_segment(start, end):
                 yield await self._digest(part_start, part_end, salt, leaves)
 
-    async def read(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncIterator[Piece]:
+    async def read(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncIterator[LogPiece]:
         """The raw bytes of [start, end) in pieces of at most 1 MiB; ends early where the bytes end. Raises OSError when unreadable."""
         self._check(start, end)
         if end - start > MAX_READ_RANGE_BYTES:
@@ -76,7 +76,7 @@ class AuditReads:
                 data = await self._lane.call(lambda at=at: self._store.read(at, min(PIECE_BYTES, end - at)))  # type: ignore[misc]
                 if not data:
                     return
-                yield Piece(at, data)
+                yield LogPiece(at, data)
                 at = PhysicalOffset(at + len(data))
 
     def _check(self, start: PhysicalOffset, end: PhysicalOffset) -> None:

@@ -277,7 +277,7 @@ class Candidate:
         now = parts.clock.monotonic()
         chance = parts.chance
         decider = Election(parts.rules, own, order, tuple(nodes), birth=hex_id(chance), write=hex_id(chance), now=now)
-        attempt = _Attempt(self, parts, decider)
+        attempt = _ElectionDriver(self, parts, decider)
         log.info("election_began", node=own.node, sent_by=order.sent_by.name, adopted=own.adopted, log_end=own.log_end)
         match await attempt.run():
             case election.BecomeMaster(elected):
@@ -310,7 +310,7 @@ class Candidate:
         parts.place.change_role(BrokerService.MASTER, f"it was elected in epoch {elected.record.epoch}", RoleStart(elected=elected))
 
 
-class _Attempt:
+class _ElectionDriver:
     """One election's driver: carries commands out, each that waits in a task of its own, and reports what came of them."""
 
     def __init__(self, candidate: Candidate, parts: CandidateParts, decider: Election) -> None:
@@ -347,7 +347,7 @@ class _Attempt:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            await self._events.put(election.Tick())
+            await self._events.put(election.ElectionTick())
 
     def _work(self, command: election.Command) -> list[Coroutine[Any, Any, None]]:
         match command:

@@ -16,7 +16,7 @@ CHECKPOINT_REST_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CheckpointEnds:
     """What is worth surviving a crash."""
 
     flushed: PhysicalOffset
@@ -26,12 +26,12 @@ class Known:
 class Checkpointer:
     """Persists what a node knows; a crash loses at most the last second of it."""
 
-    def __init__(self, store: Store, lane: Lane, known: Callable[[], Known], *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+    def __init__(self, store: Store, lane: Lane, known: Callable[[], CheckpointEnds], *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
         self._store = store
         self._checkpoint_bytes = checkpoint_bytes
         self._lane = lane
         self._known = known
-        self._kept: tuple[Known, int] | None = None  # with the store's generation: the ends may be the same after a cut
+        self._kept: tuple[CheckpointEnds, int] | None = None  # with the store's generation: the ends may be the same after a cut
 
     async def run(self) -> None:
         """Persist until cancelled; raises StorageFailure when the disk fails."""

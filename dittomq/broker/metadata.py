@@ -10,12 +10,12 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
-from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer
+from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer
 from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.routes import DataVersion
 
 
-class Listener(Protocol):
+class MetadataListener(Protocol):
     """Hears on the loop of every change, after it is durable."""
 
     def __call__(self, kind: TableKind[Any], table: Table[Any]) -> None: ...
@@ -28,7 +28,7 @@ class Metadata:
     StorageFailure, and so does `watch`, for which the node stops.
     """
 
-    def __init__(self, files: ConfigFiles, lane: Lane, clock: Clock, listener: Listener) -> None:
+    def __init__(self, files: ConfigFiles, lane: Lane, clock: Clock, listener: MetadataListener) -> None:
         self._files = files
         self._lane = lane
         self._clock = clock
@@ -60,7 +60,7 @@ class Metadata:
         """Of its tables, in the order of KINDS."""
         return tuple([self._tables[kind.name].version for kind in KINDS])
 
-    def answer(self, kind: TableKind[R], ask: Ask) -> Page[R]:
+    def answer(self, kind: TableKind[R], ask: Ask) -> TablePage[R]:
         """The page asked for, or that the caller's version is the newest; VersionConflict for a token of another version."""
         return replace(answer(kind.name, self.table(kind), ask), led=self._led)
 

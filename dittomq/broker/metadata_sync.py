@@ -19,7 +19,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
 from dittomq.errors import DiskFull, DittoError, Refused, StorageFailure, Unavailable, VersionConflict, first_of
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
-from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, sorted_rows
+from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, sorted_rows
 from dittomq.routes import DataVersion
 
 FIRST_ROUND_S = 3.0
@@ -37,13 +37,13 @@ log = structlog.get_logger()
 class MetadataSource(Protocol):
     """The master, as a slave asks it for tables."""
 
-    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         """One page, or a DittoError within `deadline_s`: Unavailable without an answer, VersionConflict for a token of an older version."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class PullStatus:
+class TablePullStatus:
     """What became of the pulls of one table. `last_success_s`: monotonic time, None before the first; `problem` empty after a success."""
 
     last_success_s: float | None = None
@@ -76,7 +76,7 @@ class MetadataPuller:
         self._topics_led: DataVersion | None = None  # the version of the topics of a master that leads, as it told last
         self._woken = asyncio.Event()
         self._next_topics = asyncio.Event()  # set when the topics of the next round have been asked for
-        self.status: dict[str, PullStatus] = {kind.name: PullStatus() for kind in KINDS}
+        self.status: dict[str, TablePullStatus] = {kind.name: TablePullStatus() for kind in KINDS}
 
     def topics_at(self, version: DataVersion) -> None:
         """The master's topics have this version: pull now rather than at the next round when it may take the place of ours."""
@@ -172,7 +172,7 @@ class MetadataPuller:
         except Refused as error:
             self._note(kind.name, str(error))
             return
-        self.status[kind.name] = PullStatus(self._clock.monotonic())
+        self.status[kind.name] = TablePullStatus(self._clock.monotonic())
 
     def _note(self, table: str, problem: str) -> None:
         status = self.status[table]

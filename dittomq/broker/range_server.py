@@ -20,7 +20,7 @@ MAX_FETCHES = 32
 Stores = Callable[[], Sequence[Store]]
 
 
-class RangeSource(Protocol):
+class ServedLog(Protocol):
     """A node whose log can be read from afar."""
 
     def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
@@ -28,7 +28,7 @@ class RangeSource(Protocol):
         ...
 
 
-class LogSource(RangeSource, Protocol):
+class LogSource(ServedLog, Protocol):
     """One whose log can be copied from where it begins."""
 
     async def beginning(self) -> LogStart:

@@ -14,7 +14,7 @@ _PORT_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class NodeIdentity:
     """What a node is. Addresses are "host:port" by network name; `broker_id` is the one in routes, see `wire_id`."""
 
     cluster: str
@@ -29,7 +29,7 @@ class Identity:
     registration_period_ms: int
 
 
-def registration(identity: Identity, epoch: Epoch, state: NodeState, topics: Table[TopicConfig]) -> Registration:
+def registration(identity: NodeIdentity, epoch: Epoch, state: NodeState, topics: Table[TopicConfig]) -> Registration:
     """As it is now; `epoch` is the one in which a master leads, and of a slave the newest of its log."""
     return Registration(
         cluster=identity.cluster,

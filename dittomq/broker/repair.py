@@ -18,7 +18,7 @@ from operator import attrgetter
 import structlog
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.broker.range_server import RangeSource
+from dittomq.broker.range_server import ServedLog
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.repair import VerifiedRange
 from dittomq.commitlog.state.damage_map import DamagedRange
@@ -46,11 +46,11 @@ _ONLY_VALIDATED = "only validated: nobody was asked for it"
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class RepairSource:
     """Another copy of the log: its name, as far as it is known, and its log."""
 
     name: str
-    ranges: RangeSource
+    ranges: ServedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RepairerParts:
 class Repairer:
     """One node's. One range is mended at a time."""
 
-    def __init__(self, parts: RepairerParts, peers: Callable[[], Awaitable[Sequence[Peer]]]) -> None:
+    def __init__(self, parts: RepairerParts, peers: Callable[[], Awaitable[Sequence[RepairSource]]]) -> None:
         """`peers` are asked in their order."""
         self._node = parts.node
         self._store = parts.store
@@ -226,7 +226,7 @@ class Repairer:
         """Take what is mended off the register, unless the disk is full: then that is done later."""
         self._is_filed = await self._parts.files.call(self._store.file_mended)
 
-    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> list[RangeOutcome]:
+    async def _mend(self, damaged: DamagedRange, peers: list[RepairSource]) -> list[RangeOutcome]:
         """What became of each part of the range; nothing of what is not in the log any more."""
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         try:
@@ -269,7 +269,7 @@ class Repairer:
         left = self._store.damage.within(start, end)
         return [(PhysicalOffset(max(start, low)), PhysicalOffset(min(high, end))) for low, high in left]
 
-    async def _fetch_all(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset, gave: Counter[str]) -> str:
+    async def _fetch_all(self, peer: RepairSource, start: PhysicalOffset, end: PhysicalOffset, gave: Counter[str]) -> str:
         """Mend what is left of the range with the peer's bytes; the first reason why some of it was not, empty when all was.
 
         A record that is damaged there too hides none of those behind it: what the peer has whole of them is asked for once more.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from dittomq.broker.retention_pins import Pins
-from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, Segment, decide
+from dittomq.commitlog.retention import Decision, Hold, LogFacts, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
 from dittomq.doors.clock import Clock
@@ -135,7 +135,7 @@ class RetentionLoop:
         segments = [self._surveyed[start] for start in sorted(self._surveyed) if start >= store.min_offset]
         if not segments:
             return Decision(store.min_offset)
-        return decide(Facts(segments, store.settled, store.end, store.disk_use(), now_ms), self._rules, holds)
+        return decide(LogFacts(segments, store.settled, store.end, store.disk_use(), now_ms), self._rules, holds)
 
     def _now_ms(self) -> int:
         """A clock that was set forward while we run makes nothing old."""

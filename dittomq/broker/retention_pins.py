@@ -55,7 +55,7 @@ class PinParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _ActivePin:
     """A pin while it lasts. `until_s` is the monotonic clock's."""
 
     run: str
@@ -72,7 +72,7 @@ class Pins:
 
     def __init__(self, parts: PinParts) -> None:
         self._parts = parts
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _ActivePin] = {}
         self._written: dict[str, list[object]] = {}
         self.still = asyncio.Lock()
 
@@ -81,7 +81,7 @@ class Pins:
         found = await self._parts.lane.call(self._load)
         now_s = self._parts.clock.monotonic()
         self._held = {
-            pin_id: _Held(run, PhysicalOffset(start), lease_s, now_s + min(lease_s, MAX_LEASE_S))
+            pin_id: _ActivePin(run, PhysicalOffset(start), lease_s, now_s + min(lease_s, MAX_LEASE_S))
             for pin_id, (run, start, lease_s) in found.items()
         }
         self._written = _rows(self._held)
@@ -144,26 +144,26 @@ class Pins:
             for pin_id, held in self._lasting().items()
         ]
 
-    def _lease(self, run: str, start: PhysicalOffset, lease_s: float) -> _Held:
-        return _Held(run, start, lease_s, self._parts.clock.monotonic() + lease_s)
+    def _lease(self, run: str, start: PhysicalOffset, lease_s: float) -> _ActivePin:
+        return _ActivePin(run, start, lease_s, self._parts.clock.monotonic() + lease_s)
 
-    def _lasting(self) -> dict[str, _Held]:
+    def _lasting(self) -> dict[str, _ActivePin]:
         """Pins whose lease is not over and of which nothing was dropped."""
         now_s, low = self._parts.clock.monotonic(), self._parts.store.min_offset
         return {pin_id: held for pin_id, held in self._held.items() if now_s < held.until_s and low <= held.start}
 
-    async def _grant(self, wanted: Mapping[str, _Held]) -> None:
+    async def _grant(self, wanted: Mapping[str, _ActivePin]) -> None:
         """Let these be the pins, durably; DiskFull when the disk has no room for that."""
         if not await self._wrote(wanted):
             raise DiskFull(self._parts.node, await self._parts.lane.call(self._parts.storage.free_bytes), state_file.ROOM_BYTES)
         self._held = dict(wanted)
 
-    async def _let_go(self, left: Mapping[str, _Held]) -> None:
+    async def _let_go(self, left: Mapping[str, _ActivePin]) -> None:
         """Let only these of the pins be left."""
         self._held = dict(left)
         await self._wrote(left)
 
-    async def _wrote(self, wanted: Mapping[str, _Held]) -> bool:
+    async def _wrote(self, wanted: Mapping[str, _ActivePin]) -> bool:
         """Whether these are the pins on the disk now; not when there is no room."""
         rows = _rows(wanted)
         if rows != self._written:
@@ -182,5 +182,5 @@ class Pins:
         return found or {}
 
 
-def _rows(held: Mapping[str, _Held]) -> dict[str, list[object]]:
+def _rows(held: Mapping[str, _ActivePin]) -> dict[str, list[object]]:
     return {pin_id: [each.run, each.start, each.lease_s] for pin_id, each in held.items()}

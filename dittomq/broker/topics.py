@@ -11,7 +11,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionConflict
 from dittomq.metadata.formats import TOPICS
-from dittomq.metadata.tables import Ask, Page, QueueMinimums, Table, answer
+from dittomq.metadata.tables import Ask, QueueMinimums, Table, TablePage, answer
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name, find_topic, updated
 
 # What a caller may ask of a topic; the other fields stay as they are.
@@ -69,7 +69,7 @@ class TopicReads:
         queues = range(max(topic.read_queues, topic.write_queues))
         return topic, await self._lane.call(lambda: [QueueStatus(queue, *self._store.queue_range(name, queue)) for queue in queues])
 
-    def list(self, page_size: int, page_token: str) -> Page[TopicConfig]:
+    def list(self, page_size: int, page_token: str) -> TablePage[TopicConfig]:
         """A page of topics, by name; VersionConflict when the table moved on since the page before."""
         table = self._metadata.table(TOPICS)
         if not table.rows:

@@ -28,7 +28,7 @@ from dittomq.cli import (
     topic,
     version,
 )
-from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import OutputFailed, flush, hint
 from dittomq.errors import DittoError
 from dittomq.rpc.polling import wait_with_fewer_threads
@@ -65,24 +65,25 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # typer hands on the whole help
             print(error.format_message(), file=sys.stderr)
-            return Exit.USAGE
-        return _complain(error.format_message().replace("\n\t", " "), Exit.USAGE)  # it lists choices one a line
+            return ExitCode.USAGE
+        return _complain(error.format_message().replace("\n\t", " "), ExitCode.USAGE)  # it lists choices one a line
     except DittoError as error:
         if isinstance(error, OutputFailed):
             _print_no_more()
         return _complain(str(error), exit_of(error))
     except SystemExit as ended:
-        return _reader_has_gone() if ended.code else Exit.DONE  # 0: completion has answered the shell
+        return _reader_has_gone() if ended.code else ExitCode.DONE  # 0: completion has answered the shell
     except Exception as error:  # noqa: BLE001  # the last resort: a sentence and 128 instead of a traceback
         if isinstance(error, BrokenPipeError) or (isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is None):
             return _reader_has_gone()  # typer looks for it neither in the group of a task group nor behind the command
         return _complain(
-            f"internal error: {type(error).__name__}: {error}; run it again with DITTOMQ_DEBUG=1 and report what it prints", Exit.INTERNAL
+            f"internal error: {type(error).__name__}: {error}; run it again with DITTOMQ_DEBUG=1 and report what it prints",
+            ExitCode.INTERNAL,
         )
-    return int(result) if isinstance(result, int) else Exit.DONE
+    return int(result) if isinstance(result, int) else ExitCode.DONE
 
 
-def _complain(sentence: str, code: Exit) -> int:
+def _complain(sentence: str, code: ExitCode) -> int:
     if os.environ.get("DITTOMQ_DEBUG") == "1":
         traceback.print_exc()
     hint(sentence)
@@ -92,7 +93,7 @@ def _complain(sentence: str, code: Exit) -> int:
 def _reader_has_gone() -> int:
     # typer ends with 1 when stdout's pipe is closed, as `| head` does: who read has what it wanted.
     _print_no_more()
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def _print_no_more() -> None:

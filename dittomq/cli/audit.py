@@ -9,7 +9,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, printable, say, say_json
 from dittomq.errors import InvalidField, StartError
 
@@ -64,7 +64,7 @@ def compare(
     except (InvalidField, StartError) as unusable:
         # Not 1, which would read as "differs".
         hint(str(unusable))
-        return Exit.USAGE
+        return ExitCode.USAGE
     if json:
         say_json(comparison_document(comparison))
     else:
@@ -81,4 +81,4 @@ def _job(*arguments: str) -> int:
     from dittomq.testing.processes import module_environment
 
     ended = subprocess.run([sys.executable, "-m", "spark.audit", *arguments], env=module_environment(), check=False).returncode
-    return ended if ended >= 0 else Exit.INTERNAL  # ended by a signal: no verdict
+    return ended if ended >= 0 else ExitCode.INTERNAL  # ended by a signal: no verdict

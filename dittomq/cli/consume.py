@@ -9,7 +9,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import flush, hint, say, say_json
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.cli.trail import Trail
@@ -38,7 +38,7 @@ _ILLEGIBLE = (CorruptRecord, MessageTooLarge)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConsumeRequest:
     """What to read. `start`: earliest, latest, or an offset."""
 
     topic: str
@@ -53,7 +53,7 @@ class Wanted:
         return self.start if isinstance(self.start, int) else 0
 
 
-class _Queue(NamedTuple):
+class _ReadQueue(NamedTuple):
     """One queue of one broker group. `node` tells it from the other groups': the one asked for, or any of its group; None: no need."""
 
     broker: str
@@ -85,21 +85,21 @@ class Printer:
         self._left = limit
         self._json = json
         self._warned = False
-        self._away: dict[_Queue, type[DittoError]] = {}
+        self._away: dict[_ReadQueue, type[DittoError]] = {}
 
-    def away(self, queue: _Queue, error: DittoError) -> None:
+    def away(self, queue: _ReadQueue, error: DittoError) -> None:
         """Say once what keeps a group's copies from going on with this queue, until one does; what other queues wait for too is said."""
         if not any(other.broker == queue.broker and kind is type(error) for other, kind in self._away.items()):
             hint(f"{queue.broker} is waited for: {error}")
         self._away[queue] = type(error)
 
-    def undone(self, queue: _Queue, offset: int, *, perhaps_before: bool) -> None:
+    def undone(self, queue: _ReadQueue, offset: int, *, perhaps_before: bool) -> None:
         """Say that other messages follow than were printed."""
         since = f"from {offset} on, and perhaps before that," if perhaps_before else f"from {offset} on"
         where = f"queue {queue.number} of {queue.broker} holds other messages {since} than were printed"
         hint(f"{where}: those were undone when its master changed; it is read again from {offset} on")
 
-    def show(self, queue: _Queue, page: "Page") -> None:
+    def show(self, queue: _ReadQueue, page: "Page") -> None:
         """Print a page; raises _EnoughError behind the last message that is wanted."""
         self._away.pop(queue, None)
         for message in page.messages:
@@ -139,18 +139,18 @@ def consume(  # noqa: PLR0917  # flags
     Reads queue after queue to its present end; with --follow all queues at once. Slaves serve while a master is away. Exit code 3
     when no copy of some broker group answers, or none that does has the next message of some queue whole; --follow waits for it.
     """
-    wanted = Wanted(topic, _start(start), queue, node, follow or start == "latest")
+    wanted = ConsumeRequest(topic, _start(start), queue, node, follow or start == "latest")
     return asyncio.run(_consume(nameserver_address(nameserver), wanted, Printer(limit, json=json)))
 
 
-async def _consume(nameserver: str, wanted: Wanted, printer: Printer) -> int:
+async def _consume(nameserver: str, wanted: ConsumeRequest, printer: Printer) -> int:
     from dittomq.client import AsyncClient
 
     async with AsyncClient(nameserver) as mq:
         return await print_messages(mq, wanted, printer)
 
 
-async def print_messages(mq: "AsyncClient", wanted: Wanted, printer: Printer) -> int:
+async def print_messages(mq: "AsyncClient", wanted: ConsumeRequest, printer: Printer) -> int:
     """Print what is wanted; returns the exit code."""
     queues = await _queues(mq, wanted)
     try:
@@ -160,10 +160,10 @@ async def print_messages(mq: "AsyncClient", wanted: Wanted, printer: Printer) ->
             return await _read_in_turn(mq, queues, wanted, printer)
     except _EnoughError:
         pass
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def _read_at_once(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wanted, printer: Printer) -> None:
+async def _read_at_once(mq: "AsyncClient", queues: Sequence[_ReadQueue], wanted: ConsumeRequest, printer: Printer) -> None:
     """Read for ever, or until one queue has printed enough or cannot be read; raises why."""
     first: BaseException | None = None
     try:
@@ -176,7 +176,7 @@ async def _read_at_once(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wan
         raise first
 
 
-async def _read_in_turn(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wanted, printer: Printer) -> int:
+async def _read_in_turn(mq: "AsyncClient", queues: Sequence[_ReadQueue], wanted: ConsumeRequest, printer: Printer) -> int:
     """Read every queue as far as it can be read, or until enough is printed; a group whose copies are all away is left out, and named."""
     away: dict[str, DittoError] = {}
     all_legible = True
@@ -193,13 +193,13 @@ async def _read_in_turn(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wan
         raise next(iter(away.values()))
     for broker, problem in away.items():
         hint(f"{broker} is not read to its end: {problem}")
-    return Exit.DONE if all_legible and not away else Exit.PARTLY
+    return ExitCode.DONE if all_legible and not away else ExitCode.PARTLY
 
 
-async def _queues(mq: "AsyncClient", wanted: Wanted) -> Sequence[_Queue]:
+async def _queues(mq: "AsyncClient", wanted: ConsumeRequest) -> Sequence[_ReadQueue]:
     route = await mq.route(wanted.topic)
     nodes = {node.broker: node.name for node in sorted(route.nodes, key=lambda node: -node.broker_id)} if len(route.queues) > 1 else {}
-    queues = sorted(_Queue(each.broker, number, nodes.get(each.broker)) for each in route.queues for number in range(each.read_queues))
+    queues = sorted(_ReadQueue(each.broker, number, nodes.get(each.broker)) for each in route.queues for number in range(each.read_queues))
     if wanted.node is not None:
         groups = ", ".join(sorted({queue.broker for queue in queues}))
         queues = [queue._replace(node=wanted.node) for queue in queues if queue.broker == wanted.node.partition("/")[0]]
@@ -213,11 +213,11 @@ async def _queues(mq: "AsyncClient", wanted: Wanted) -> Sequence[_Queue]:
     return chosen
 
 
-def _reader(mq: "AsyncClient", queue: _Queue, wanted: Wanted) -> "Reader":
+def _reader(mq: "AsyncClient", queue: _ReadQueue, wanted: ConsumeRequest) -> "Reader":
     return mq.reader(wanted.topic, queue.number, broker=queue.broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
 
 
-async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> bool:
+async def _read(reader: "Reader", queue: _ReadQueue, wanted: ConsumeRequest, printer: Printer) -> bool:
     """Print a queue to its present end; False when it was read less far, and why was said: no node that answers has the next one whole."""
     offset = wanted.first
     try:
@@ -235,7 +235,7 @@ async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printe
     return True
 
 
-async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> None:
+async def _follow(reader: "Reader", queue: _ReadQueue, wanted: ConsumeRequest, printer: Printer) -> None:
     """Print a queue for ever; wait for a copy that answers, for one that has got as far, and for one that has the next message whole.
 
     Wherever a new master may have others in their places, the newest that were printed are read once more and compared.
@@ -277,7 +277,7 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
             offset = page.next_offset
 
 
-async def _pull(reader: "Reader", queue: _Queue, offset: int, *, wait_s: float = 0.0) -> "Page":
+async def _pull(reader: "Reader", queue: _ReadQueue, offset: int, *, wait_s: float = 0.0) -> "Page":
     """A page from where reading has got to. A queue that ends before that is not back there yet: _EndsBeforeError."""
     try:
         return await reader.pull(offset, wait_s=wait_s)
@@ -287,20 +287,20 @@ async def _pull(reader: "Reader", queue: _Queue, offset: int, *, wait_s: float =
         raise _EndsBeforeError(queue.broker, queue.number, outside.end, offset) from outside
 
 
-def _behind(page: "Page", queue: _Queue, offset: int, end: int) -> int:
+def _behind(page: "Page", queue: _ReadQueue, offset: int, end: int) -> int:
     """Where reading goes on behind a page. Raises _EndsBeforeError when there is no more of the queue, which had `end` before."""
     if page.next_offset == offset:
         raise _EndsBeforeError(page.node, queue.number, min(offset, page.max_offset), end)
     return page.next_offset
 
 
-def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
+def _name_illegible(queue: _ReadQueue, offset: int, problem: DittoError) -> None:
     node = f" --node {queue.node}" if queue.node is not None else ""
     over = f"--queue {queue.number} --from {offset + 1}{node}"
     hint(f"{queue.broker} is not read from {queue.number}@{offset} on: {problem}; to pass it over: {over}")
 
 
-async def _bounds(reader: "Reader", queue: _Queue, wanted: Wanted) -> tuple[int, int]:
+async def _bounds(reader: "Reader", queue: _ReadQueue, wanted: ConsumeRequest) -> tuple[int, int]:
     """Where to begin, and the queue's present end where the reader reads.
 
     Raises OffsetOutOfRange for a start outside the queue, _EndsBeforeError for one that a slave has not reached, without its master to

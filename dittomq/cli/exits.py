@@ -16,7 +16,7 @@ from dittomq.errors import (
 )
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """The same in every command; `audit` has bits of its own below 64."""
 
     DONE = 0
@@ -28,20 +28,20 @@ class Exit(IntEnum):
     INTERNAL = 128
 
 
-_EXIT_OF: tuple[tuple[type[DittoError], Exit], ...] = (
-    (Refused, Exit.REFUSED),
-    (AckLevelNotReached, Exit.PARTLY),
-    (OutcomeUnknown, Exit.UNKNOWN),
-    (StorageFailure, Exit.UNKNOWN),
-    (Unavailable, Exit.UNAVAILABLE),
-    (ConfigError, Exit.USAGE),
-    (StartError, Exit.REFUSED),
-    (OutputFailed, Exit.PARTLY),
+_EXIT_OF: tuple[tuple[type[DittoError], ExitCode], ...] = (
+    (Refused, ExitCode.REFUSED),
+    (AckLevelNotReached, ExitCode.PARTLY),
+    (OutcomeUnknown, ExitCode.UNKNOWN),
+    (StorageFailure, ExitCode.UNKNOWN),
+    (Unavailable, ExitCode.UNAVAILABLE),
+    (ConfigError, ExitCode.USAGE),
+    (StartError, ExitCode.REFUSED),
+    (OutputFailed, ExitCode.PARTLY),
 )
 
 
-def exit_of(error: DittoError) -> Exit:
+def exit_of(error: DittoError) -> ExitCode:
     """The exit code that an error ends a command with."""
     if isinstance(error, NotStored):
         return exit_of(error.cause)
-    return next((code for kind, code in _EXIT_OF if isinstance(error, kind)), Exit.INTERNAL)
+    return next((code for kind, code in _EXIT_OF if isinstance(error, kind)), ExitCode.INTERNAL)

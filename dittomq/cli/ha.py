@@ -7,7 +7,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.ha_asking import status
 from dittomq.cli.interrupted import told_when_interrupted
 from dittomq.cli.output import clock_date, clock_time, hint, say, say_json, table
@@ -51,7 +51,7 @@ def switchover(
         answer = mq.admin.switchover(node, validate_only=dry_run)
         if dry_run:
             say_json({"node": node, "epoch": answer.epoch}) if json else say(f"{node} would be promoted in an epoch above {answer.epoch}")
-            return Exit.DONE
+            return ExitCode.DONE
         return _promoted(mq, node, answer.epoch, began, json=json)
 
 
@@ -83,7 +83,7 @@ def failover(
         if dry_run:
             document = {"node": node, "data_loss": answer.data_loss or None, "silent": list(answer.silent)}
             say_json(document) if json else say(f"{node} would stand for election; data loss: {lost}")
-            return Exit.DONE
+            return ExitCode.DONE
         return _promoted(mq, node, answer.epoch, began, json=json, data_loss=answer.data_loss)
 
 
@@ -152,7 +152,7 @@ def _set_paused(broker: str, *, paused: bool, dry_run: bool, nameserver: str | N
         say(f"{broker}: failover would be {state}{'' if changed else ', as it is'}")
     else:
         say(f"{broker}: failover is {state}{'' if changed else ', as before'}")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def _promoted(mq: "Client", node: str, epoch: int, began: float, *, json: bool, data_loss: str = "") -> int:
@@ -166,11 +166,11 @@ def _promoted(mq: "Client", node: str, epoch: int, began: float, *, json: bool, 
                 say_json({"node": node, "epoch": found.epoch, "seconds": round(took_s, 2), "data_loss": data_loss or None})
             else:
                 say(f"{node} promoted in epoch {found.epoch} · after {took_s:.1f} s{lost}")
-            return Exit.DONE
+            return ExitCode.DONE
         problem = _why_not_yet(found) if isinstance(found, HaStatus) else found
         time.sleep(_LOOK_EVERY_S)
     hint(f"{node} is not the master after {_ELECTED_S:g} s: {problem}; see dittomq ha status")
-    return Exit.UNKNOWN
+    return ExitCode.UNKNOWN
 
 
 def _why_not_yet(found: HaStatus) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from dittomq.cli.audited import last_audit
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.output import flush, hint, say, say_json
 from dittomq.cli.quantities import seconds
@@ -65,7 +65,7 @@ def status(
         return asyncio.run(_wait_in_sync(address, timeout_s, json))
     report = asyncio.run(_ask(address))
     _show(report, json)
-    return Exit.PARTLY if report.needs_attention else Exit.DONE
+    return ExitCode.PARTLY if report.needs_attention else ExitCode.DONE
 
 
 async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
@@ -113,13 +113,13 @@ async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
         seen = [_report(view)]
     if not seen:
         hint(f"not in sync after {timeout_s:g} s, as far as anybody can tell: {watch.problem or 'no nameserver has answered'}")
-        return Exit.PARTLY
+        return ExitCode.PARTLY
     [report] = seen
     _show(report, json)
     if report.in_sync:
-        return Exit.DONE
+        return ExitCode.DONE
     hint(f"not in sync after {timeout_s:g} s: {report.missing}")
-    return Exit.PARTLY
+    return ExitCode.PARTLY
 
 
 async def _watch(nameserver: str, json: bool) -> None:

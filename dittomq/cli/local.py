@@ -10,7 +10,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import flush, hint, say, say_json, table
 from dittomq.testing import LocalCluster, LocalNode, Shape
 
@@ -58,7 +58,7 @@ def status(
     cluster = _existing()
     if pid is not None:
         say(str(cluster.pid(pid)))
-        return Exit.DONE
+        return ExitCode.DONE
     roles = cluster.roles()
     rows = [_row(cluster, node, roles[node.name]) for node in cluster.nodes]
     if json:
@@ -71,9 +71,9 @@ def status(
         for line in table([["NODE", "ROLE", "ADDRESS", "PROCESS"], *lines]):
             say(line)
     if all(row["pid"] for row in rows):
-        return Exit.DONE
+        return ExitCode.DONE
     hint("start what is missing: dittomq local up")
-    return Exit.PARTLY
+    return ExitCode.PARTLY
 
 
 @app.command(epilog=example("local logs a/0 --lines 20"))

@@ -8,7 +8,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import progress, say, say_json
 from dittomq.cli.quantities import bounds
 from dittomq.errors import StoreOpenFailed
@@ -67,7 +67,7 @@ def verify(store: Store, json: JsonFlag = False) -> int:
     else:
         for line in report_lines(report):
             say(line)
-    return Exit.DONE if report.whole else Exit.PARTLY
+    return ExitCode.DONE if report.whole else ExitCode.PARTLY
 
 
 @app.command(epilog=example("log stats .dittomq/a-0"))
@@ -90,7 +90,7 @@ def stats(store: Store, json: JsonFlag = False) -> int:
     else:
         for line in stats_lines(measured):
             say(line)
-    return Exit.DONE if measured.report.whole else Exit.PARTLY
+    return ExitCode.DONE if measured.report.whole else ExitCode.PARTLY
 
 
 @app.command(epilog=example("log digest .dittomq/a-0 -o master.dmd"))

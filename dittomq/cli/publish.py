@@ -13,10 +13,10 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, progress, say, say_json
 from dittomq.cli.quantities import seconds
-from dittomq.cli.records import Recipe, Records, parse_path
+from dittomq.cli.records import LineSplitter, Recipe, parse_path
 from dittomq.cli.tally import Tally
 from dittomq.errors import ConfigError, DittoError, InvalidField, Refused
 from dittomq.message import Ack, Message
@@ -82,8 +82,8 @@ def publish(  # noqa: PLR0917  # flags
         say(tally.summary(took))
     if isinstance(stopped, _Interrupted) and not tally.unknown:
         raise KeyboardInterrupt  # all is known: it ends as every command does then
-    if stopped is not None and tally.exit() is Exit.DONE:
-        return Exit.PARTLY if tally.stored else Exit.REFUSED
+    if stopped is not None and tally.exit() is ExitCode.DONE:
+        return ExitCode.PARTLY if tally.stored else ExitCode.REFUSED
     return tally.exit()
 
 
@@ -115,14 +115,14 @@ async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[
 
     async with AsyncClient(order.nameserver) as mq, mq.producer(order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
         await mq.route(order.recipe.topic)  # a topic that is not there is one error, not one for each line
-        async for batch in _batches(Records(order.recipe), lines):
+        async for batch in _batches(LineSplitter(order.recipe), lines):
             tally.add_all(await producer.publish_many(checked(batch), on_failure="return"))
             if stopped:
                 return stopped[0]
     return None
 
 
-async def _batches(records: Records, lines: BinaryIO) -> AsyncIterator[Iterator[Message]]:
+async def _batches(records: LineSplitter, lines: BinaryIO) -> AsyncIterator[Iterator[Message]]:
     """A file as one batch that is read as it is sent; a pipe or a terminal in batches as its lines come, so that none waits for company."""
     if lines.seekable():
         yield _whole_file(records, lines)
@@ -134,7 +134,7 @@ async def _batches(records: Records, lines: BinaryIO) -> AsyncIterator[Iterator[
     yield records.finish()
 
 
-def _whole_file(records: Records, lines: BinaryIO) -> Iterator[Message]:
+def _whole_file(records: LineSplitter, lines: BinaryIO) -> Iterator[Message]:
     while piece := _read(lines):
         yield from records.feed(piece)
     yield from records.finish()
@@ -163,6 +163,6 @@ def _check(recipe: Recipe, lines: BinaryIO) -> int | None:
     if not lines.seekable():
         return None
     begin = lines.tell()
-    total = sum(1 for _ in _whole_file(Records(recipe), lines))
+    total = sum(1 for _ in _whole_file(LineSplitter(recipe), lines))
     lines.seek(begin)
     return total

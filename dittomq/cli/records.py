@@ -58,7 +58,7 @@ class Recipe:
     keys: JsonPath | None = None
 
 
-class Records:
+class LineSplitter:
     """Cuts bytes, as they come, into lines, and makes each a message without its newline.
 
     A line that cannot be a message raises a Refused error that names it; the lines before it have been given out.

@@ -8,7 +8,7 @@ import typer
 from dittomq.cli.audited import wrong_spans
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
 from dittomq.cli.quantities import bounds
 from dittomq.copies import RangeOutcome
@@ -195,11 +195,11 @@ def _document(done: NodeRepair) -> dict[str, object]:
     }
 
 
-def _exit(repairs: Sequence[NodeRepair]) -> Exit:
+def _exit(repairs: Sequence[NodeRepair]) -> ExitCode:
     errors = [each.error for each in repairs if each.error is not None]
     if len(errors) == len(repairs) and not any(each.verified_bytes for each in repairs):
         return exit_of(errors[0])
-    return Exit.PARTLY if errors or any(each.left for each in repairs) else Exit.DONE
+    return ExitCode.PARTLY if errors or any(each.left for each in repairs) else ExitCode.DONE
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:

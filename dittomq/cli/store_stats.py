@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from dittomq.cli.output import printable, table
 from dittomq.cli.store_items import report_document, report_lines
-from dittomq.commitlog.offline.stats import Measured, Tally
+from dittomq.commitlog.offline.stats import Measured, QueueTally
 
 _NO_TIME = "-"
 
@@ -48,7 +48,7 @@ def stats_document(measured: Measured) -> dict[str, object]:
     }
 
 
-def _sums(tallies: Iterable[Tally]) -> dict[str, object]:
+def _sums(tallies: Iterable[QueueTally]) -> dict[str, object]:
     mine = list(tallies)
     return {
         "records": sum(each.records for each in mine),
@@ -59,7 +59,7 @@ def _sums(tallies: Iterable[Tally]) -> dict[str, object]:
     }
 
 
-def _range(tallies: list[Tally]) -> tuple[str, str]:
+def _range(tallies: list[QueueTally]) -> tuple[str, str]:
     if not tallies:
         return _NO_TIME, _NO_TIME
     return _moment(min(each.oldest_ms for each in tallies)), _moment(max(each.newest_ms for each in tallies))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.errors import AckLevelNotReached, DittoError, OutcomeUnknown
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
 
@@ -86,13 +86,13 @@ class Tally:
             "first_error": str(self.first_error) if self.first_error else None,
         }
 
-    def exit(self) -> Exit:
+    def exit(self) -> ExitCode:
         """The worst of what happened, unknown first: only there may a repetition be needed that is not safe by itself."""
         if self.unknown:
-            return Exit.UNKNOWN
+            return ExitCode.UNKNOWN
         if self.not_stored and not self.stored and self.first_error:
             return exit_of(self.first_error)
-        return Exit.PARTLY if self.weaker or self.not_stored else Exit.DONE
+        return ExitCode.PARTLY if self.weaker or self.not_stored else ExitCode.DONE
 
     def _add_receipt(self, receipt: Receipt) -> None:
         if receipt.status is not PutStatus.PUT_OK:

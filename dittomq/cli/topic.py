@@ -7,7 +7,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import hint, printable, say, say_json, table
 from dittomq.cli.route import permission_words
 from dittomq.errors import DittoError, TopicNotFound, Unavailable
@@ -184,11 +184,11 @@ def _exit(failed: "Sequence[GroupResult[T]]", *, some_did: bool, quiet: bool = F
     """0 when no group failed, 3 when only some did, otherwise what the errors mean: one that is silent may have done it, so it wins."""
     errors = [result.error for result in failed if result.error is not None]
     if not errors:
-        return Exit.DONE
+        return ExitCode.DONE
     if not quiet:
         for error in errors:
             hint(_reason(error))
-    return Exit.PARTLY if some_did else max(map(exit_of, errors))
+    return ExitCode.PARTLY if some_did else max(map(exit_of, errors))
 
 
 def _reason(error: DittoError | None) -> str:

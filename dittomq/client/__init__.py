@@ -2,7 +2,7 @@
 
 from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
-from dittomq.client.bulk import Bulk, Outcomes, Tally
+from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
@@ -14,7 +14,7 @@ __all__ = [
     "AckLevelNotReached",
     "Admin",
     "AsyncClient",
-    "Bulk",
+    "BulkPublish",
     "Client",
     "Copy",
     "CopyState",
@@ -29,12 +29,12 @@ __all__ = [
     "Page",
     "Producer",
     "ProducerOptions",
+    "PublishTally",
     "PutStatus",
     "Reader",
     "ReaderOptions",
     "Receipt",
     "StoredMessage",
-    "Tally",
     "TopicDescription",
     "UpdatedTopic",
 ]

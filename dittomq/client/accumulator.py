@@ -74,7 +74,7 @@ class AccumulatorOptions:
     max_frames: int = 4
 
 
-class _Stream(Enum):
+class _StreamState(Enum):
     CLOSED = "closed"  # none, or one being opened
     OPEN = "open"
     DRAINING = "draining"  # a frame was refused: nothing is sent until all are answered
@@ -106,7 +106,7 @@ class RecordAccumulator:
         self._broker = broker
         self._options = options
         self._session = _Session(base_id)
-        self._stream = _Stream.CLOSED
+        self._stream = _StreamState.CLOSED
         self._log_end = 0  # the log of the stream's master has at least this end
         self._waiting = BatchQueue()
         self._frames: list[Frame] = []  # in the order of their sequences; those in doubt first
@@ -149,9 +149,9 @@ class RecordAccumulator:
     def next_due(self) -> float | None:
         """When `Ticked` is due, on the monotonic clock; None: not at all. Once it was handled at that time, a later one is due."""
         due: list[float] = []
-        if self._stream in (_Stream.OPEN, _Stream.DRAINING):
+        if self._stream in (_StreamState.OPEN, _StreamState.DRAINING):
             due += [frame.answer_due for frame in self._frames if frame.state is FrameState.SENT]
-        elif self._stream is _Stream.CLOSED:
+        elif self._stream is _StreamState.CLOSED:
             due += [frame.deadline for frame in self._frames]
         if self._waiting:
             due.append(self._send_by(self._waiting.first))
@@ -165,7 +165,7 @@ class RecordAccumulator:
             case Appended(batch):
                 self._offered(batch, now)
             case StreamOpened(log_end):
-                self._stream, self._log_end = _Stream.OPEN, log_end
+                self._stream, self._log_end = _StreamState.OPEN, log_end
             case FrameStored(frame_id, receipt):
                 self._stored(frame_id, receipt)
             case FrameRefused(frame_id, error, index):
@@ -180,9 +180,9 @@ class RecordAccumulator:
                 self._abandon()
             case _:
                 assert_never(event)
-        if self._stream is _Stream.DRAINING and all(frame.state is not FrameState.SENT for frame in self._frames):
+        if self._stream is _StreamState.DRAINING and all(frame.state is not FrameState.SENT for frame in self._frames):
             self._regroup()
-        if self._stream is _Stream.OPEN:
+        if self._stream is _StreamState.OPEN:
             self._slot_freed |= isinstance(event, FrameStored | FrameRefused)
             self._send(now, turn_ended=not isinstance(event, Appended | FrameStored | FrameRefused))
         commands, self._commands = self._commands, []
@@ -211,8 +211,8 @@ class RecordAccumulator:
         if frame is None or frame.state is not FrameState.SENT:
             return
         frame.state = FrameState.REFUSED
-        if self._stream is _Stream.OPEN:
-            self._stream = _Stream.DRAINING
+        if self._stream is _StreamState.OPEN:
+            self._stream = _StreamState.DRAINING
         match error:
             case OutOfOrderSequence():
                 self._gap = error
@@ -245,7 +245,7 @@ class RecordAccumulator:
             self._spoiled = self._gap
         pause = self._pause
         self._forget_refusals()
-        self._stream = _Stream.OPEN
+        self._stream = _StreamState.OPEN
         if pause is not None:
             self._problem = pause
             self._end_stream(pause)
@@ -272,7 +272,7 @@ class RecordAccumulator:
         self._spoiled = None
 
     def _ended(self, problem: DittoError, now: float) -> None:
-        self._stream = _Stream.CLOSED
+        self._stream = _StreamState.CLOSED
         self._problem = problem
         self._failed_at = now
         if self._down_since is None:
@@ -309,14 +309,14 @@ class RecordAccumulator:
 
     def _expire(self, now: float) -> None:
         self._fail_waiting(now, all_of_them=False)
-        if self._stream is _Stream.CLOSED and any(frame.deadline <= now for frame in self._frames):
+        if self._stream is _StreamState.CLOSED and any(frame.deadline <= now for frame in self._frames):
             self._end_session(self._problem or self._silence())
         sent = [frame for frame in self._frames if frame.state is FrameState.SENT]
-        if self._stream in (_Stream.OPEN, _Stream.DRAINING) and any(frame.answer_due <= now for frame in sent):
+        if self._stream in (_StreamState.OPEN, _StreamState.DRAINING) and any(frame.answer_due <= now for frame in sent):
             self._end_stream(self._silence())
 
     def _end_stream(self, problem: DittoError) -> None:
-        self._stream = _Stream.ENDING
+        self._stream = _StreamState.ENDING
         self._commands.append(EndStream(problem))
 
     def _fail_waiting(self, now: float, *, all_of_them: bool) -> None:
@@ -351,7 +351,7 @@ class RecordAccumulator:
 
     def _has_slot(self) -> bool:
         """A new frame may leave at the end of a turn, full or not. Without one it waits for an answer or a stream, whatever the time."""
-        if self._stream is not _Stream.OPEN or (self._frames and self._session.sealed):
+        if self._stream is not _StreamState.OPEN or (self._frames and self._session.sealed):
             return False
         return not self._frames or (self._slot_freed and len(self._frames) < self._options.max_frames)
 
@@ -374,7 +374,7 @@ class RecordAccumulator:
     def _unsent(self) -> DittoError:
         """Why a batch was never sent in its time, though nothing went wrong."""
         master, time = f"the master of {self._broker}", f"{self._options.retry_s:g} s"
-        if self._stream is _Stream.CLOSED:
+        if self._stream is _StreamState.CLOSED:
             return Unavailable(master, f"no stream to it was opened within {time}, so nothing was sent")
         return LimitReached(f"its turn to be sent did not come in {time}: the stream to {master}", self._options.max_frames)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, overload
 
 from dittomq.client.batches import FULL_FRAME_BYTES
-from dittomq.client.partitioner import Partitioner, Target
+from dittomq.client.partitioner import Partitioner, SendTarget
 from dittomq.client.send_results import Absent, Failure, Outcome, Parted, Stored, Unknown
 from dittomq.client.validation import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
@@ -19,7 +19,7 @@ _POSITION_BITS = 10  # MAX_FRAME_MESSAGES positions
 _REFUSAL_AGE_S = 1.0
 
 
-class Publisher(Protocol):
+class BatchPublisher(Protocol):
     """What a bulk needs of its producer."""
 
     @property
@@ -32,7 +32,7 @@ class Publisher(Protocol):
         ...
 
     async def submit(
-        self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
+        self, target: SendTarget, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> "asyncio.Future[Outcome]":
         """Hand a batch over, waiting for room."""
         ...
@@ -46,7 +46,7 @@ class Publisher(Protocol):
         ...
 
 
-class Tally(NamedTuple):
+class PublishTally(NamedTuple):
     """How many messages ended how; `weak` are stored too, and counted there alone."""
 
     stored: int
@@ -120,7 +120,7 @@ class Outcomes(Sequence[Receipt | Failure]):
             return AckLevelNotReached(entry)
         return entry
 
-    def tally(self) -> Tally:
+    def tally(self) -> PublishTally:
         """Count without making a single entry."""
         stored = weak = not_stored = unknown = 0
         for piece in self._pieces:
@@ -135,7 +135,7 @@ class Outcomes(Sequence[Receipt | Failure]):
                     not_stored += len(topics)
                 case Unknown(topics=topics):
                     unknown += len(topics)
-        return Tally(stored, weak, not_stored, unknown)
+        return PublishTally(stored, weak, not_stored, unknown)
 
     def raise_first_failure(self) -> None:
         """Raise the failure with the lowest index, if there is one."""
@@ -160,14 +160,14 @@ def _is_free(message: Message) -> bool:
 
 
 @dataclass(slots=True)
-class _Piece:
+class _GrowingBatch:
     """A batch that grows. `queues` of messages that are bound; all others are of one topic, for the queue of its `target`.
 
     `plain`: none has more than its body.
     """
 
     number: int
-    target: Target
+    target: SendTarget
     plain: bool
     messages: list[Message] = field(default_factory=list)
     queues: list[int] = field(default_factory=list)
@@ -194,19 +194,19 @@ class _Piece:
         return len(self.messages) < MAX_FRAME_MESSAGES and self.size + size <= FULL_FRAME_BYTES
 
 
-class Bulk:
+class BulkPublish:
     """Messages of one call. Not for use by two tasks at once."""
 
-    def __init__(self, publisher: Publisher, *, weak_fails: bool, stop_at_failure: bool) -> None:
+    def __init__(self, publisher: BatchPublisher, *, weak_fails: bool, stop_at_failure: bool) -> None:
         self._publisher = publisher
         self._weak_fails = weak_fails
         self._stop_at_failure = stop_at_failure
         self._stopped = False
         self._pieces: list[asyncio.Future[Outcome] | Outcome | None] = []  # None: still open. Small: one for some 1,024 messages
         self._where = Whereabouts()
-        self._last: _Piece | None = None  # where the last message went
+        self._last: _GrowingBatch | None = None  # where the last message went
         self._counted = 0  # how many of that piece are noted in `_where`
-        self._open: dict[tuple[bool, str], _Piece] = {}  # by group for messages that are bound, by topic for others
+        self._open: dict[tuple[bool, str], _GrowingBatch] = {}  # by group for messages that are bound, by topic for others
         self._routes: dict[str, Route] = {}  # as they were when the last piece left
         self._refusals: dict[str, tuple[DittoError, float]] = {}  # topics without a route, why, and until when that counts
 
@@ -277,7 +277,7 @@ class Bulk:
             return refusal
         return route
 
-    async def _piece_for(self, route: Route, message: Message, size: int) -> _Piece:
+    async def _piece_for(self, route: Route, message: Message, size: int) -> _GrowingBatch:
         """The piece that takes the message; its queue is noted there."""
         free = _is_free(message)
         if free:
@@ -293,7 +293,7 @@ class Bulk:
             piece = None
             target = self._publisher.chooser.target(route, message) if free else target
         if piece is None:
-            piece = self._open[key] = _Piece(len(self._pieces), target, plain=free)
+            piece = self._open[key] = _GrowingBatch(len(self._pieces), target, plain=free)
             self._pieces.append(None)
         if not free:
             piece.queues.append(target.queue)

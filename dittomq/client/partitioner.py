@@ -14,7 +14,7 @@ _AVOID_S = 5.0
 """For so long a group whose master did not answer gets nothing that can go elsewhere: nameservers notice much later."""
 
 
-class Target(NamedTuple):
+class SendTarget(NamedTuple):
     """Where a message goes. `bound`: it may not go to another group."""
 
     broker: str
@@ -50,7 +50,7 @@ class Partitioner:
         """Raise NotPermitted when no group takes writes."""
         self._plan(route)
 
-    def target(self, route: Route, message: Message) -> Target:
+    def target(self, route: Route, message: Message) -> SendTarget:
         """Where the message goes; raises QueueNotFound or NotPermitted.
 
         A queue by number is that of the first group, by name, that has it. An order key is hashed over all queues that may be
@@ -58,13 +58,13 @@ class Partitioner:
         """
         plan = self._plan(route)
         if message.queue is not None:
-            return Target(_group_with(plan, message.queue), message.queue, bound=True)
+            return SendTarget(_group_with(plan, message.queue), message.queue, bound=True)
         if message.order_key:
             broker, queue = plan.pairs[zlib.crc32(message.order_key.encode()) % len(plan.pairs)]
-            return Target(broker, queue, bound=True)
+            return SendTarget(broker, queue, bound=True)
         return self._in_turn(self._answering(plan.led) or plan.led or plan.pairs, route.topic)
 
-    def elsewhere(self, route: Route, broker: str) -> Target | None:
+    def elsewhere(self, route: Route, broker: str) -> SendTarget | None:
         """A queue of another group with a master that serves, for a message bound to none; None when there is no such group."""
         try:
             led = self._plan(route).led
@@ -85,11 +85,11 @@ class Partitioner:
         self._avoided = {broker: until for broker, until in self._avoided.items() if until > now}
         return tuple(pair for pair in pairs if pair[0] not in self._avoided)
 
-    def _in_turn(self, pairs: tuple[tuple[str, int], ...], topic: str) -> Target:
+    def _in_turn(self, pairs: tuple[tuple[str, int], ...], topic: str) -> SendTarget:
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         broker, queue = pairs[turn % len(pairs)]
-        return Target(broker, queue, bound=False)
+        return SendTarget(broker, queue, bound=False)
 
     def _plan(self, route: Route) -> _Plan:
         plan = self._plans.get(route.topic)

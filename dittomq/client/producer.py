@@ -26,9 +26,9 @@ from dittomq.client.accumulator import MAY_PASS, AccumulatorOptions, RecordAccum
 from dittomq.client.accumulator_events import Reroute, SettleNotStored
 from dittomq.client.batches import Batch
 from dittomq.client.buffer_pool import BufferPool
-from dittomq.client.bulk import Bulk, Outcomes
+from dittomq.client.bulk import BulkPublish, Outcomes
 from dittomq.client.in_doubt import InDoubtSends
-from dittomq.client.partitioner import Partitioner, Target, master_of
+from dittomq.client.partitioner import Partitioner, SendTarget, master_of
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
 from dittomq.client.sender import GroupSender, SenderListener, Settled
@@ -187,9 +187,9 @@ class Producer:
         outcomes.raise_first_failure()
         return cast("Sequence[Receipt]", outcomes)
 
-    def bulk(self, *, stop_at_failure: bool) -> Bulk:
+    def bulk(self, *, stop_at_failure: bool) -> BulkPublish:
         """Publishing of many messages, piece by piece. Who does not come to its `finish` calls its `give_up`."""
-        return Bulk(self, weak_fails=self._options.on_weak == "raise", stop_at_failure=stop_at_failure)
+        return BulkPublish(self, weak_fails=self._options.on_weak == "raise", stop_at_failure=stop_at_failure)
 
     async def resolve(self, handle: OutcomeHandle) -> Receipt:
         """What became of a message whose answer was lost: its receipt; raises NotStored, or OutcomeUnknown as long as nobody can know."""
@@ -251,7 +251,7 @@ class Producer:
             failures += 1
 
     async def submit(
-        self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
+        self, target: SendTarget, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> asyncio.Future[Outcome]:
         """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline. NotReady outside of the block."""
         if self._options.on_full == "raise" and not self._waiting.has_room(size):
@@ -390,7 +390,7 @@ class Producer:
         return self._unknowns.setdefault(handle.broker, InDoubtSends())
 
 
-async def _read(messages: Messages, bulk: Bulk) -> None:
+async def _read(messages: Messages, bulk: BulkPublish) -> None:
     if not isinstance(messages, AsyncIterable):
         await bulk.add(messages)
         return

@@ -87,7 +87,7 @@ def left_meanwhile() -> Unavailable:
     return Unavailable("the cluster", "the client's block was left meanwhile; leave it when all threads that use it are done")
 
 
-class Held(Generic[T]):
+class OneTaskContext(Generic[T]):
     """An async context manager that one task of the loop enters and leaves: task groups insist on that."""
 
     def __init__(self, thread: LoopThread, manager: AbstractAsyncContextManager[T]) -> None:

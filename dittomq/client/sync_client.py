@@ -10,7 +10,7 @@ from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
-from dittomq.client.sync_bridge import Held, LoopThread
+from dittomq.client.sync_bridge import LoopThread, OneTaskContext
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
@@ -30,7 +30,7 @@ class Client:
         """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use."""
         self._client = AsyncClient(nameserver, address_map=address_map, network=network)
         self._thread = LoopThread("dittomq-client")
-        self._held = Held(self._thread, self._client)
+        self._held = OneTaskContext(self._thread, self._client)
 
     @classmethod
     def from_context(cls, name: str | None = None) -> Self:
@@ -106,7 +106,7 @@ class SyncProducer:
     def __init__(self, thread: LoopThread, producer: Producer) -> None:
         self._thread = thread
         self._producer = producer
-        self._held = Held(thread, producer)
+        self._held = OneTaskContext(thread, producer)
 
     def __enter__(self) -> Self:
         self._held.enter()

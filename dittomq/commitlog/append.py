@@ -13,11 +13,11 @@ import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.queues.consume_queue import Queue
+from dittomq.commitlog.queues.consume_queue import ConsumeQueue
 from dittomq.commitlog.queues.dispatch import Kept, Waiting, WaitingBatch, carried
 from dittomq.commitlog.queues.indexes import DerivedIndexes
-from dittomq.commitlog.records.batch_index import Run
-from dittomq.commitlog.records.bulk import LEAST_MESSAGES, Bulk, Stamp
+from dittomq.commitlog.records.batch_index import OffsetRun
+from dittomq.commitlog.records.bulk import LEAST_MESSAGES, BulkMessages, GroupStamp
 from dittomq.commitlog.records.columnar_codec import Numbers
 from dittomq.commitlog.records.format import (
     CRC_BYTES,
@@ -65,7 +65,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AppendGroup:
     """What one append wrote: [start, end). `pieces` are its bytes with their positions, none across a segment's end.
 
     `placed` answers each frame: where its messages lie, in its order, or why nothing of it was stored.
@@ -85,7 +85,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _GroupBytes:
     """The part of a group under construction; `done` are (bytes, zeros behind them) that are complete."""
 
     position: int
@@ -109,17 +109,17 @@ class Appender:
         self._find = find
         self._topics: dict[str, bytes] = {}
 
-    def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
+    def append(self, frames: Sequence[Frame], now_ms: int) -> AppendGroup:
         """Write the frames that are not refused. Nothing of a refused frame is stored."""
         derived, log = self._derived, self._log
         derived.store_ms = max(derived.store_ms, now_ms)
         start = log.end
-        stretch = _Stretch(start, log.segment_of(start)[1], start, [], [], [])
+        stretch = _GroupBytes(start, log.segment_of(start)[1], start, [], [], [])
         placed: list[list[PlacedRun] | Refused] = []
         for frame in frames:
             drafts, identified = frame.drafts, bool(frame.producer_id)
             large = len(drafts) >= LEAST_MESSAGES and self._form is IPV4
-            bulk = Bulk.of(drafts, self._topics, identified=identified) if large else None
+            bulk = BulkMessages.of(drafts, self._topics, identified=identified) if large else None
             if bulk is not None and stretch.position + bulk.size + MARK_BYTES > stretch.segment_end:
                 bulk = None  # the segment ends within it, or no segment can hold one of them
             try:
@@ -137,7 +137,7 @@ class Appender:
         _close(stretch, 0)
         pieces = self._write(start, stretch)
         derived.dispatch.collect(stretch.waiting, log.end, stretch.in_batches)
-        return Group(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
+        return AppendGroup(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
     def _look_closer(self, frame: Frame) -> None:
         """Raise Refused for a frame that cannot be stored; learn its topics."""
@@ -186,7 +186,7 @@ class Appender:
             raise InvalidField("topic", f'"{topic[:64]}" is no topic name: 1 to {MAX_TOPIC_BYTES} characters of [%|a-zA-Z0-9_-]')
         self._topics[topic] = bytes((len(name),)) + name
 
-    def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[PlacedRun]) -> None:
+    def _encode(self, frame: Frame, skip: int, stretch: _GroupBytes, placed: list[PlacedRun]) -> None:
         """Encode the frame's messages behind the first `skip`, and say where they will lie."""
         queues, topics = self._derived.index.queues, self._topics
         store_ms, (address, port) = self._derived.store_ms, self._host
@@ -226,15 +226,15 @@ class Appender:
         if frame.producer_id:
             self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions, store_ms)
 
-    def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[PlacedRun]) -> None:
+    def _encode_bulk(self, frame: Frame, bulk: BulkMessages, stretch: _GroupBytes, placed: list[PlacedRun]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
         store_ms, sizes, make = self._derived.store_ms, bulk.sizes.tolist(), tuple.__new__
         offsets, rows = self._assign(bulk)
-        found = bulk.encode(stretch.position, offsets, Stamp(store_ms, self._host))
+        found = bulk.encode(stretch.position, offsets, GroupStamp(store_ms, self._host))
         starts = found.starts.tolist()
         for topic, queue_id, low, high in bulk.neighbours:
             placed.append(make(PlacedRun, (topic, queue_id, offsets[low], starts[low], sizes[low:high], store_ms, False)))
-        runs = [(queue, Run(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
+        runs = [(queue, OffsetRun(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
         named: list[tuple[int, bytes, Kept]] = []
         for topic, _, low, high in bulk.neighbours if bulk.keyed else ():
             keyed = (row for row in range(low, high) if bulk.properties[row].find(KEY_NAME) >= 0)
@@ -248,11 +248,11 @@ class Appender:
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
 
-    def _assign(self, bulk: Bulk) -> tuple[list[int], list[tuple[Queue, Numbers]]]:
+    def _assign(self, bulk: BulkMessages) -> tuple[list[int], list[tuple[ConsumeQueue, Numbers]]]:
         """Give each message the next offset of its queue; also says which messages each queue gets."""
         index = self._derived.index
         offsets: list[int] = []
-        rows: dict[Queue, list[int]] = {}
+        rows: dict[ConsumeQueue, list[int]] = {}
         for topic, queue_id, low, high in bulk.neighbours:
             queue = index.queues.get((topic, queue_id)) or index.queue(topic, queue_id)
             first, queue.next = queue.next, queue.next + high - low
@@ -260,7 +260,7 @@ class Appender:
             rows.setdefault(queue, []).extend(range(low, high))
         return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()]
 
-    def _roll(self, stretch: _Stretch) -> None:
+    def _roll(self, stretch: _GroupBytes) -> None:
         """End the segment with its mark; the group goes on in the next one."""
         remaining = stretch.segment_end - stretch.position
         stretch.parts.append(mark(remaining))
@@ -269,7 +269,7 @@ class Appender:
         stretch.position = stretch.start = stretch.segment_end
         stretch.segment_end += self._log.segment_bytes
 
-    def _write(self, start: int, stretch: _Stretch) -> list[tuple[PhysicalOffset, bytes]]:
+    def _write(self, start: int, stretch: _GroupBytes) -> list[tuple[PhysicalOffset, bytes]]:
         pieces = []
         for data, gap in stretch.done:
             self._log.write(data, gap=gap)
@@ -278,7 +278,7 @@ class Appender:
         return pieces
 
 
-def _close(stretch: _Stretch, gap: int) -> None:
+def _close(stretch: _GroupBytes, gap: int) -> None:
     if stretch.parts:
         stretch.done.append((b"".join(stretch.parts), gap))
         stretch.parts = []

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dittomq.commitlog.log_start_state import first_at
-from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, Queue, QueueIndex
+from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, ConsumeQueue, QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import Leap
 from dittomq.copies import MessageRun
 from dittomq.offsets import QueueOffset
@@ -19,26 +19,26 @@ MAX_SEARCHES = 100_000
 _UNITS_AT_ONCE = 1_024
 
 
-class Named(NamedTuple):
+class NamedMessages(NamedTuple):
     """`more`: others may lie there that no unit names, or that are too many."""
 
     messages: tuple[MessageRun, ...]
     more: bool
 
 
-def messages_in(index: QueueIndex, ranges: Sequence[tuple[int, int]]) -> list[Named]:
+def messages_in(index: QueueIndex, ranges: Sequence[tuple[int, int]]) -> list[NamedMessages]:
     """Of each range of the log. Raises OSError where the disk does not give a queue's units."""
     leap = index.leapt(0)
     queues = [queue for key, queue in sorted(index.queues.copy().items()) if queue.min < queue.max or key in leap.nexts]
     searched, left = MAX_SEARCHES // max(1, len(queues)), MAX_RUNS_IN_ALL
-    found: list[Named] = []
+    found: list[NamedMessages] = []
     for number, each in enumerate(ranges):
-        found.append(_messages_in(index, queues, leap, *each) if number < searched and left > 0 else Named((), more=True))
+        found.append(_messages_in(index, queues, leap, *each) if number < searched and left > 0 else NamedMessages((), more=True))
         left -= len(found[-1].messages)
     return found
 
 
-def _messages_in(index: QueueIndex, queues: Sequence[Queue], leap: Leap, start: int, end: int) -> Named:
+def _messages_in(index: QueueIndex, queues: Sequence[ConsumeQueue], leap: Leap, start: int, end: int) -> NamedMessages:
     runs: list[MessageRun] = []
     more = any(low < end and start < high for low, high in leap.strange)
 
@@ -54,11 +54,11 @@ def _messages_in(index: QueueIndex, queues: Sequence[Queue], leap: Leap, start: 
             if lies_there:
                 runs.append(MessageRun(queue.topic, queue.queue, QueueOffset(first), QueueOffset(at)))
             if len(runs) > MAX_RUNS:
-                return Named(tuple(runs[:MAX_RUNS]), more=True)
-    return Named(tuple(runs), more)
+                return NamedMessages(tuple(runs[:MAX_RUNS]), more=True)
+    return NamedMessages(tuple(runs), more)
 
 
-def _places(index: QueueIndex, queue: Queue, at: int, stop: int) -> Iterator[int | None]:
+def _places(index: QueueIndex, queue: ConsumeQueue, at: int, stop: int) -> Iterator[int | None]:
     """Of each number up to `stop`, which may be a hole, where its message lies; None where nobody knows that."""
     while at <= stop:
         units = index.units(queue, at, min(_UNITS_AT_ONCE, stop + 1 - at))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dittomq.commitlog import damage_report, log_start_state, queue_reset
-from dittomq.commitlog.damage_report import Named
+from dittomq.commitlog.damage_report import NamedMessages
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
@@ -16,10 +16,10 @@ from dittomq.commitlog.disk.storage import Storage, reading
 from dittomq.commitlog.locks import StoreLocks
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint
-from dittomq.commitlog.queues.consume_queue import Queue
+from dittomq.commitlog.queues.consume_queue import ConsumeQueue
 from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.retention import DiskUse, Segment
-from dittomq.commitlog.state.damage_map import Damage
+from dittomq.commitlog.state.damage_map import DamagedRanges
 from dittomq.commitlog.state.recovery_point import RecoveryPoint
 from dittomq.copies import LogStart
 from dittomq.errors import DiskFull, InvalidField, NotReady
@@ -39,8 +39,8 @@ class Front(ABC):
     _log: Log
     _derived: DerivedIndexes
     _mark: RecoveryPoint
-    _damage: Damage
-    _unread: Damage
+    _damage: DamagedRanges
+    _unread: DamagedRanges
     _checkpointed: tuple[int, int] | None
 
     @property
@@ -182,14 +182,14 @@ class Front(ABC):
         """Every queue of which something can be read, in no order."""
         return [(queue.topic, queue.queue) for queue in list(self._derived.index.queues.values()) if queue.min < queue.max]
 
-    def messages_in(self, ranges: Sequence[tuple[int, int]]) -> list[Named]:
+    def messages_in(self, ranges: Sequence[tuple[int, int]]) -> list[NamedMessages]:
         """Which messages lie in each of these ranges, as far as the queues name them. With 100,000 queues it blocks for seconds."""
         taken_in = self._derived.dispatch.applied
         try:
             with reading(self._options.node):
                 found = damage_report.messages_in(self._derived.index, ranges)
         except OSError:  # the disk does not give a queue's units
-            return [Named((), more=True) for _ in ranges]
+            return [NamedMessages((), more=True) for _ in ranges]
         unread = self._unread
         return [
             each._replace(more=each.more or end > taken_in or unread.touches(start, end))
@@ -295,6 +295,6 @@ class Front(ABC):
         """Read the store anew from its disk. Every lock is held."""
 
 
-def _hides(queue: Queue, low: int) -> bool:
+def _hides(queue: ConsumeQueue, low: int) -> bool:
     """Whether the queue shows nothing that this minimum speaks of."""
     return max(queue.min, queue.outlived) >= low

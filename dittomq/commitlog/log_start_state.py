@@ -19,7 +19,7 @@ from dittomq.commitlog.disk.state_file import Number
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, speaks_of_bytes
 from dittomq.commitlog.foreign_writes import first_record
 from dittomq.commitlog.queues import index_checkpoint, producer_state
-from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, Queue, QueueIndex
+from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, ConsumeQueue, QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import QueueKey
 from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
 from dittomq.commitlog.records.format import UNIT_BYTES, store_ms_of
@@ -61,7 +61,7 @@ class LogStartState:
         return replace(self, noted=max(self.noted, self.min_offset), unsure={**self.unsure, **hidden})
 
 
-class _Saved(TypedDict):
+class _SavedLogStart(TypedDict):
     """The file. Older versions left out what need not be there."""
 
     min_offset: Number
@@ -73,7 +73,7 @@ class _Saved(TypedDict):
 
 def load(storage: Storage) -> LogStartState:
     """What was dropped so far. Raises CorruptStateFile."""
-    value = state_file.load_json(storage, _NAME, _KIND, _Saved)
+    value = state_file.load_json(storage, _NAME, _KIND, _SavedLogStart)
     if value is None:
         return LogStartState()
     tables = (value["queues"], value.get("unsure", ()), value.get("leapt", ()))
@@ -179,7 +179,7 @@ def _rows(lows: Mapping[QueueKey, int]) -> list[list[str | int]]:
     return [[*key, low] for key, low in lows.items()]
 
 
-def first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
+def first_at(index: QueueIndex, queue: ConsumeQueue, offset: int) -> int:
     """The first message that lies at or behind byte `offset`, or follows what has no unit before such a one; the queue's end if none does.
 
     A unit that rotted may name a place before `offset`: then those before it are in order with those behind, and are searched again.
@@ -197,7 +197,7 @@ def first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
     return low
 
 
-def _search(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: int) -> int:
+def _search(index: QueueIndex, queue: ConsumeQueue, units: tuple[int, int], offset: int) -> int:
     low, high = units
     while high - low > _UNITS_AT_ONCE:
         middle = (low + high) // 2
@@ -208,7 +208,7 @@ def _search(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: int
     return _first_of(index, queue, (low, high), offset)
 
 
-def _first_of(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: int) -> int:
+def _first_of(index: QueueIndex, queue: ConsumeQueue, units: tuple[int, int], offset: int) -> int:
     """Of a few units, the first whose message, or the next one that has a unit, lies at or behind `offset`; their end if none does.
 
     Those that the disk does not give may lie there, unless one behind them does not.
@@ -229,7 +229,7 @@ def _first_of(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: i
     return first if may_lie_there else stop
 
 
-def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int:
+def _position_from(index: QueueIndex, queue: ConsumeQueue, unit: int, stop: int) -> int:
     """Where the message lies, or the next one below `stop` that has a unit: damaged records leave holes. -1 when none has.
 
     Behind everything when there may be some, and the disk does not give them.
@@ -245,7 +245,7 @@ def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int
     return none
 
 
-def _units(index: QueueIndex, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
+def _units(index: QueueIndex, queue: ConsumeQueue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
     """As `QueueIndex.units` does, with _NOT_GIVEN for those in pages that the disk does not give. Each page is asked for once."""
     try:
         return index.units(queue, first, count)

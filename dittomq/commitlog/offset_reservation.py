@@ -13,10 +13,10 @@ from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import Leap, QueueKey, most_messages
 from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
-from dittomq.commitlog.state.damage_map import Damage
+from dittomq.commitlog.state.damage_map import DamagedRanges
 
 
-def leap(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: Damage, others: Iterable[QueueKey]) -> int:
+def leap(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: DamagedRanges, others: Iterable[QueueKey]) -> int:
     """Change queues and producers in memory; returns how many offsets a queue leaps over. `others`: queues that may lie in there only."""
     index, behind = derived.index, unread.ranges[-1].end
     count = most_messages(unread.ranges)

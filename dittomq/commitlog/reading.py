@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
-from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, Queue, QueueIndex
+from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, ConsumeQueue, QueueIndex
 from dittomq.commitlog.records import rocketmq_records
 from dittomq.commitlog.records.batch_index import whole_end
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
@@ -44,7 +44,7 @@ class QueueSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadRequest:
     """What a read asks for; at least one message is returned however large it is. No `tags`: all."""
 
     offset: int
@@ -67,7 +67,7 @@ class _Found:
         return self.position + self.size
 
 
-class Reader:
+class StoreReader:
     """Reads one log and its queues."""
 
     def __init__(self, log: Log, seals: ChecksumPolicy, index: QueueIndex, node: str) -> None:
@@ -113,12 +113,12 @@ class Reader:
         view = View(self._log.read(position, HEADER_BYTES), position, segment_end)
         return span_at(view, position) is not None
 
-    def queue(self, topic: str, queue_id: int, wanted: Wanted) -> QueueSlice:
+    def queue(self, topic: str, queue_id: int, wanted: ReadRequest) -> QueueSlice:
         """Messages from an offset on. Raises OffsetOutOfRange, in offsets of the queue, and NotReady while they are being cut or dropped.
 
         When the very first one cannot be had: CorruptRecord for a damaged one, MessageTooLarge for one that inflates beyond the limit.
         """
-        queue = self._index.queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0)
+        queue = self._index.queues.get((topic, queue_id)) or ConsumeQueue(topic, queue_id, 0, 0)
         try:
             return self._look(queue, wanted)
         except Refused as problem:
@@ -130,7 +130,7 @@ class Reader:
                 raise OffsetOutOfRange("queue offset", wanted.offset, low, high) from problem
             raise NotReady(self._node, "what lies there in its log is just being cut or dropped; ask again") from problem
 
-    def _look(self, queue: Queue, wanted: Wanted) -> QueueSlice:
+    def _look(self, queue: ConsumeQueue, wanted: ReadRequest) -> QueueSlice:
         low, high = queue.range
         if not low <= wanted.offset <= high:
             raise OffsetOutOfRange("queue offset", wanted.offset, low, high)
@@ -168,7 +168,7 @@ class Reader:
                 break
         return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high), unconfirmed_from, read_to)
 
-    def _fetch(self, queue: Queue, found: list[_Found], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
+    def _fetch(self, queue: ConsumeQueue, found: list[_Found], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
         """Messages as far as their bodies have room, the first one in any case; the bytes they take; and why the next one is not there."""
         fetched: list[StoredMessage] = []
         first = taken = 0
@@ -215,7 +215,7 @@ class Reader:
                 at += len(page)
         return b"".join(pages)
 
-    def _message(self, queue: Queue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
+    def _message(self, queue: ConsumeQueue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
         """The message that a unit names. Raises CorruptRecord, MessageTooLarge, NotReady, and OffsetOutOfRange when it was cut."""
         if len(record) != unit.size or not sealed or not intact(record, unit.position):
             if unit.end > self._log.end:  # cut meanwhile
@@ -233,7 +233,7 @@ class Reader:
             raise CorruptRecord(self._node, unit.position, "it is not the message that the queue names")
         return message
 
-    def _units(self, queue: Queue, first: int, count: int) -> list[Unit]:
+    def _units(self, queue: ConsumeQueue, first: int, count: int) -> list[Unit]:
         """Units from `first` on, up to one that the disk does not give: none where that is the first."""
         while count > 0:
             try:
@@ -244,7 +244,7 @@ class Reader:
                 count //= 2
         return []
 
-    def _hole(self, queue: Queue, offset: int) -> CorruptRecord | OffsetOutOfRange:
+    def _hole(self, queue: ConsumeQueue, offset: int) -> CorruptRecord | OffsetOutOfRange:
         low, high = queue.range
         if not low <= offset < high:  # cut or deleted meanwhile
             return OffsetOutOfRange("queue offset", offset, low, high)

@@ -21,7 +21,7 @@ from dittomq.commitlog.foreign_writes import ForeignWrites
 from dittomq.commitlog.missing_segments import Refilling
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, key_index, orphaned_queue_files, producer_state, queue_truncation
-from dittomq.commitlog.queues.consume_queue import Queue, QueueIndex, absent_files, folder_of, path_of
+from dittomq.commitlog.queues.consume_queue import ConsumeQueue, QueueIndex, absent_files, folder_of, path_of
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.index_checkpoint import Checkpoint, Leap, QueueKey
 from dittomq.commitlog.queues.indexes import DerivedIndexes
@@ -31,7 +31,7 @@ from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.rocketmq_records import NotRead
 from dittomq.commitlog.state import damage_map, recovery_point
-from dittomq.commitlog.state.damage_map import Damage, DamagedRange, DamageMap
+from dittomq.commitlog.state.damage_map import DamagedRange, DamagedRanges, DamageMap
 from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.errors import StoreOpenFailed
 
@@ -39,7 +39,7 @@ _READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StoreLayout:
     """Where a store lies and how it is configured."""
 
     storage: Storage
@@ -77,11 +77,11 @@ class Recovered:
 
     def pass_over(self, start: int, end: int, leap: Leap) -> None:
         """Note that [start, end) is damaged, and unread unless all its numbers were left out."""
-        unread = Damage() if leap.covers(start, end) else Damage((DamagedRange(start, end),))
+        unread = DamagedRanges() if leap.covers(start, end) else DamagedRanges((DamagedRange(start, end),))
         self.register = self.register.with_range(start, end, self.log.segment_bytes, unread=unread)
 
 
-class _Known(NamedTuple):
+class _IndexedEnds(NamedTuple):
     """Up to where the side files speak: queues, producers; up to where queues may be built in any case; and what was leapt over."""
 
     dispatched: int
@@ -93,7 +93,7 @@ class _Known(NamedTuple):
 class _Unsure:
     """A queue that begins at `low` if the log, which is read from here on, holds no message of it."""
 
-    def __init__(self, queue: Queue, low: int) -> None:
+    def __init__(self, queue: ConsumeQueue, low: int) -> None:
         self.queue = queue
         self.low = low
         self._next = queue.next
@@ -105,7 +105,7 @@ class _Unsure:
         return not self._is_held and self.queue.next == self._next and self.queue.anew_at < 0
 
 
-def recover(layout: Layout, *, power_lost: bool) -> Recovered:
+def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
     """Read what is there; changes only what is derived, and the epoch history when someone else wrote behind our last stop.
 
     The log ends where its last whole record does, whatever follows. Raises StoreOpenFailed.
@@ -146,7 +146,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
-        end = _absorb(found, visits, _Known(held.end, covered, readable, held.leap if covered >= held.end else Leap()))
+        end = _absorb(found, visits, _IndexedEnds(held.end, covered, readable, held.leap if covered >= held.end else Leap()))
     except NotRead as problem:
         raise StoreOpenFailed(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
@@ -155,7 +155,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     return found
 
 
-def refuse_misfits(layout: Layout) -> None:
+def refuse_misfits(layout: StoreLayout) -> None:
     """Raise StoreOpenFailed, before a start changes anything, for segments that `open_log` would refuse. No cut is under way.
 
     Where lost ones are made again, only those that were made with another size are looked for.
@@ -166,7 +166,7 @@ def refuse_misfits(layout: Layout) -> None:
         check_sizes(layout.name, without_unmade(sizes), segment_bytes)
 
 
-def open_log(layout: Layout) -> Log:
+def open_log(layout: StoreLayout) -> Log:
     """The segments that are there, as an empty log; what is left of dropped ones goes. Raises StoreOpenFailed."""
     begin = log_start_state.load(layout.storage).min_offset
     log_start_state.unlink(layout.storage, layout.files, log_start_state.segments_below(layout.storage, begin))
@@ -175,7 +175,7 @@ def open_log(layout: Layout) -> Log:
     return Log(layout.maker, layout.files, list(sizes), begin)
 
 
-def _absorb(found: Recovered, visits: ForeignWrites, known: _Known) -> int:
+def _absorb(found: Recovered, visits: ForeignWrites, known: _IndexedEnds) -> int:
     """Take in all records from where the side files stop; returns where the log ends. What the disk does not give counts as zeros."""
     log, source, flushed = found.log, LegiblePages(found.log), found.mark.flushed
     at = max(log.min_offset, min(known.dispatched, known.covered, flushed))
@@ -208,7 +208,7 @@ def _absorb(found: Recovered, visits: ForeignWrites, known: _Known) -> int:
         log.end = max(log.end, at)
 
 
-def _load_derived(layout: Layout, log: Log, notes: list[str], *, power_lost: bool) -> tuple[Checkpoint, KeyIndex] | tuple[None, None]:
+def _load_derived(layout: StoreLayout, log: Log, notes: list[str], *, power_lost: bool) -> tuple[Checkpoint, KeyIndex] | tuple[None, None]:
     """The checkpoint, and the key index that it tells of; None when all that it vouches for is to be built anew."""
     held = _load_checkpoint(layout, log, notes)
     if held is None:
@@ -220,7 +220,7 @@ def _load_derived(layout: Layout, log: Log, notes: list[str], *, power_lost: boo
     return held, keys
 
 
-def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint | None:
+def _load_checkpoint(layout: StoreLayout, log: Log, notes: list[str]) -> Checkpoint | None:
     """None when the queues are to be built anew."""
     try:
         held = index_checkpoint.load(layout.storage)
@@ -250,7 +250,7 @@ def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint |
     return replace(held, unmade=unmade)
 
 
-def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:
+def _ends_as_told(layout: StoreLayout, held: Checkpoint, key: QueueKey) -> bool:
     """Whether the last unit that the checkpoint vouches for is there."""
     last = held.ranges[key][1] - 1
     path = path_of(folder_of(*key), last, held.file_units)
@@ -267,7 +267,7 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:
     return bool(size > 0 and position + size <= held.end)
 
 
-def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -> recovery_point.RecoveryPoint:
+def _load_watermark(layout: StoreLayout, held: Checkpoint | None, notes: list[str]) -> recovery_point.RecoveryPoint:
     """Damaged, it leaves open whether the log ends below the recovery point."""
     storage, fallback = layout.storage, recovery_point.RecoveryPoint(0, held.end if held else 0, 0)
     try:
@@ -308,7 +308,7 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
-def _index_of(layout: Layout, log: Log, seals: ChecksumPolicy, held: Checkpoint | None) -> QueueIndex:
+def _index_of(layout: StoreLayout, log: Log, seals: ChecksumPolicy, held: Checkpoint | None) -> QueueIndex:
     """The queues that a checkpoint holds; none without one."""
     index = QueueIndex(
         *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
@@ -317,13 +317,13 @@ def _index_of(layout: Layout, log: Log, seals: ChecksumPolicy, held: Checkpoint 
         is_ours=lambda position: seals.at(position).sealed,
     )
     if held is not None:
-        index.queues |= {(topic, queue): Queue(topic, queue, low, high) for (topic, queue), (low, high) in held.ranges.items()}
+        index.queues |= {(topic, queue): ConsumeQueue(topic, queue, low, high) for (topic, queue), (low, high) in held.ranges.items()}
         for key, count in held.unmade.items():
             index.queues[key].unmade = count
     return index
 
 
-def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str]) -> Mapping[QueueKey, int]:
+def _begin_queues(layout: StoreLayout, index: QueueIndex, begin: int, notes: list[str]) -> Mapping[QueueKey, int]:
     """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too.
 
     Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes. Returns what they do
@@ -346,7 +346,7 @@ def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str
     return dropped.unsure
 
 
-def _begin_unsure(layout: Layout, index: QueueIndex, queues: Sequence[_Unsure], notes: list[str]) -> None:
+def _begin_unsure(layout: StoreLayout, index: QueueIndex, queues: Sequence[_Unsure], notes: list[str]) -> None:
     """Durably let those of which the log, read whole by now, holds no message go on behind all offsets that they can have given."""
     if not queues:
         return

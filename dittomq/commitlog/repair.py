@@ -21,12 +21,12 @@ from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
-from dittomq.commitlog.records.format import UNIT, Entry, Scan
+from dittomq.commitlog.records.format import UNIT, IndexEntry, Scan
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, View, span_at
 from dittomq.commitlog.records.rocketmq_records import NotRead
 from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.state import damage_map
-from dittomq.commitlog.state.damage_map import Damage, DamagedRange, DamageMap
+from dittomq.commitlog.state.damage_map import DamagedRange, DamagedRanges, DamageMap
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, master_ids_of
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, StoreOpenFailed
@@ -52,19 +52,19 @@ class Mending(DeletedFiles):
     _seals: ChecksumPolicy
     _derived: DerivedIndexes
     _receiver: ReplicaAppender
-    _damage: Damage
-    _unread: Damage
+    _damage: DamagedRanges
+    _unread: DamagedRanges
     _mended: DamageMap
     _checkpointed: tuple[int, int] | None
     _reverify_from: int | None = None
 
     @property
-    def damage(self) -> Damage:
+    def damage(self) -> DamagedRanges:
         """What of the log is known to be damaged, or missing, now."""
         return self._damage.clipped(self._log.min_offset, self._log.end) if self._damage.ranges else self._damage
 
     @property
-    def known_damage(self) -> Damage:
+    def known_damage(self) -> DamagedRanges:
         """The same, with what lay before the log or behind it; the same object until it changes."""
         return self._damage
 
@@ -74,7 +74,7 @@ class Mending(DeletedFiles):
         return list(self.damage.ranges)
 
     @property
-    def unread(self) -> Damage:
+    def unread(self) -> DamagedRanges:
         """What of it no queue and no producer here knows: which offsets and sequences its messages have, only another copy can tell."""
         return self._unread.clipped(self._log.min_offset, self._log.end) if self._unread.ranges else self._unread
 
@@ -111,7 +111,7 @@ class Mending(DeletedFiles):
             self._checkpointed = None
         self.checkpoint()
         with gate.filing, gate.guard("leap"):
-            self._unread = Damage()
+            self._unread = DamagedRanges()
             self._file(self._damage, self._mended)
         return count
 
@@ -296,11 +296,11 @@ class Mending(DeletedFiles):
                 at = scan.end
         return at, found
 
-    def _check(self, start: int, data: bytes) -> list[Entry]:
+    def _check(self, start: int, data: bytes) -> list[IndexEntry]:
         """The records that `data` is made of."""
         if not data:
             raise InvalidField("data", "there is nothing to mend with")
-        found: list[Entry] = []
+        found: list[IndexEntry] = []
         at, end, (_, segment_end) = start, start + len(data), self._log.segment_of(start)
         while at < end:
             stretch = self._seals.at(at)
@@ -315,14 +315,14 @@ class Mending(DeletedFiles):
             at = stop
         return found
 
-    def _is_of_a_life_before(self, entry: Entry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.Minimum]) -> bool:
+    def _is_of_a_life_before(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.Minimum]) -> bool:
         """Whether RocketMQ has made the record's topic again behind it: then its place in the queue is another message's."""
         queue = self._derived.index.queues.get((entry.topic, entry.queue))
         minimum = minimums.get((entry.topic, entry.queue))
         begun_anew = queue.anew_at if queue is not None else -1
         return entry.start < begun_anew or (minimum is not None and minimum.anew and entry.start < minimum.end)
 
-    def _fill(self, entry: Entry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.Minimum]) -> None:
+    def _fill(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.Minimum]) -> None:
         """Put a record's unit where it is missing; what is not dispatched yet comes by itself, what is deleted never."""
         key = (entry.topic, entry.queue)
         if entry.queue < 0 or entry.end > self._derived.dispatch.applied:
@@ -347,13 +347,13 @@ class Mending(DeletedFiles):
             first = min(start for start, _ in ranges)
             self._reverify_from = first if self._reverify_from is None else min(first, self._reverify_from)
 
-    def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
+    def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> DamagedRanges:
         damage = self._damage
         for start, end in ranges:
             damage = damage.with_range(start, end, log.segment_bytes)
         return damage.clipped(log.min_offset, log.end)
 
-    def _file(self, damage: Damage, mended: DamageMap) -> None:
+    def _file(self, damage: DamagedRanges, mended: DamageMap) -> None:
         """Durably write down both, then let them be in force. What was unread stays so on disk until the queues there know it."""
         register = DamageMap(damage, self._unread)
         for start, end in mended.damage.ranges:
@@ -403,7 +403,7 @@ def _whole_behind(source: Source, seals: ChecksumPolicy, index: QueueIndex, star
         start = scan.end - 1
 
 
-def _is_named(index: QueueIndex, entry: Entry) -> bool:
+def _is_named(index: QueueIndex, entry: IndexEntry) -> bool:
     """Whether the queues have the record where it lies."""
     queue = index.queues.get((entry.topic, entry.queue))
     if queue is None or not queue.min <= entry.queue_offset < queue.max:

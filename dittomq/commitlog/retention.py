@@ -65,7 +65,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LogFacts:
     """A log at one moment. `segments` are neighbours from the first one held, the newest of the log among them or behind them.
 
     `settled`: up to here everything is durable, confirmed and in the queues, and known to be after any stop.
@@ -87,7 +87,7 @@ class Decision:
     lost: tuple[str, ...] = ()
 
 
-def decide(facts: Facts, rules: RetentionRules, holds: Sequence[Hold]) -> Decision:
+def decide(facts: LogFacts, rules: RetentionRules, holds: Sequence[Hold]) -> Decision:
     """Where the log is to begin."""
     begin = facts.segments[0].start
     free = [each for each in facts.segments if each.end <= facts.settled and each.end < facts.end]
@@ -108,7 +108,7 @@ def decide(facts: Facts, rules: RetentionRules, holds: Sequence[Hold]) -> Decisi
     )
 
 
-def _expired(free: list[Segment], facts: Facts, rules: RetentionRules) -> list[Segment]:
+def _expired(free: list[Segment], facts: LogFacts, rules: RetentionRules) -> list[Segment]:
     """Segments up to the last that is too old: store times grow along the log, so those before it are too."""
     if not rules.max_age_ms:
         return []
@@ -131,7 +131,7 @@ def _surplus(free: list[Segment], disk: DiskUse, percent: int) -> list[Segment]:
     return chosen
 
 
-def _is_active(hold: Hold, facts: Facts) -> bool:
+def _is_active(hold: Hold, facts: LogFacts) -> bool:
     in_time = hold.until_ms is None or facts.now_ms < hold.until_ms
     is_here = hold.offset >= facts.segments[0].start  # otherwise its holder must copy the log anew, and the rest of it helps nobody
     return is_here and in_time and (hold.max_bytes is None or facts.end - hold.offset <= hold.max_bytes)

@@ -22,7 +22,7 @@ from dittomq.commitlog.queues.consume_queue import FOLDER as QUEUES_FOLDER
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAGIC_1, MAGIC_2, START, store_ms_of
 from dittomq.commitlog.records.rocketmq_records import NotRead
-from dittomq.commitlog.recovery import Layout, open_log
+from dittomq.commitlog.recovery import StoreLayout, open_log
 from dittomq.commitlog.state import recovery_point
 from dittomq.commitlog.state.shutdown_marker import StopKind
 from dittomq.errors import StoreOpenFailed
@@ -83,7 +83,7 @@ def _unread(storage: Storage, *, ours: bool) -> Iterator[tuple[str, str]]:
     yield from ((each, "RocksDB tables") for each in tables if storage.exists(f"{each}/{_ROCKSDB_FILE}"))
 
 
-def adopt(layout: Layout) -> StopKind:
+def adopt(layout: StoreLayout) -> StopKind:
     """Durably say where the watermark of RocketMQ's store is, and tell how it was left; nothing else is changed.
 
     May be repeated. Raises StoreOpenFailed.

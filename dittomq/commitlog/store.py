@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from dittomq.commitlog import recovery, rocketmq_import, store_swap, truncation
-from dittomq.commitlog.append import Appender, Frame, Group
+from dittomq.commitlog.append import Appender, AppendGroup, Frame
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER
@@ -25,11 +25,11 @@ from dittomq.commitlog.locks import StoreLocks, confessed, reported
 from dittomq.commitlog.log_start import Front
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, producer_state
-from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
+from dittomq.commitlog.reading import QueueSlice, ReadRequest, StoreReader
 from dittomq.commitlog.records import digest
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
-from dittomq.commitlog.recovery import Layout, Recovered
+from dittomq.commitlog.recovery import Recovered, StoreLayout
 from dittomq.commitlog.repair import Mending
 from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.segment_preallocation import Ahead
@@ -47,7 +47,7 @@ from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.places import PlacedRun
 from dittomq.reads import ALL, Readable
 
-__all__ = ["Frame", "Group", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
+__all__ = ["AppendGroup", "Frame", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
 
 
 class Store(Front, Mending):
@@ -71,7 +71,7 @@ class Store(Front, Mending):
         self._maker = SegmentMaker(storage, options.segment_bytes)
         self._gate = StoreLocks()
         self._replica = OwnReplica(storage, self._gate, chance)
-        self._layout = Layout(storage, self._files, self._maker, options, self._replica)
+        self._layout = StoreLayout(storage, self._files, self._maker, options, self._replica)
         self.ahead = Ahead(storage, options, self._gate, self._maker, lambda: self._log)
 
     @classmethod
@@ -187,7 +187,7 @@ class Store(Front, Mending):
         """Size of every segment."""
         return self._options.segment_bytes
 
-    def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
+    def append(self, frames: Sequence[Frame], now_ms: int) -> AppendGroup:
         """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StorageFailure."""
         with self._gate.writing("append"):
             assert self.epoch_history, "a master opens its epoch before it appends"
@@ -242,7 +242,7 @@ class Store(Front, Mending):
     ) -> QueueSlice:
         """Readable messages of a queue from `offset` on, verified; at least one, if any. Raises OffsetOutOfRange, CorruptRecord."""
         with reading(self._options.node):
-            return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags, readable))
+            return self._reader.queue(topic, queue, ReadRequest(offset, max_messages, max_bytes, tags, readable))
 
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> PlacedRun | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not
@@ -380,7 +380,7 @@ class Store(Front, Mending):
         index_checkpoint.set_abort(storage)
         self._derived.dispatch.run(self.confirmed_at_start)
 
-    def _be_a_replica(self, found: identity.Identity | None) -> LastUse:
+    def _be_a_replica(self, found: identity.StoreIdentity | None) -> LastUse:
         """Know who this replica is, durably; a new one, and one of an earlier version, is named here. Tells how the store was left."""
         storage, chance = self._storage, self._chance
         if found is not None and found.format >= identity.REPLICA_FORMAT:
@@ -447,7 +447,7 @@ class Store(Front, Mending):
             damage_map.save(self._storage, register)
         self.notes += found.notes
         self._seals = found.seals
-        self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)
+        self._reader = StoreReader(found.log, found.seals, found.derived.index, self._options.node)
         self._receiver = ReplicaAppender(found.log, found.seals, found.derived, self._options.node)
         self._appender = Appender(found.log, found.derived, self._options.host, self._place)
         self._checkpointed = None

@@ -14,12 +14,12 @@ from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, scan_singly, 
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
-from dittomq.commitlog.state.damage_map import Damage
+from dittomq.commitlog.state.damage_map import DamagedRanges
 
 _SIZE_BYTES = 4
 
 
-def write_again(log: Log, seals: ChecksumPolicy, damage: Damage, start: int) -> bool:
+def write_again(log: Log, seals: ChecksumPolicy, damage: DamagedRanges, start: int) -> bool:
     """Durably write the log from `start`, a record's start, over itself; whether all of it but `damage` is still there afterwards.
 
     Where it is not, the log is to be read anew; what is there then stays.

@@ -29,7 +29,7 @@ _BROKEN: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnec
 S = TypeVar("S")
 
 
-class Line:
+class EndpointConnection:
     """An open connection to one endpoint, for one call that ends at a deadline."""
 
     def __init__(self, address: str, channel: grpc.aio.Channel, clock: Clock, ends_at: float) -> None:
@@ -62,11 +62,11 @@ class Endpoints:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._is_closed = False
 
-    def where(self, line: Line) -> str:
+    def where(self, line: EndpointConnection) -> str:
         """What operators call the endpoint."""
         return f"{self._what} {line.address}"
 
-    async def connected(self) -> Line:
+    async def connected(self) -> EndpointConnection:
         """An open connection to one of them, within 1.5 s. Nothing was sent yet. Raises Unavailable, ConfigError."""
         ends_at = self._clock.monotonic() + DEADLINE_S
         problems: list[str] = []
@@ -74,7 +74,7 @@ class Endpoints:
         for address in addresses:
             try:
                 async with asyncio.timeout(_CONNECT_S / len(addresses)):
-                    return Line(address, await self._ready(address), self._clock, ends_at)
+                    return EndpointConnection(address, await self._ready(address), self._clock, ends_at)
             except TimeoutError:
                 problems.append(f"{address} took too long to connect")
             except Unavailable as error:

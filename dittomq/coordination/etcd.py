@@ -11,9 +11,9 @@ import grpc.aio
 from dittomq._pb.etcd.v3 import etcd_pb2 as pb
 from dittomq._pb.etcd.v3.etcd_pb2_grpc import AuthStub, KVStub, WatchStub
 from dittomq.coordination.credentials import SecretFile
-from dittomq.coordination.endpoints import Endpoints, Line
+from dittomq.coordination.endpoints import EndpointConnection, Endpoints
 from dittomq.coordination.of_group import of_group
-from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import NotPermitted, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 from dittomq.rpc.channel import breaking
@@ -100,7 +100,7 @@ class EtcdCoordination:
     def _key(self, key: GroupKey) -> bytes:
         return f"{self._prefix}/{key}".encode()
 
-    async def _range(self, line: Line, key: GroupKey) -> pb.RangeResponse:
+    async def _range(self, line: EndpointConnection, key: GroupKey) -> pb.RangeResponse:
         metadata = await self._signed_in(line)
         return await self._call(line, line.stub(KVStub).Range, pb.RangeRequest(key=self._key(key)), metadata)
 
@@ -121,11 +121,11 @@ class EtcdCoordination:
         try:
             response = await self._call(line, line.stub(KVStub).Txn, request, metadata)
         except (Unavailable, _TokenRefusedError) as error:
-            return Unknown(str(error))
+            return WriteUnknown(str(error))
         if not response.succeeded:
             return Conflict()
         if response.header.revision <= 0:
-            return Unknown(f"{self._endpoints.where(line)} wrote the record, and its answer names no revision")
+            return WriteUnknown(f"{self._endpoints.where(line)} wrote the record, and its answer names no revision")
         return Written(str(response.header.revision))
 
     def _comparisons(self, key: GroupKey, expected: Versioned | None) -> list[pb.Compare]:
@@ -149,7 +149,7 @@ class EtcdCoordination:
             self._token = ""  # it may be why
             raise Unavailable(where, f"it has ended the watch: {response.cancel_reason or 'no reason given'}")
 
-    async def _signed_in(self, line: Line) -> Metadata:
+    async def _signed_in(self, line: EndpointConnection) -> Metadata:
         """The headers of a call. Raises NotPermitted, Unavailable, ConfigError; what follows was not sent then."""
         if self._password is not None and not self._token:
             password = (await self._password.read()).decode(errors="replace").strip()
@@ -158,7 +158,7 @@ class EtcdCoordination:
             self._token = response.token
         return (_ONLY_WITH_LEADER, *((("token", self._token),) if self._token else ()))
 
-    async def _call(self, line: Line, method: Callable[..., Awaitable[T]], request: object, metadata: Metadata) -> T:
+    async def _call(self, line: EndpointConnection, method: Callable[..., Awaitable[T]], request: object, metadata: Metadata) -> T:
         """One call on an open connection. Raises NotPermitted, after which nothing was done, _TokenRefusedError, and Unavailable."""
         where = self._endpoints.where(line)
         try:
@@ -185,7 +185,7 @@ class EtcdCoordination:
         raise NotPermitted(f"{where} refuses: {error.details()}; {remedy}") from error
 
 
-async def _within(line: Line, where: str, step: Awaitable[Any]) -> Any:
+async def _within(line: EndpointConnection, where: str, step: Awaitable[Any]) -> Any:
     """A step at the beginning of a stream. Raises Unavailable, also at the line's deadline."""
     try:
         with breaking(where):

@@ -17,7 +17,7 @@ from dittomq.coordination.credentials import SecretFile, read_secret
 from dittomq.coordination.of_group import of_group
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.clock import Clock
-from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.doors.workers import Lane
 from dittomq.errors import ConfigError, NotPermitted, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
@@ -148,10 +148,10 @@ class KubernetesCoordination:
             )
         else:
             return Conflict()  # another store's version: it is not there
-        if not isinstance(answer, _Answer):
+        if not isinstance(answer, _ApiAnswer):
             return answer
         if answer.lease is None:
-            return Unknown(f"{where} answers with something else than the Lease that was written")
+            return WriteUnknown(f"{where} answers with something else than the Lease that was written")
         return Written(answer.lease.metadata.version)
 
     async def delete(self, key: GroupKey, expected: Versioned) -> WriteOutcome:
@@ -161,10 +161,10 @@ class KubernetesCoordination:
             return Conflict()
         body = kubernetes.V1DeleteOptions(preconditions=kubernetes.V1Preconditions(uid=uid, resource_version=revision))
         answer = await self._change(where, name, lambda api: api.delete_namespaced_lease(name, namespace, body=body, **_AS_IT_COMES))
-        if not isinstance(answer, _Answer):
+        if not isinstance(answer, _ApiAnswer):
             return answer
         if answer.status is None:  # the Lease itself
-            return Unknown(f"{where} is not deleted yet; a finalizer keeps it")
+            return WriteUnknown(f"{where} is not deleted yet; a finalizer keeps it")
         return Written("")
 
     async def watch(self, key: GroupKey) -> AsyncIterator[None]:
@@ -177,7 +177,7 @@ class KubernetesCoordination:
                     )
                 )
                 if response.status != 200:
-                    answer = _permitted(_Answer(response.status, await response.read()), where)
+                    answer = _permitted(_ApiAnswer(response.status, await response.read()), where)
                     raise Unavailable(where, f"it begins no watch: {answer.problem}")
         except (_UnansweredError, aiohttp.ClientError, TimeoutError) as error:
             raise Unavailable(where, f"it begins no watch: {_problem(error)}") from error
@@ -223,16 +223,16 @@ class KubernetesCoordination:
             ),
         )
 
-    async def _change(self, where: str, name: str, request: Request) -> "_Answer | WriteOutcome":
+    async def _change(self, where: str, name: str, request: Request) -> "_ApiAnswer | WriteOutcome":
         """The answer where it was done. Raises Unavailable and NotPermitted where it was not, and never will be."""
         try:
             answer = await self._call(where, request)
         except _UnansweredError as error:
-            return Unknown(f"{where} does not answer: {error}")
+            return WriteUnknown(f"{where} does not answer: {error}")
         if answer.code in _DONE:
             return answer
         if answer.status is None:  # not the API server's words: something between may have sent it on
-            return Unknown(f"{where} does not answer: {answer.problem}")
+            return WriteUnknown(f"{where} does not answer: {answer.problem}")
         if answer.code == 409 or answer.is_not_found_of(name):
             return Conflict()
         if answer.code == 429:
@@ -241,14 +241,14 @@ class KubernetesCoordination:
             raise NotPermitted(f"{where} cannot be written: {answer.problem}; create that namespace, or correct coordination.namespace")
         if answer.code in _REFUSALS:
             raise NotPermitted(f"{where} cannot be written: {answer.problem}")
-        return Unknown(f"{where} does not answer: {answer.problem}")
+        return WriteUnknown(f"{where} does not answer: {answer.problem}")
 
-    async def _call(self, where: str, request: Request) -> "_Answer":
+    async def _call(self, where: str, request: Request) -> "_ApiAnswer":
         """Raises NotPermitted and Unavailable, after which nothing was done; _UnansweredError; ConfigError."""
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 response = await self._send(request)
-                return _permitted(_Answer(response.status, await response.read()), where)
+                return _permitted(_ApiAnswer(response.status, await response.read()), where)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _UnansweredError(_problem(error)) from error
 
@@ -280,7 +280,7 @@ class _UnansweredError(Exception):
     """A request may have been obeyed."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _ObjectMetadata(msgspec.Struct, rename="camel"):
     name: str
     uid: Annotated[str, Meta(min_length=1, pattern="^[^/]+$")]
     resource_version: Annotated[str, Meta(min_length=1)]
@@ -294,7 +294,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Lease(msgspec.Struct):
     kind: Literal["Lease"]
-    metadata: _Metadata
+    metadata: _ObjectMetadata
 
 
 class _Details(msgspec.Struct):
@@ -313,7 +313,7 @@ class _Event(msgspec.Struct):
     type: str
 
 
-class _Answer:
+class _ApiAnswer:
     """An answer, decoded: the API server's words are a Lease or a Status."""
 
     def __init__(self, code: int, body: bytes) -> None:
@@ -374,7 +374,7 @@ def _versioned(lease: _Lease, key: GroupKey, where: str) -> Versioned:
     return Versioned(decode(annotations[RECORD_ANNOTATION].encode(), where), lease.metadata.version)
 
 
-def _permitted(answer: _Answer, where: str) -> _Answer:
+def _permitted(answer: _ApiAnswer, where: str) -> _ApiAnswer:
     if answer.code in _REMEDIES:
         raise NotPermitted(f"{where} refuses: {answer.problem}; {_REMEDIES[answer.code]}")
     return answer

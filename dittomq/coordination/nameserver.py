@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2 as pb
 from dittomq._pb.ditto.coordination.v1.coordination_pb2_grpc import CoordinationServiceStub
-from dittomq.coordination.endpoints import Endpoints, Line
+from dittomq.coordination.endpoints import EndpointConnection, Endpoints
 from dittomq.coordination.of_group import of_group
-from dittomq.doors.coordination import GroupKey, Unknown, Versioned, WriteOutcome
+from dittomq.doors.coordination import GroupKey, Versioned, WriteOutcome, WriteUnknown
 from dittomq.errors import Unavailable
 from dittomq.group_record import GroupRecord
 from dittomq.rpc.channel import breaking, call, peers_disk
@@ -55,10 +55,10 @@ class NameserverCoordination:
         try:
             response: pb.CompareAndSetResponse = await self._call(line, line.stub(CoordinationServiceStub).CompareAndSet, request)
         except Unavailable as error:
-            return Unknown(str(error))
+            return WriteUnknown(str(error))
         return wire.write_outcome(response, deletes=not request.record)
 
-    async def _call(self, line: Line, method: Callable[..., Awaitable[T]], request: object) -> T:
+    async def _call(self, line: EndpointConnection, method: Callable[..., Awaitable[T]], request: object) -> T:
         """One call on an open connection. Raises Unavailable where it may have been obeyed; other errors are refusals."""
         try:
             with peers_disk(self.name):

@@ -43,13 +43,13 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class WriteUnknown:
     """The write may have taken place, or may still do: until the version has moved, or a later write at the same version succeeded."""
 
     problem: str
 
 
-WriteOutcome = Written | Conflict | Unknown
+WriteOutcome = Written | Conflict | WriteUnknown
 
 
 class CoordinationStore(Protocol):

@@ -64,7 +64,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[R_co]):
+class TablePage(Generic[R_co]):
     """Rows of one version. `not_modified`: the caller holds this version already, and gets no rows. `next_token` empty: the last page.
 
     Behind the last row come the table's minimums, counted as rows. `led`: the epoch in which who answers leads, which each of its tables
@@ -85,19 +85,19 @@ def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
     return {key: by_key[key] for key in sorted(by_key)}
 
 
-def answer(name: str, table: Table[R], ask: Ask) -> Page[R]:
+def answer(name: str, table: Table[R], ask: Ask) -> TablePage[R]:
     """The page asked for, or that the caller's version is the newest. A token of another version raises VersionConflict."""
     if not 0 <= ask.page_size <= MAX_PAGE_ROWS:
         raise InvalidField("page_size", f"{ask.page_size:,} is outside 0 to {MAX_PAGE_ROWS:,}; 0 means {DEFAULT_PAGE_ROWS:,}")
     if ask.known == table.version:
-        return Page(table.version, not_modified=True)
+        return TablePage(table.version, not_modified=True)
     start = _start(name, table, ask.page_token)
     end = start + (ask.page_size or DEFAULT_PAGE_ROWS)
     count = len(table.rows)
     rows = tuple(islice(table.rows.values(), start, end))
     minimums = dict(islice(table.minimums.items(), max(0, start - count), max(0, end - count)))
     next_token = _token(table.version, end) if end < count + len(table.minimums) else ""
-    return Page(table.version, rows, next_token, minimums=minimums)
+    return TablePage(table.version, rows, next_token, minimums=minimums)
 
 
 def _token(version: DataVersion, start: int) -> str:

@@ -15,7 +15,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
 from dittomq.naming.nameserver_session import CALL_DEADLINE_S, NameserverAnswer, NameserverSession
 from dittomq.naming.validation import registrable
-from dittomq.routes import Beat, BeatAnswer, GroupMaster, Membership, NodeState, Registration
+from dittomq.routes import Beat, BeatAnswer, GroupMaster, NodeState, Registration, RegistrationResult
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -233,7 +233,7 @@ class Registrar:
         return ceiling * (0.5 + self._chance.random() / 2)
 
 
-def _period_problem(registration: Registration, membership: Membership, nameserver: str) -> ConfigError | None:
+def _period_problem(registration: Registration, membership: RegistrationResult, nameserver: str) -> ConfigError | None:
     period_ms = registration.registration_period_ms
     if 3 * period_ms <= membership.broker_expiry_ms:
         return None

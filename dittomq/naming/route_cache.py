@@ -27,7 +27,7 @@ _REASONS: Final[tuple[type[DittoError], ...]] = (Unavailable, NotReady, TopicNot
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedRoute:
     """A topic's last answer, `outcome`, and its last route. `lock` lets one caller ask while others wait for its answer."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -57,7 +57,7 @@ class RouteCache:
         self._clock = clock
         self._network = network
         self._cluster = cluster
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _CachedRoute] = {}
 
     async def route(self, topic: str, max_age_s: float = MAX_AGE_S) -> Route:
         """The topic's route, at most `max_age_s` old; raises TopicNotFound, Unavailable, or NotReady while no nameserver can know it."""
@@ -102,12 +102,12 @@ class RouteCache:
                 if not tries:
                     raise
 
-    def _entry(self, topic: str) -> _Entry:
+    def _entry(self, topic: str) -> _CachedRoute:
         entry = self._entries.get(topic)
         if entry is None:
             if len(self._entries) >= _MAX_TOPICS:
                 del self._entries[next(iter(self._entries))]
-            entry = self._entries[topic] = _Entry()
+            entry = self._entries[topic] = _CachedRoute()
         return entry
 
     async def _ask_for(self, topic: str, known: Route | None, *, of_all: bool) -> Route | DittoError:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dittomq.doors.coordination import Conflict, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.group_record import GroupRecord, Member, in_order
 from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.replication.election_events import (
@@ -23,6 +23,7 @@ from dittomq.replication.election_events import (
     ElectionReason,
     ElectionReasonKind,
     ElectionRules,
+    ElectionTick,
     EndElection,
     Event,
     Position,
@@ -39,7 +40,6 @@ from dittomq.replication.election_events import (
     TailTaken,
     TakeTail,
     Target,
-    Tick,
     Unanswered,
     WriteEnded,
     WriteRecord,
@@ -178,7 +178,7 @@ class Election:
                 return self._end(ElectionReasonKind.TAIL_NOT_TAKEN, (self._winner().node,), ours=problem)
             case WriteEnded(outcome):
                 return self._write_ended(outcome, now)
-            case Tick():
+            case ElectionTick():
                 return self._tick(now)
             case _:
                 assert_never(event)
@@ -371,7 +371,7 @@ class Election:
                 return self._become_master(Versioned(self._proposal, version), now)
             case Conflict():
                 return self._go(Attempt.CHECKING, ReadRecord())
-            case Unknown():
+            case WriteUnknown():
                 return self._doubt(now)
             case _:
                 assert_never(outcome)

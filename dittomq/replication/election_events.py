@@ -258,7 +258,7 @@ class WriteEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ElectionTick:
     """Time passed; at least every 50 ms."""
 
 
@@ -273,7 +273,7 @@ Event = (
     | TailTaken
     | TailFailed
     | WriteEnded
-    | Tick
+    | ElectionTick
 )
 
 # Commands

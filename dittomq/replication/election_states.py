@@ -4,6 +4,7 @@ from typing import Final
 
 from dittomq.replication.election_events import (
     Answered,
+    ElectionTick,
     PromiseAnswered,
     PromiseUnanswered,
     RecordRead,
@@ -11,7 +12,6 @@ from dittomq.replication.election_events import (
     StoreSilent,
     TailFailed,
     TailTaken,
-    Tick,
     Unanswered,
     WriteEnded,
 )
@@ -47,11 +47,11 @@ ELECTION_MOVES: Final = Transitions(
             RecordRead: (Attempt.ASKING, Attempt.WAITING, Attempt.PROMISING_SELF, Attempt.ENDED),
             StoreSilent: (Attempt.ENDED,),
         },
-        Attempt.ASKING: {Answered: _ASKED, Unanswered: _ASKED, Tick: _ASKED},
-        Attempt.STANDING_BACK: {Tick: (Attempt.STANDING_BACK, Attempt.READING)},
-        Attempt.WAITING: {Tick: (Attempt.WAITING, Attempt.READING)},
+        Attempt.ASKING: {Answered: _ASKED, Unanswered: _ASKED, ElectionTick: _ASKED},
+        Attempt.STANDING_BACK: {ElectionTick: (Attempt.STANDING_BACK, Attempt.READING)},
+        Attempt.WAITING: {ElectionTick: (Attempt.WAITING, Attempt.READING)},
         Attempt.PROMISING_SELF: {SelfPromised: (Attempt.PROMISING, Attempt.WRITING, Attempt.ENDED)},
-        Attempt.PROMISING: {PromiseAnswered: _PROMISED, PromiseUnanswered: _PROMISED, Tick: _PROMISED},
+        Attempt.PROMISING: {PromiseAnswered: _PROMISED, PromiseUnanswered: _PROMISED, ElectionTick: _PROMISED},
         Attempt.TAKING_TAIL: {
             TailTaken: (Attempt.WRITING, Attempt.ENDED),
             TailFailed: (Attempt.ENDED,),
@@ -60,7 +60,7 @@ ELECTION_MOVES: Final = Transitions(
             WriteEnded: (Attempt.ELECTED, Attempt.CHECKING, Attempt.IN_DOUBT),
             StoreSilent: (Attempt.ENDED,),
         },
-        Attempt.IN_DOUBT: {Tick: (Attempt.IN_DOUBT, Attempt.RESENT, Attempt.ENDED)},
+        Attempt.IN_DOUBT: {ElectionTick: (Attempt.IN_DOUBT, Attempt.RESENT, Attempt.ENDED)},
         Attempt.RESENT: {
             WriteEnded: (Attempt.ELECTED, Attempt.CHECKING, Attempt.IN_DOUBT),
             StoreSilent: (Attempt.IN_DOUBT,),
@@ -70,6 +70,6 @@ ELECTION_MOVES: Final = Transitions(
             StoreSilent: (Attempt.IN_DOUBT,),
         },
     },
-    said=(Answered, Unanswered, PromiseAnswered, PromiseUnanswered, Tick),
+    said=(Answered, Unanswered, PromiseAnswered, PromiseUnanswered, ElectionTick),
 )
 """Answers come late, and a tick comes at any time: where there is no row for them, they are ignored."""

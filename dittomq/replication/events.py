@@ -30,6 +30,11 @@ class SyncAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+@dataclass(frozen=True, slots=True)
 class RangeDigest:
     """Chain digest of [start, end), which lies in one segment; its leaves are counted from `start`."""
 

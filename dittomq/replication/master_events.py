@@ -16,6 +16,7 @@ from dittomq.replication.events import (
     MissingRanges,
     RangeDigest,
     SlaveAck,
+    Tick,
 )
 from dittomq.routes import DataVersion
 
@@ -75,11 +76,6 @@ class HeartbeatReady:
 
     digest: RangeDigest | None
     begin: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed."""
 
 
 Event = (

@@ -25,6 +25,7 @@ from dittomq.replication.events import (
     RangeDigest,
     SlaveAck,
     SyncAction,
+    Tick,
 )
 from dittomq.replication.master_events import (
     BytesDamaged,
@@ -50,7 +51,6 @@ from dittomq.replication.master_events import (
     SendHeartbeat,
     SendMissingRange,
     SendProbe,
-    Tick,
 )
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_states import TRANSITIONS, MasterSessionState

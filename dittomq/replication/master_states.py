@@ -1,6 +1,6 @@
 """④ Where a master's session with one slave may stand, and what leads where."""
 
-from dittomq.replication.events import Handshake, LeafDigests, SlaveAck
+from dittomq.replication.events import Handshake, LeafDigests, SlaveAck, Tick
 from dittomq.replication.master_events import (
     BytesDamaged,
     ChunkSent,
@@ -9,7 +9,6 @@ from dittomq.replication.master_events import (
     LeafDiffers,
     LeavesCompared,
     LogMoved,
-    Tick,
 )
 from dittomq.replication.state_machine import Label, Transitions
 

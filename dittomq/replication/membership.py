@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dittomq.doors.coordination import Conflict, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.group_record import GroupRecord, Member, ReplicaId, in_order
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
@@ -235,7 +235,7 @@ class Membership:
             case Conflict():
                 self.store_heard(now)
                 self._move(WriteStep.CONFLICTED, RecordWrite.IN_DOUBT)
-            case Unknown():
+            case WriteUnknown():
                 self._move(WriteStep.UNKNOWN, RecordWrite.IN_DOUBT)
             case None if self._state is RecordWrite.SENT:
                 self._move(WriteStep.NOT_SENT, RecordWrite.SETTLED)

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, ReplicationSlots, SlaveAck
+from dittomq.replication.events import (
+    Chunk,
+    HandshakeResult,
+    Heartbeat,
+    LeafProbe,
+    MissingRange,
+    RangeDigest,
+    ReplicationSlots,
+    SlaveAck,
+    Tick,
+)
 from dittomq.routes import DataVersion
 
 
@@ -70,11 +80,6 @@ class DamageFound:
 
     start: PhysicalOffset
     end: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed."""
 
 
 @dataclass(frozen=True, slots=True)

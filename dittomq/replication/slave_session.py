@@ -14,7 +14,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.epoch_history import EpochHistory, common_end, newest_epoch, newest_incarnation, truncate_history
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.active_time import ActiveTime
-from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction
+from dittomq.replication.events import Chunk, HandshakeResult, Heartbeat, LeafProbe, MissingRange, RangeDigest, SlaveAck, SyncAction, Tick
 from dittomq.replication.slave_events import (
     AdoptEpoch,
     AnswerProbe,
@@ -35,7 +35,6 @@ from dittomq.replication.slave_events import (
     SkipRange,
     SlaveLog,
     StartFullResync,
-    Tick,
     Truncated,
     TruncateLog,
     UpdateConfirmed,

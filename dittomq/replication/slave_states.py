@@ -1,7 +1,7 @@
 """⑤ Where a slave's session with its master may stand, and what leads where."""
 
-from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, MissingRange, SyncAction
-from dittomq.replication.slave_events import DamageFound, DigestReady, LogWritten, Promised, Tick, Truncated, VerifiedEndLowered
+from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, MissingRange, SyncAction, Tick
+from dittomq.replication.slave_events import DamageFound, DigestReady, LogWritten, Promised, Truncated, VerifiedEndLowered
 from dittomq.replication.state_machine import Label, Transitions
 
 

@@ -13,7 +13,7 @@ from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import DittoError, StorageFailure, Unavailable
 from dittomq.routes import Node
 from dittomq.rpc import status
-from dittomq.rpc.headers import Group, check_answerer, meant_for
+from dittomq.rpc.headers import GroupTarget, check_answerer, meant_for
 from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ async def call(  # a call has these parts
     who: str,
     deadline_s: float,
     patient: bool = False,
-    node: Node | Group | None = None,
+    node: Node | GroupTarget | None = None,
 ) -> T:
     """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`.
 
@@ -107,7 +107,7 @@ async def call(  # a call has these parts
         return response
 
 
-def breaking(who: str, node: Node | Group | None = None) -> AbstractContextManager[None]:
+def breaking(who: str, node: Node | GroupTarget | None = None) -> AbstractContextManager[None]:
     """What breaks a call or a stream to `who` comes out as a typed error, also when somebody closes the channel that it is on.
 
     gRPC tells that as a cancellation, which a task group takes for the wish of whoever runs the task, and says nothing.
@@ -127,7 +127,7 @@ def peers_disk(who: str) -> AbstractContextManager[None]:
 class _Breaking:
     __slots__ = ("_node", "_who")
 
-    def __init__(self, who: str, node: Node | Group | None) -> None:
+    def __init__(self, who: str, node: Node | GroupTarget | None) -> None:
         self._who = who
         self._node = node
 

@@ -24,21 +24,21 @@ class Answerer(NamedTuple):
     log_end: int | None = None
 
 
-class Group(NamedTuple):
+class GroupTarget(NamedTuple):
     """A broker group: what is meant for it may be answered by any of its nodes."""
 
     cluster: str
     broker: str
 
 
-def group_of(node: Node) -> Group:
+def group_of(node: Node) -> GroupTarget:
     """Its own."""
-    return Group(node.cluster, node.broker)
+    return GroupTarget(node.cluster, node.broker)
 
 
-def meant_for(whom: Node | Group) -> tuple[tuple[str, str], ...]:
+def meant_for(whom: Node | GroupTarget) -> tuple[tuple[str, str], ...]:
     """The headers of a call that nobody but this node, or one of this group, may obey."""
-    name = whom.broker if isinstance(whom, Group) else whom.name
+    name = whom.broker if isinstance(whom, GroupTarget) else whom.name
     return (FOR_NODE_HEADER, name), (FOR_CLUSTER_HEADER, whom.cluster)
 
 
@@ -52,13 +52,13 @@ def check_meant(headers: Iterable[tuple[str, Any]] | None, here: Answerer) -> No
         raise WrongCluster("node", name, here.node)
 
 
-def check_answerer(headers: Iterable[tuple[str, Any]] | None, whom: Node | Group, who: str) -> None:
+def check_answerer(headers: Iterable[tuple[str, Any]] | None, whom: Node | GroupTarget, who: str) -> None:
     """Raise Unavailable when an answer's headers name another node than the one that was called. Where nobody answered they name none."""
     named = dict(headers or ())
     name, cluster = named.get(NODE_HEADER), named.get(CLUSTER_HEADER, whom.cluster)
     if name is None:
         return
-    is_meant = name.rpartition("/")[0] == whom.broker if isinstance(whom, Group) else name == whom.name
+    is_meant = name.rpartition("/")[0] == whom.broker if isinstance(whom, GroupTarget) else name == whom.name
     if cluster != whom.cluster:
         raise Unavailable(who, f'{name} of cluster "{cluster}" has this address now')
     if not is_meant:

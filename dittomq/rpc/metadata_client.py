@@ -6,25 +6,25 @@ from typing import Any, NamedTuple, cast
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.errors import Unavailable
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
-from dittomq.metadata.tables import Ask, Page, R
+from dittomq.metadata.tables import Ask, R, TablePage
 from dittomq.rpc.channel import Channels, call, peers_disk
-from dittomq.rpc.headers import Group
+from dittomq.rpc.headers import GroupTarget
 from dittomq.wire import metadata as wire
 
 
-class _Call(NamedTuple):
+class _TableRpc(NamedTuple):
     """One of the four RPCs: the stub's method and both codecs."""
 
     method: str
     request: Callable[[Ask], object]
-    page: Callable[[Any], Page[Any]]
+    page: Callable[[Any], TablePage[Any]]
 
 
-_CALLS: Mapping[str, _Call] = {
-    TOPICS.name: _Call("GetAllTopicConfig", wire.topics_request, wire.topics_page),
-    GROUPS.name: _Call("GetAllSubscriptionGroupConfig", wire.groups_request, wire.groups_page),
-    CONSUMER_OFFSETS.name: _Call("GetAllConsumerOffset", wire.consumer_offsets_request, wire.consumer_offsets_page),
-    DELAY_OFFSETS.name: _Call("GetAllDelayOffset", wire.delay_offsets_request, wire.delay_offsets_page),
+_CALLS: Mapping[str, _TableRpc] = {
+    TOPICS.name: _TableRpc("GetAllTopicConfig", wire.topics_request, wire.topics_page),
+    GROUPS.name: _TableRpc("GetAllSubscriptionGroupConfig", wire.groups_request, wire.groups_page),
+    CONSUMER_OFFSETS.name: _TableRpc("GetAllConsumerOffset", wire.consumer_offsets_request, wire.consumer_offsets_page),
+    DELAY_OFFSETS.name: _TableRpc("GetAllDelayOffset", wire.delay_offsets_request, wire.delay_offsets_page),
 }
 
 
@@ -34,12 +34,12 @@ class RemoteMetadata:
     Somebody else may have that address by now, with tables that look newer: such a one is not asked for any.
     """
 
-    def __init__(self, channels: Channels, group: Group, address: Callable[[], str]) -> None:
+    def __init__(self, channels: Channels, group: GroupTarget, address: Callable[[], str]) -> None:
         self._channels = channels
         self._group = group
         self._address = address
 
-    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         """One page, or the typed error of the other side; Unavailable without an answer in time."""
         address = self._address()
         if not address:
@@ -48,4 +48,4 @@ class RemoteMetadata:
         stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
         with peers_disk(address):
             response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s, node=self._group)
-        return cast(Page[R], rpc.page(response))
+        return cast(TablePage[R], rpc.page(response))

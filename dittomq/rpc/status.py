@@ -83,7 +83,7 @@ _REFUSED = "connection refused"  # of a system, or of the simulated one
 _SILENT = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 
-class Facts(NamedTuple):
+class ErrorFacts(NamedTuple):
     """An error as it crosses the wire, also inside a stream's frame."""
 
     code: StatusCode
@@ -92,11 +92,11 @@ class Facts(NamedTuple):
     metadata: dict[str, str]
 
 
-def facts(error: DittoError) -> Facts:
+def facts(error: DittoError) -> ErrorFacts:
     """What the other side must know to raise `error` again. Long texts are cut."""
     short = _shortened(error)
     metadata = {field.name: str(getattr(short, field.name)) for field in _fields(type(short))}
-    return Facts(STATUS_OF[type(short)], short.reason, str(short), metadata)
+    return ErrorFacts(STATUS_OF[type(short)], short.reason, str(short), metadata)
 
 
 def rebuild(reason: str, metadata: Mapping[str, str]) -> DittoError | None:

@@ -12,7 +12,7 @@ from dittomq.settings.rendering import render
 USAGE_EXIT = 64
 
 
-class _Parser(argparse.ArgumentParser):
+class _ServiceParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_EXIT, f"{self.prog}: {message}; see --help\n")
 
@@ -22,7 +22,7 @@ def configured(config_class: type[T], program: str, arguments: Sequence[str], en
 
     Exits after --print-config and --check-config with 0, after wrong flags with 64.
     """
-    parser = _Parser(prog=program, allow_abbrev=False)
+    parser = _ServiceParser(prog=program, allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file")
     parser.add_argument(
         "--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="overrides", help="wins over file and environment"

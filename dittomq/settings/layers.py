@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from dittomq.errors import ConfigError
-from dittomq.settings.schema import MISSING, Key, Table, bare_kind, nearest, tables_of
+from dittomq.settings.schema import MISSING, Key, SettingsTable, bare_kind, nearest, tables_of
 
 PREFIX: Final = "DITTOMQ_"
 CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ_NAMESERVER"})
@@ -69,7 +69,7 @@ def load(config_class: type[T], file: Path | None, environment: Mapping[str, str
     return Loaded(value, origins)
 
 
-def _from_file(tables: Mapping[str, Table], file: Path | None) -> Iterator[_Given]:
+def _from_file(tables: Mapping[str, SettingsTable], file: Path | None) -> Iterator[_Given]:
     if file is None:
         return
     try:
@@ -92,7 +92,7 @@ def _from_file(tables: Mapping[str, Table], file: Path | None) -> Iterator[_Give
             yield _Given(table, name, value, origin, is_text=False)
 
 
-def _from_environment(tables: Mapping[str, Table], environment: Mapping[str, str]) -> Iterator[_Given]:
+def _from_environment(tables: Mapping[str, SettingsTable], environment: Mapping[str, str]) -> Iterator[_Given]:
     variables = {key.variable: key for table in tables.values() if table.keys is not None for key in table.keys.values()}
     free = {f"{PREFIX}{table.name}__".upper(): table.name for table in tables.values() if table.keys is None}
     for variable in sorted(environment):
@@ -109,7 +109,7 @@ def _from_environment(tables: Mapping[str, Table], environment: Mapping[str, str
             raise ConfigError(variable, f"unknown variable; {nearest(variable, variables)}")
 
 
-def _from_overrides(tables: Mapping[str, Table], overrides: Sequence[str]) -> Iterator[_Given]:
+def _from_overrides(tables: Mapping[str, SettingsTable], overrides: Sequence[str]) -> Iterator[_Given]:
     for override in overrides:
         path, equals, value = override.partition("=")
         table, dot, name = path.strip().partition(".")
@@ -119,7 +119,7 @@ def _from_overrides(tables: Mapping[str, Table], overrides: Sequence[str]) -> It
         yield _Given(table, name, value.strip(), SET_ORIGIN, is_text=True)
 
 
-def _check_known(tables: Mapping[str, Table], table: str, name: str, origin: str) -> None:
+def _check_known(tables: Mapping[str, SettingsTable], table: str, name: str, origin: str) -> None:
     if table in tables and tables[table].key(name) is not None:
         return
     known = [key.path for each in tables.values() if each.keys is not None for key in each.keys.values()]
@@ -127,7 +127,7 @@ def _check_known(tables: Mapping[str, Table], table: str, name: str, origin: str
     raise ConfigError(origin, f'unknown key "{table}.{name}"; {nearest(f"{table}.{name}", known if table not in tables else in_table)}')
 
 
-def _build(table: Table, given: Mapping[tuple[str, str], _Given], origins: dict[str, str]) -> Any:  # a table
+def _build(table: SettingsTable, given: Mapping[tuple[str, str], _Given], origins: dict[str, str]) -> Any:  # a table
     if table.keys is None:
         named = [each for each in given.values() if each.table == table.name]
         origins.update({f"{each.table}.{each.name}": each.origin for each in named})

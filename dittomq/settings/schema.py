@@ -34,7 +34,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SettingsTable:
     """One table. `keys` None: names are free, values are strings."""
 
     name: str
@@ -49,7 +49,7 @@ class Table:
         return self.keys.get(name)
 
 
-def tables_of(config_class: type) -> dict[str, Table]:
+def tables_of(config_class: type) -> dict[str, SettingsTable]:
     """The tables of a configuration class, in their order."""
     hints = typing.get_type_hints(config_class, include_extras=True)
     return {field.name: _table(field.name, hints[field.name]) for field in dataclasses.fields(config_class)}
@@ -69,12 +69,12 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     return f"known: {', '.join(names)}"
 
 
-def _table(name: str, kind: Any) -> Table:  # a declared type
+def _table(name: str, kind: Any) -> SettingsTable:  # a declared type
     if not dataclasses.is_dataclass(kind):
-        return Table(name, kind, None, _sentence(kind))
+        return SettingsTable(name, kind, None, _sentence(kind))
     hints = typing.get_type_hints(kind, include_extras=True)
     keys = {field.name: _key(name, field, hints[field.name]) for field in dataclasses.fields(kind)}
-    return Table(name, kind, keys)
+    return SettingsTable(name, kind, keys)
 
 
 def _key(table: str, field: dataclasses.Field[Any], kind: Any) -> Key:  # a declared type

@@ -57,7 +57,7 @@ def spawn_module(module: str, arguments: Sequence[str], log: Path) -> ProcessIde
 
 def is_alive(identity: ProcessIdentity) -> bool:
     """Whether that very process still runs."""
-    with _Held(identity) as pidfd:
+    with _ProcessHandle(identity) as pidfd:
         return pidfd is not None and not _has_ended(pidfd, 0)
 
 
@@ -71,14 +71,14 @@ def end(identity: ProcessIdentity, *, grace_s: float) -> None:
 
 def send(identity: ProcessIdentity, number: signal.Signals) -> None:
     """Send a signal to that very process; nothing happens when it has ended."""
-    with _Held(identity) as pidfd, contextlib.suppress(ProcessLookupError):
+    with _ProcessHandle(identity) as pidfd, contextlib.suppress(ProcessLookupError):
         if pidfd is not None:
             signal.pidfd_send_signal(pidfd, number)
 
 
 def wait_ended(identity: ProcessIdentity, *, timeout_s: float) -> bool:
     """Whether the process ended within the time."""
-    with _Held(identity) as pidfd:
+    with _ProcessHandle(identity) as pidfd:
         ended = pidfd is None or _has_ended(pidfd, timeout_s)
     if ended:
         with contextlib.suppress(ChildProcessError):
@@ -86,7 +86,7 @@ def wait_ended(identity: ProcessIdentity, *, timeout_s: float) -> bool:
     return ended
 
 
-class _Held:
+class _ProcessHandle:
     """A descriptor of the process, or None when it is gone: a pid that is held so cannot become another's between check and signal."""
 
     def __init__(self, identity: ProcessIdentity) -> None:

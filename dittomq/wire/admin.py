@@ -34,7 +34,7 @@ class TopicPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EffectiveSetting:
     """One setting as it is in force: "table.key", the value as in TOML, and where it came from."""
 
     key: str
@@ -52,7 +52,7 @@ class BrokerDescription:
     role: str
     state: str
     replica_uuid: str
-    settings: tuple[Setting, ...]
+    settings: tuple[EffectiveSetting, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def broker_description(response: pb.GetBrokerResponse) -> BrokerDescription:
         role=response.role,
         state=response.state,
         replica_uuid=response.replica_uuid,
-        settings=tuple(Setting(each.key, each.value, each.origin) for each in response.settings),
+        settings=tuple(EffectiveSetting(each.key, each.value, each.origin) for each in response.settings),
     )
 
 

@@ -3,7 +3,7 @@
 import re
 
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2 as pb
-from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import InvalidField, UnreadableRecord
 from dittomq.group_record import MAX_RECORD_BYTES, GroupRecord, decode, encode
 
@@ -69,7 +69,7 @@ def write_outcome(response: pb.CompareAndSetResponse, *, deletes: bool) -> Write
     if deletes:
         return Written("")
     if not 1 <= len(response.version) <= _MAX_VERSION_CHARACTERS:
-        return Unknown("the nameserver wrote the record, and its answer names no version")
+        return WriteUnknown("the nameserver wrote the record, and its answer names no version")
     return Written(response.version)
 
 

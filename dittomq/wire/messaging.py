@@ -84,7 +84,7 @@ class RefusedFrame:
     index: int | None
 
 
-class Outcome(NamedTuple):
+class KnownOutcome(NamedTuple):
     """What a master knows of a message. Neither stored nor absent: it does not remember the producer."""
 
     receipt: Receipt | None
@@ -198,11 +198,11 @@ def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) ->
     return pb.GetOutcomeRequest(producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=ACK_TO_PB[ack])
 
 
-def outcome(response: pb.GetOutcomeResponse) -> Outcome:
+def outcome(response: pb.GetOutcomeResponse) -> KnownOutcome:
     """Decode what a master knows of a message."""
     if response.outcome == pb.OUTCOME_STORED:
-        return Outcome(receipt(response.receipt), absent=False)
-    return Outcome(None, absent=response.outcome == pb.OUTCOME_NOT_STORED)
+        return KnownOutcome(receipt(response.receipt), absent=False)
+    return KnownOutcome(None, absent=response.outcome == pb.OUTCOME_NOT_STORED)
 
 
 def receipt(message: pb.Receipt) -> Receipt:

@@ -6,7 +6,7 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.metadata import fastjson
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
-from dittomq.metadata.tables import Ask, Page
+from dittomq.metadata.tables import Ask, TablePage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion
@@ -39,13 +39,13 @@ def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
     return pb.GetAllTopicConfigRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
 
 
-def topics_page(response: pb.GetAllTopicConfigResponse) -> Page[TopicConfig]:
+def topics_page(response: pb.GetAllTopicConfigResponse) -> TablePage[TopicConfig]:
     rows = tuple(map(_topic, response.topics))
     minimums = {(each.topic, each.queue): each.min_offset for each in response.minimums}
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, _led(response))
+    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, _led(response))
 
 
-def topics_response(page: Page[TopicConfig]) -> pb.GetAllTopicConfigResponse:
+def topics_response(page: TablePage[TopicConfig]) -> pb.GetAllTopicConfigResponse:
     return pb.GetAllTopicConfigResponse(
         not_modified=page.not_modified,
         leading_epoch=page.led,
@@ -60,12 +60,12 @@ def groups_request(value: Ask) -> pb.GetAllSubscriptionGroupConfigRequest:
     return pb.GetAllSubscriptionGroupConfigRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
 
 
-def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> Page[GroupConfig]:
+def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> TablePage[GroupConfig]:
     rows = tuple(map(_group, response.groups))
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
+    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
-def groups_response(page: Page[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
+def groups_response(page: TablePage[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
     return pb.GetAllSubscriptionGroupConfigResponse(
         not_modified=page.not_modified,
         leading_epoch=page.led,
@@ -79,12 +79,12 @@ def consumer_offsets_request(value: Ask) -> pb.GetAllConsumerOffsetRequest:
     return pb.GetAllConsumerOffsetRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
 
 
-def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> Page[ConsumerOffset]:
+def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> TablePage[ConsumerOffset]:
     rows = tuple(ConsumerOffset(row.topic, row.group, row.queue, row.offset) for row in response.offsets)
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
+    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
-def consumer_offsets_response(page: Page[ConsumerOffset]) -> pb.GetAllConsumerOffsetResponse:
+def consumer_offsets_response(page: TablePage[ConsumerOffset]) -> pb.GetAllConsumerOffsetResponse:
     return pb.GetAllConsumerOffsetResponse(
         not_modified=page.not_modified,
         leading_epoch=page.led,
@@ -98,12 +98,12 @@ def delay_offsets_request(value: Ask) -> pb.GetAllDelayOffsetRequest:
     return pb.GetAllDelayOffsetRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
 
 
-def delay_offsets_page(response: pb.GetAllDelayOffsetResponse) -> Page[DelayOffset]:
+def delay_offsets_page(response: pb.GetAllDelayOffsetResponse) -> TablePage[DelayOffset]:
     rows = tuple(DelayOffset(row.level, row.offset) for row in response.offsets)
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
+    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
-def delay_offsets_response(page: Page[DelayOffset]) -> pb.GetAllDelayOffsetResponse:
+def delay_offsets_response(page: TablePage[DelayOffset]) -> pb.GetAllDelayOffsetResponse:
     return pb.GetAllDelayOffsetResponse(
         not_modified=page.not_modified,
         leading_epoch=page.led,

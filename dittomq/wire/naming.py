@@ -11,12 +11,12 @@ from dittomq.routes import (
     BeatAnswer,
     DataVersion,
     GroupMaster,
-    Membership,
     Node,
     NodePage,
     NodeState,
     QueueRange,
     Registration,
+    RegistrationResult,
     Role,
     Route,
     TopicQueues,
@@ -82,11 +82,11 @@ def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
     )
 
 
-def membership(response: pb.RegisterBrokerResponse) -> Membership:
-    return Membership(response.session_id, _master(response), response.broker_expiry_ms)
+def membership(response: pb.RegisterBrokerResponse) -> RegistrationResult:
+    return RegistrationResult(response.session_id, _master(response), response.broker_expiry_ms)
 
 
-def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
+def membership_response(value: RegistrationResult) -> pb.RegisterBrokerResponse:
     return pb.RegisterBrokerResponse(session_id=value.session_id, master=_pb_master(value.master), broker_expiry_ms=value.broker_expiry_ms)
 
 

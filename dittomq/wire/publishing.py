@@ -68,7 +68,7 @@ class StoredFrame:
     duplicate: bool
 
 
-class Outcome(Enum):
+class SendOutcome(Enum):
     """What is known of a message whose answer was lost."""
 
     STORED = pb.OUTCOME_STORED
@@ -239,7 +239,7 @@ def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
     return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), _timeout_s(request), _sent_since(request))
 
 
-def outcome_to_pb(outcome: Outcome, frame: StoredFrame | None) -> pb.GetOutcomeResponse:
+def outcome_to_pb(outcome: SendOutcome, frame: StoredFrame | None) -> pb.GetOutcomeResponse:
     """With the receipt of a message that is stored."""
     return pb.GetOutcomeResponse(outcome=outcome.value, receipt=_receipt(frame) if frame is not None else None)
 

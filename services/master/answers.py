@@ -10,7 +10,7 @@ from dittomq.errors import NotPermitted, StorageFailure
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
-from services.master.parts import NodeParts
+from services.master.parts import MasterParts
 
 log = structlog.get_logger()
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 class MasterAnswers:
     """Answers for the replica that leads, or is about to open its epoch."""
 
-    def __init__(self, node: MasterNode, parts: NodeParts, promising: asyncio.Lock) -> None:
+    def __init__(self, node: MasterNode, parts: MasterParts, promising: asyncio.Lock) -> None:
         """`promising` is held while the epoch is written down."""
         self._node = node
         self._parts = parts

@@ -6,7 +6,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import NotReady, UnknownProducerId
 from dittomq.places import PlacedRun, joined
-from dittomq.wire.publishing import Outcome, OutcomeOrder, ResentOrder, StoredFrame
+from dittomq.wire.publishing import OutcomeOrder, ResentOrder, SendOutcome, StoredFrame
 from services.master.produce import ProduceHandler
 from services.master.term import Term
 
@@ -22,18 +22,18 @@ class Idempotency:
         self._appends = appends
         self._leading_term = leading_term
 
-    async def look(self, order: OutcomeOrder) -> tuple[Outcome, StoredFrame | None]:
+    async def look(self, order: OutcomeOrder) -> tuple[SendOutcome, StoredFrame | None]:
         """Stored with its receipt, not stored, or no longer known; NotReady while another log that may win an election may have it."""
         self._leading_term()
         try:
             found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence, order.sent_since))
         except UnknownProducerId:
-            return Outcome.UNKNOWN, None
+            return SendOutcome.UNKNOWN, None
         if found is None:
             self._appends.check_absence()
             self._check_damage()
-            return Outcome.NOT_STORED, None
-        return Outcome.STORED, await self._appends.answer(order, [found])
+            return SendOutcome.NOT_STORED, None
+        return SendOutcome.STORED, await self._appends.answer(order, [found])
 
     async def stored_before(self, order: ResentOrder) -> StoredFrame | None:
         """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers.

@@ -12,7 +12,7 @@ from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.role import FIRST_START, RoleStart
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.doors.coordination import Unknown, WriteOutcome
+from dittomq.doors.coordination import WriteOutcome, WriteUnknown
 from dittomq.errors import DittoError, StorageFailure, Unavailable
 from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.replication.membership import MemberChange, MemberReasonKind, Membership, WriteRefusal
@@ -135,8 +135,8 @@ class InSyncSet:
         except Unavailable:
             outcome = None
         except DittoError as error:
-            outcome = Unknown(str(error))
-        if isinstance(outcome, Unknown):
+            outcome = WriteUnknown(str(error))
+        if isinstance(outcome, WriteUnknown):
             log.warning("group_record_write_unknown", node=parts.node, revision=change.record.revision, problem=outcome.problem)
         self._membership.write_ended(outcome, parts.clock.monotonic())
         self._settled()

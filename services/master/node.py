@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from dittomq.broker.checkpointer import Known
+from dittomq.broker.checkpointer import CheckpointEnds
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.registration import Identity, registration
+from dittomq.broker.registration import NodeIdentity, registration
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.broker.status_watch import StatusWatches
 from dittomq.copies import CopyDescription
@@ -25,12 +25,12 @@ from dittomq.routes import NodeState, Registration
 from dittomq.rpc.headers import Answerer
 from dittomq.settings import settings_of
 from dittomq.version import VERSION
-from dittomq.wire.admin import BrokerDescription, Setting
+from dittomq.wire.admin import BrokerDescription, EffectiveSetting
 from services.master.config import confirm_rules
 from services.master.history import HaHistory
 from services.master.in_sync_set import InSyncSet, InSyncSetParts
 from services.master.opening import Opening
-from services.master.parts import NodeParts
+from services.master.parts import MasterParts
 from services.master.replica_registry import with_absent
 from services.master.replicas import Leading
 from services.master.status import Leaving, StatusBoard
@@ -43,7 +43,7 @@ _MARK_S: Final = 0.5
 class MasterNode:
     """One master."""
 
-    def __init__(self, parts: NodeParts, opening: Opening, history: HaHistory, on_change: Callable[[], None]) -> None:
+    def __init__(self, parts: MasterParts, opening: Opening, history: HaHistory, on_change: Callable[[], None]) -> None:
         """`on_change` is called when what is registered with the nameservers changes."""
         self._parts = parts
         self._config = parts.loaded.value
@@ -236,11 +236,11 @@ class MasterNode:
         confirmed = self.term.confirm.confirmed if self.term is not None else self._parts.store.confirmed_at_start
         return Readable(confirmed, confirmed)
 
-    def known(self) -> Known:
+    def known(self) -> CheckpointEnds:
         """What is worth surviving a crash."""
         if self.term is None:
-            return Known(self._parts.store.flushed, self._parts.store.confirmed_at_start)
-        return Known(self.term.flushed, self.term.confirm.confirmed)
+            return CheckpointEnds(self._parts.store.flushed, self._parts.store.confirmed_at_start)
+        return CheckpointEnds(self.term.flushed, self.term.confirm.confirmed)
 
     async def mark_ends(self, term: Term) -> NoReturn:
         """Remember where the ends are, twice a second, so that lags can be told as times; until cancelled."""
@@ -272,7 +272,7 @@ class MasterNode:
             role=self._config.role,
             state="leading" if self.term is not None else "recovering",
             replica_uuid=self._parts.store.replica_uuid,
-            settings=tuple(Setting(*setting) for setting in settings_of(self._parts.loaded)),
+            settings=tuple(EffectiveSetting(*setting) for setting in settings_of(self._parts.loaded)),
         )
 
     def copy(self) -> CopyDescription:
@@ -294,7 +294,7 @@ class MasterNode:
             version=VERSION,
         )
 
-    def registration(self, identity: Identity) -> Registration:
+    def registration(self, identity: NodeIdentity) -> Registration:
         """What nameservers are told."""
         state = NodeState.RECOVERING if self.why_not_leading() else NodeState.SERVING
         return registration(identity, self.epoch, state, self._parts.metadata.table(TOPICS))

@@ -15,7 +15,7 @@ from dittomq.metadata.topics import TopicConfig, with_held
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from services.master.config import FlushMode, confirm_rules
-from services.master.parts import NodeParts
+from services.master.parts import MasterParts
 from services.master.term import Opened, Term
 
 _ROOM_S: Final = 1.0
@@ -25,7 +25,7 @@ R = TypeVar("R")
 log = structlog.get_logger()
 
 
-def epoch_to_open(parts: NodeParts) -> Epoch:
+def epoch_to_open(parts: MasterParts) -> Epoch:
     """The one that the election was won in; without a record the next one that this store does not know."""
     store = parts.store
     if parts.elected is not None:
@@ -33,7 +33,7 @@ def epoch_to_open(parts: NodeParts) -> Epoch:
     return Epoch(1 + max(newest_epoch(store.epoch_history), store.adopted_epoch, store.promised_epoch))
 
 
-def why_not_to_lead(parts: NodeParts) -> str:
+def why_not_to_lead(parts: MasterParts) -> str:
     """Why the election that this master won says nothing of this store; "" where it may open its epoch."""
     store, elected = parts.store, parts.elected
     if elected is None:
@@ -50,7 +50,7 @@ def why_not_to_lead(parts: NodeParts) -> str:
 class Opening:
     """One opening. `waiting_for` says in words what it waits for, "" for nothing."""
 
-    def __init__(self, parts: NodeParts) -> None:
+    def __init__(self, parts: MasterParts) -> None:
         self._parts = parts
         self.promising = asyncio.Lock()  # no promise is given while the epoch is written down, nor the other way round
         self.waiting_for = "its epoch to be opened"
@@ -129,7 +129,7 @@ class Opening:
         return term
 
 
-async def know_what_the_log_holds(parts: NodeParts, opening: Opening, term: Term) -> None:
+async def know_what_the_log_holds(parts: MasterParts, opening: Opening, term: Term) -> None:
     """Add to the topics what the log holds messages of: who was elected may not know them, and no other node tells."""
     pulse = parts.dispatcher.pulse()
     while parts.dispatcher.applied < term.opened.start:

@@ -11,13 +11,13 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.replication.election_events import Elected
 from dittomq.settings import Loaded
-from services.broker_lifecycle import Lanes, Place
+from services.broker_lifecycle import Lanes, NodeContext
 from services.master.config import MasterConfig
 from services.master.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
-class NodeParts:
+class MasterParts:
     """`elected` is the election that this master won; it and `watch` are None where there is no group record."""
 
     loaded: Loaded[MasterConfig]
@@ -27,7 +27,7 @@ class NodeParts:
     dispatcher: Dispatcher
     replication: Replicas
     pins: Pins
-    place: Place
+    place: NodeContext
     elected: Elected | None
     watch: GroupWatch | None
     clock: Clock

@@ -26,6 +26,7 @@ from dittomq.replication.events import (
     LeafDigests,
     ReplicationSlots,
     SyncAction,
+    Tick,
 )
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.throttle import ThrottleTurns, chunk_bytes
@@ -43,7 +44,7 @@ _TICK_S = 0.25  # several times between heartbeats
 
 
 @dataclass(frozen=True, slots=True)
-class StreamParts:
+class ReplicaSenderParts:
     """What a stream works with.
 
     `topics` tells the version of the topics, `holds` for whom the log is kept, None while that is not known, `speaks` whether it is still
@@ -66,7 +67,7 @@ class StreamParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _DelayedChunk:
     """A chunk that was read and waits for its time. One at a time: that, and what gRPC buffers, is what a slow slave costs."""
 
     command: master_events.SendChunk
@@ -77,7 +78,7 @@ class ReplicaSender:
     """Drives one session from its handshake until either side ends it."""
 
     def __init__(
-        self, parts: StreamParts, session: MasterSession, record: SlaveRecord, send: Callable[[MasterMessage], Awaitable[None]]
+        self, parts: ReplicaSenderParts, session: MasterSession, record: SlaveRecord, send: Callable[[MasterMessage], Awaitable[None]]
     ) -> None:
         self._parts = parts
         self._session = session
@@ -91,7 +92,7 @@ class ReplicaSender:
         self._written = PhysicalOffset(0)
         self._late: asyncio.TimerHandle | None = None
         self._ticked = False
-        self._held: _Held | None = None
+        self._held: _DelayedChunk | None = None
         self._to_compare: asyncio.Queue[master_events.CompareDigests] = asyncio.Queue(1)  # of each the session has one under way at a time
         self._to_digest: asyncio.Queue[master_events.PrepareHeartbeat] = asyncio.Queue(1)
         self._found: deque[Found] = deque()
@@ -199,7 +200,7 @@ class ReplicaSender:
                 await self._handle(self._found.popleft())
             if self._ticked and not self._inbox:  # what it has said meanwhile shows that it was not silent
                 self._ticked = False
-                await self._handle(master_events.Tick())
+                await self._handle(Tick())
             if self._held is not None and self._due is None:
                 await self._let_go(self._held)
 
@@ -284,12 +285,12 @@ class ReplicaSender:
         if not data:
             return await self._damage_at(command.start)
         if self._waits:  # a line may take long for each chunk, and there may be many: the slave is heard before the next one
-            self._held = _Held(command, data)
+            self._held = _DelayedChunk(command, data)
             self._bell.set()
             return None
         if self._is_due(len(data)):
             return await self._send_bytes(command, data)
-        self._held = _Held(command, data)
+        self._held = _DelayedChunk(command, data)
         self._tell()
         return None
 
@@ -298,7 +299,7 @@ class ReplicaSender:
         """Whether something is to be handled before the next chunk leaves."""
         return bool(self._inbox) or self._ticked or self._moved or bool(self._found)
 
-    async def _let_go(self, held: _Held) -> None:
+    async def _let_go(self, held: _DelayedChunk) -> None:
         if self._is_due(len(held.data)):
             self._held = None
             await self._handle(await self._send_bytes(held.command, held.data))

@@ -22,7 +22,7 @@ from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.mailbox import SlaveMessage
 from services.master.replica_registry import GONE, SlaveRecord, to_forget
-from services.master.replica_sender import ReplicaSender, StreamParts
+from services.master.replica_sender import ReplicaSender, ReplicaSenderParts
 from services.master.stream_writer import MasterMessage
 from services.master.term import Term
 
@@ -60,7 +60,7 @@ class Replicas:
         self._leading: Leading | None = None
         self._leads = asyncio.Event()
         self._seats = SessionRegistry(config.name, store.replica_uuid)
-        self._streams: dict[SessionSlot, _Stream] = {}
+        self._streams: dict[SessionSlot, _SlaveStream] = {}
         self.outflow = ReplicationThrottle(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
         self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
@@ -129,7 +129,7 @@ class Replicas:
             raise NotReady(self._config.name, "its disk does not answer")
         return leading
 
-    def _take_seat(self, handshake: Handshake, leading: Leading) -> "_Stream":
+    def _take_seat(self, handshake: Handshake, leading: Leading) -> "_SlaveStream":
         if why := self._seats.why_not(handshake.node, handshake.replica_uuid) or self._why_copied(handshake, leading):
             raise NeedsOperator(self._config.name, why)
         seat, losers = self._seats.take(handshake.node, handshake.replica_uuid)
@@ -148,7 +148,7 @@ class Replicas:
         record = self.records[handshake.node]
         record.connected, record.replication_address = True, handshake.replication_address
         record.become("waiting", self._clock)
-        stream = self._streams[seat] = _Stream(seat, record)
+        stream = self._streams[seat] = _SlaveStream(seat, record)
         return stream
 
     def _why_copied(self, handshake: Handshake, leading: Leading) -> str:
@@ -169,7 +169,7 @@ class Replicas:
             del self.records[node]
             term.forget(node)
 
-    def _leave_seat(self, stream: "_Stream", term: Term) -> None:
+    def _leave_seat(self, stream: "_SlaveStream", term: Term) -> None:
         stream.record.dropped(stream.problem or "it left, or its connection broke", self._clock)
         del self._streams[stream.seat]
         if self._seats.leave(stream.seat):
@@ -182,12 +182,12 @@ class Replicas:
         handshake: Handshake,
         said: AsyncIterator[SlaveMessage | Goodbye],
         send: Callable[[MasterMessage], Awaitable[None]],
-        stream: "_Stream",
+        stream: "_SlaveStream",
         leading: Leading,
     ) -> None:
         record, seat = stream.record, stream.seat
         record.verified_offset = min(record.verified_offset, handshake.end, handshake.verified_offset)
-        parts = StreamParts(
+        parts = ReplicaSenderParts(
             term=leading.term,
             store=self._store,
             lane=self._lane,
@@ -239,7 +239,7 @@ class Replicas:
         )
 
 
-class _Stream:
+class _SlaveStream:
     """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say. `problem`: why, when that is known."""
 
     def __init__(self, seat: SessionSlot, record: SlaveRecord) -> None:

@@ -34,7 +34,7 @@ _UNREAD_S = 10.0
 _NOT_LED = NotReady, NotMaster
 
 
-class MessagingServicer(PullServicer):
+class MasterMessagingServicer(PullServicer):
     """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
 
     def __init__(
@@ -82,7 +82,7 @@ class MessagingServicer(PullServicer):
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._take_frames(request_iterator, answers, tasks)
-        except* _UnreadError:
+        except* _ClientDeafError:
             is_unread = True
         if is_unread:
             log.info("client_let_go", peer=context.peer(), unread_s=_UNREAD_S)
@@ -129,7 +129,7 @@ class MessagingServicer(PullServicer):
         return wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
 
 
-class _UnreadError(Exception):
+class _ClientDeafError(Exception):
     """The client reads no answers."""
 
 
@@ -149,13 +149,13 @@ class _Answers:
         """Answer one frame and make room for another; _UnreadError when the client does not read."""
         async with self._writing:
             if self._unread:
-                raise _UnreadError
+                raise _ClientDeafError
             try:
                 async with asyncio.timeout(_UNREAD_S):
                     await self._context.write(response)
             except TimeoutError:
                 self._unread = True
-                raise _UnreadError from None
+                raise _ClientDeafError from None
         self.room.release()
 
 
@@ -166,7 +166,7 @@ def _refused(frame_id: int, refused: DittoError | MessageRefused) -> pb.PublishS
     return wire.frame_refused_to_pb(frame_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
 
 
-class ReplicationServicer(RangeServicer):
+class MasterReplicationServicer(RangeServicer):
     """Slaves, and whoever fetches a range."""
 
     def __init__(self, replication: Replicas, ranges: RangeServer, wall_ms: Callable[[], int]) -> None:

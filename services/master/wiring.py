@@ -19,7 +19,7 @@ from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.broker.range_server import RangeServer
-from dittomq.broker.registration import Identity, advertised
+from dittomq.broker.registration import NodeIdentity, advertised
 from dittomq.broker.repair import Repairer
 from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
@@ -50,7 +50,7 @@ from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
-from services.broker_lifecycle import Changes, Duty, Lanes, Place, open_node, work
+from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
 from services.master.config import FlushMode, MasterConfig
@@ -59,11 +59,11 @@ from services.master.idempotency import Idempotency
 from services.master.node import MasterNode
 from services.master.opening import Opening, know_what_the_log_holds
 from services.master.operating import MasterOperator
-from services.master.parts import NodeParts
+from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
-from services.master.servicers import MessagingServicer, ReplicationServicer
+from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import Turns
 from services.master.upkeep import flush_now_and_then, prepare_log
@@ -109,7 +109,7 @@ class Master:
         is_elected = self._start.elected is not None
         if not is_elected and self._config.replication.replicas_expected:
             raise RoleChanged(BrokerService.SLAVE, _FOLLOWS, self._start)
-        place = Place(self._config, stop)
+        place = NodeContext(self._config, stop)
         lanes = Lanes.of(self._doors.workers)
         async with (
             open_node(self._doors, self._config, BrokerService.MASTER, lanes.store) as store,
@@ -121,8 +121,8 @@ class Master:
             raise RoleChanged(BrokerService.SLAVE, _FOLLOWS, self._start)
         place.check()
 
-    async def _serve(self, store: Store, place: Place, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
-        doors, config, changes = self._doors, self._config, Changes()
+    async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        doors, config, changes = self._doors, self._config, RegistrationChanges()
         clock = doors.clock
         metadata = Metadata(ConfigFiles(doors.storage, config.name), lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
@@ -141,7 +141,7 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        around = _Around(parts, opening, mender, switchover, operator, answers)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         registrar = Registrar(
@@ -172,7 +172,7 @@ class Master:
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
 
-    async def _parts(self, store: Store, place: Place, lanes: Lanes, metadata: Metadata) -> NodeParts:
+    async def _parts(self, store: Store, place: NodeContext, lanes: Lanes, metadata: Metadata) -> MasterParts:
         config, doors = self._config, self._doors
         pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, doors.clock, doors.chance))
         await pins.load()
@@ -181,7 +181,7 @@ class Master:
             assert self._coordination is not None, "an election needs a coordination store"
             key = GroupKey(config.node.cluster, config.node.broker)
             watch = GroupWatch(self._coordination, key, store, lanes.files, doors.clock)
-        return NodeParts(
+        return MasterParts(
             loaded=self._loaded,
             store=store,
             lanes=lanes,
@@ -196,7 +196,7 @@ class Master:
             chance=doors.chance,
         )
 
-    async def _lead(self, node: MasterNode, around: "_Around") -> None:
+    async def _lead(self, node: MasterNode, around: "_MasterContext") -> None:
         """Open the epoch, and do what a leading master does all the time, until cancelled."""
         parts = around.parts
         await self.vitals.become(Phase.WAITING, "opening its epoch")
@@ -216,7 +216,7 @@ class Master:
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
 
-    async def _retain(self, node: MasterNode, parts: NodeParts) -> None:
+    async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
         doors, table, store, replication = self._doors, self._config.retention, parts.store, parts.replication
         period_s = table.check_period_ms / 1000
@@ -242,7 +242,7 @@ class Master:
             tasks.create_task(holds.run(period_s), name="holds")
             tasks.create_task(retaining.run(), name="retention")
 
-    async def _drain(self, node: MasterNode, around: "_Around", registrar: Registrar, servers: list[RpcServer]) -> None:
+    async def _drain(self, node: MasterNode, around: "_MasterContext", registrar: Registrar, servers: list[RpcServer]) -> None:
         """Unready, no new writes, its place given away where that is wanted, known to be gone, all writes answered, then closed."""
         log.info("draining", node=self._config.name)
         node.draining = True
@@ -259,7 +259,7 @@ class Master:
         node.end_term("it is shutting down")  # the streams' acks were needed until here
         await place.close([replicas])
 
-    async def _bind(self, node: MasterNode, around: "_Around") -> list[RpcServer]:
+    async def _bind(self, node: MasterNode, around: "_MasterContext") -> list[RpcServer]:
         config, clock, parts = self._config, self._doors.clock, around.parts
         store, metadata, lanes, mender = parts.store, parts.metadata, parts.lanes, around.mender
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
@@ -289,7 +289,7 @@ class Master:
             node,
             Listen("listen.clients", config.listen.clients),
             [
-                names.messaging(MessagingServicer(appends, outcomes, reading, topics, requests)),
+                names.messaging(MasterMessagingServicer(appends, outcomes, reading, topics, requests)),
                 names.metadata(MetadataServicer(metadata, room)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender)),
@@ -300,7 +300,7 @@ class Master:
             node,
             Listen("listen.replication", config.listen.replication),
             [
-                names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),
+                names.replication(MasterReplicationServicer(parts.replication, ranges, clock.wall_ms)),
                 names.elections(ElectionServicer(around.answers, config.node.cluster, config.node.broker)),
                 names.metadata(MetadataServicer(metadata, for_nodes)),
             ],
@@ -315,9 +315,9 @@ class Master:
     def _replication_addresses(self, replicas: RpcServer) -> Mapping[str, str]:
         return advertised(self._config.advertise_replication, self._config.listen.replication, replicas.port)
 
-    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> NodeIdentity:
         config = self._config
-        return Identity(
+        return NodeIdentity(
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=0,
@@ -332,10 +332,10 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
+class _MasterContext:
     """What a master is made of besides its node."""
 
-    parts: NodeParts
+    parts: MasterParts
     opening: Opening
     mender: Repairer
     switchover: Switchover

@@ -33,12 +33,12 @@ from dittomq.routes import (
     Beat,
     BeatAnswer,
     GroupMaster,
-    Membership,
     Node,
     NodePage,
     NodeState,
     QueueRange,
     Registration,
+    RegistrationResult,
     Route,
     TopicQueues,
 )
@@ -57,7 +57,7 @@ NodeKey = tuple[str, int]  # broker, broker id
 
 
 @dataclass(slots=True, eq=False)
-class _Member:
+class _RegisteredNode:
     """A living node."""
 
     registration: Registration
@@ -83,13 +83,13 @@ class Registry:
         self._started_ms = started.monotonic_ms
         self._listens_since_ms = started.monotonic_ms  # the end of the last suspension, or the start
         self._version = started.wall_ms
-        self._members: dict[NodeKey, _Member] = {}
-        self._groups: dict[str, dict[int, _Member]] = {}  # the same members, by broker and id
-        self._of_session: dict[str, _Member] = {}  # the same
-        self._of_replica: dict[str, _Member] = {}  # the same, by replica uuid
+        self._members: dict[NodeKey, _RegisteredNode] = {}
+        self._groups: dict[str, dict[int, _RegisteredNode]] = {}  # the same members, by broker and id
+        self._of_session: dict[str, _RegisteredNode] = {}  # the same
+        self._of_replica: dict[str, _RegisteredNode] = {}  # the same, by replica uuid
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
 
-    def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
+    def register(self, registration: Registration, session_id: str, now: Now) -> RegistrationResult:
         """Enter the node under a new session, or raise what forbids it."""
         check_registration(registration)
         if registration.cluster != self._cluster:
@@ -104,8 +104,8 @@ class Registry:
         for holder in holders:
             if holder.key != key:
                 self._remove(holder)
-        self._enter(_Member(registration, session_id, LastSeen(now), {each.topic: each for each in registration.topics}))
-        return Membership(session_id, self._master(registration.broker), self._expiry_ms)
+        self._enter(_RegisteredNode(registration, session_id, LastSeen(now), {each.topic: each for each in registration.topics}))
+        return RegistrationResult(session_id, self._master(registration.broker), self._expiry_ms)
 
     def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
         """Keep a session alive; raises SessionExpired, InvalidField."""
@@ -182,7 +182,7 @@ class Registry:
             why = f'no broker is registered with it, so it cannot know whether topic "{topic}" exists'
             raise NotReady("the nameserver", f"{why}; start one, or look whether those that run reach this nameserver")
 
-    def _holders_of(self, registration: Registration) -> list[_Member]:
+    def _holders_of(self, registration: Registration) -> list[_RegisteredNode]:
         """Who holds what this one claims: its broker id, its name, its replica uuid."""
         group = self._groups.get(registration.broker, {})
         holders = [each for each in group.values() if each.registration.broker_id == registration.broker_id]
@@ -192,7 +192,7 @@ class Registry:
             holders.append(same_replica)
         return holders
 
-    def _check_gives_way(self, holder: _Member, registration: Registration, now: Now) -> None:
+    def _check_gives_way(self, holder: _RegisteredNode, registration: Registration, now: Now) -> None:
         """Raise DuplicateBrokerId unless the holder gives way."""
         held = holder.registration
         if registration.epoch > held.epoch:
@@ -203,7 +203,7 @@ class Registry:
         if holder.address != registration.addresses[DEFAULT_NETWORK] and holder.seen.counted_ms(now) <= heartbeat_ms:
             raise DuplicateBrokerId(registration.node, holder.address, holder.seen.silent_ms(now), held.node, held.replica_uuid)
 
-    def _enter(self, member: _Member) -> None:
+    def _enter(self, member: _RegisteredNode) -> None:
         registration = member.registration
         broker, broker_id = member.key
         old = self._members.get(member.key)
@@ -216,7 +216,7 @@ class Registry:
         if old is None or _visible(old.registration) != _visible(registration):
             self._version += 1
 
-    def _remove(self, member: _Member) -> None:
+    def _remove(self, member: _RegisteredNode) -> None:
         broker, broker_id = member.key
         del self._members[member.key]
         del self._groups[broker][broker_id]
@@ -238,7 +238,7 @@ class Registry:
             if not self._holders[topic]:
                 del self._holders[topic]
 
-    def _group(self, broker: str) -> list[_Member]:
+    def _group(self, broker: str) -> list[_RegisteredNode]:
         """Members of a group in the order of broker ids."""
         return [member for _, member in sorted(self._groups.get(broker, {}).items())]
 
@@ -259,7 +259,7 @@ class Registry:
             yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
 
     @staticmethod
-    def _node(member: _Member, network: str) -> Node:
+    def _node(member: _RegisteredNode, network: str) -> Node:
         known = member.registration
         return Node(
             cluster=known.cluster,

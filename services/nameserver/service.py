@@ -10,7 +10,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DuplicateBrokerId
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.validation import check_network
-from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
+from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, NodePage, Registration, RegistrationResult, Route
 from services.nameserver.config import NameserverConfig
 from services.nameserver.registry import Registry
 from services.nameserver.seen import Now
@@ -18,7 +18,7 @@ from services.nameserver.seen import Now
 log = structlog.get_logger()
 
 
-class Names:
+class NameServer:
     """What the servicer calls; everything happens on the loop, at once."""
 
     def __init__(self, config: NameserverConfig, clock: Clock, chance: random.Random) -> None:
@@ -35,7 +35,7 @@ class Names:
         """How many nodes are registered."""
         return self._registry.nodes
 
-    def register(self, registration: Registration) -> Membership:
+    def register(self, registration: Registration) -> RegistrationResult:
         """Enter a node under a new session. Raises DuplicateBrokerId, InvalidField, WrongCluster, LimitReached."""
         self.expire()
         try:

@@ -14,12 +14,12 @@ from dittomq.rpc.server import Service
 from dittomq.wire import coordination as coordination_wire
 from dittomq.wire import naming as wire
 from services.nameserver.group_records import GroupRecords
-from services.nameserver.service import Names
+from services.nameserver.service import NameServer
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def name_server_service(names: Names, room: AdmissionControl) -> Service:
+def name_server_service(names: NameServer, room: AdmissionControl) -> Service:
     """The service as a server takes it; answers that no caller has taken yet have this `room`."""
     name = pb.DESCRIPTOR.services_by_name["NameServerService"].full_name
     return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names, room)))
@@ -28,7 +28,7 @@ def name_server_service(names: Names, room: AdmissionControl) -> Service:
 class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
     """Every method answers from memory; what may be long is yielded, see CallInterceptor."""
 
-    def __init__(self, names: Names, room: AdmissionControl) -> None:
+    def __init__(self, names: NameServer, room: AdmissionControl) -> None:
         self._names = names
         self._room = room
 

@@ -17,7 +17,7 @@ from services.metrics import CallMetrics
 from services.nameserver.config import NameserverConfig
 from services.nameserver.group_records import GroupRecords
 from services.nameserver.group_records_file import opened
-from services.nameserver.service import Names
+from services.nameserver.service import NameServer
 from services.nameserver.servicers import coordination_service, name_server_service
 
 _GRACE_S: Final = 2.0
@@ -46,7 +46,7 @@ class Nameserver:
         with contextlib.ExitStack() as disk:
             found = await lane.call(lambda: disk.enter_context(opened(doors.storage, config.node.data_dir)))
             records = GroupRecords(config.node.cluster, found, doors.storage, lane, doors.chance)
-            names = Names(config, doors.clock, doors.chance)
+            names = NameServer(config, doors.clock, doors.chance)
             self._measure(names, records)
             listen = Listen("listen.clients", config.listen.clients)
             services = [name_server_service(names, AdmissionControl(doors.memory_bytes)), coordination_service(records)]
@@ -57,7 +57,7 @@ class Nameserver:
             await self._serve(server, names, records, stop)
         log.info("nameserver_stopped")
 
-    async def _serve(self, server: RpcServer, names: Names, records: GroupRecords, stop: asyncio.Event) -> None:
+    async def _serve(self, server: RpcServer, names: NameServer, records: GroupRecords, stop: asyncio.Event) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 duties = [
@@ -76,7 +76,7 @@ class Nameserver:
         await self.vitals.become(Phase.DRAINING, "draining")
         await server.stop(grace_s)
 
-    def _measure(self, names: Names, records: GroupRecords) -> None:
+    def _measure(self, names: NameServer, records: GroupRecords) -> None:
         Gauge("dittomq_nameserver_nodes", "Nodes registered now.", registry=self.registry).set_function(lambda: names.nodes)
         groups = Gauge("dittomq_nameserver_group_records", "Groups whose record it keeps.", registry=self.registry)
         groups.set_function(lambda: records.groups)

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 import structlog
 
-from dittomq.broker.checkpointer import Checkpointer, Known
+from dittomq.broker.checkpointer import CheckpointEnds, Checkpointer
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.segment_preallocation import prepare_segments
@@ -256,7 +256,7 @@ class Resync:
 
     def _begin_duties(self, replica: Replica) -> None:
         lanes = self._parts.lanes
-        keeper = Checkpointer(replica.store, lanes.files, lambda: Known(replica.copy.flushed, replica.known_confirmed))
+        keeper = Checkpointer(replica.store, lanes.files, lambda: CheckpointEnds(replica.copy.flushed, replica.known_confirmed))
         assert self._tasks is not None, "a copy is opened by a node that runs"
         duties: list[Coroutine[Any, Any, None]] = [
             replica.parts.dispatcher.run(),

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from dittomq.broker.candidate import Candidate
-from dittomq.broker.checkpointer import Known
+from dittomq.broker.checkpointer import CheckpointEnds
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.broker.registration import Identity, registration
+from dittomq.broker.registration import NodeIdentity, registration
 from dittomq.broker.retention_pins import Pins
 from dittomq.broker.status_watch import StatusWatches
 from dittomq.commitlog.store import Store
@@ -27,7 +27,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import NodeState, Registration, Role, wire_id
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
-from dittomq.wire.admin import BrokerDescription, Setting
+from dittomq.wire.admin import BrokerDescription, EffectiveSetting
 from services.slave.config import SlaveConfig
 from services.slave.replica_fetcher import ReplicaFetcher
 
@@ -35,7 +35,7 @@ _OLD_TOPICS_S: Final = 3.0  # longer than a pull for unknown topics is waited fo
 
 
 @dataclass(frozen=True, slots=True)
-class NodeParts:
+class SlaveParts:
     """What a slave is made of. `watch` is None where no group record is kept."""
 
     loaded: Loaded[SlaveConfig]
@@ -84,7 +84,7 @@ class MasterAddresses:
 class SlaveNode:
     """One slave."""
 
-    def __init__(self, parts: NodeParts, follower: ReplicaFetcher, candidate: Candidate | None) -> None:
+    def __init__(self, parts: SlaveParts, follower: ReplicaFetcher, candidate: Candidate | None) -> None:
         self._parts = parts
         self._config = parts.loaded.value
         self._follower = follower
@@ -115,11 +115,11 @@ class SlaveNode:
         """The table, and every topic and queue that the log holds something of."""
         return with_held(self._parts.metadata.table(TOPICS).rows, self._parts.store.queues_with_messages())
 
-    def known(self) -> Known:
+    def known(self) -> CheckpointEnds:
         """What is worth surviving a crash."""
-        return Known(self._follower.copy.flushed, self._follower.known_confirmed())
+        return CheckpointEnds(self._follower.copy.flushed, self._follower.known_confirmed())
 
-    def registration(self, identity: Identity) -> Registration:
+    def registration(self, identity: NodeIdentity) -> Registration:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
         state = NodeState.SERVING if self.is_member else NodeState.RECOVERING
@@ -224,7 +224,7 @@ class SlaveNode:
             role=Role.SLAVE,
             state=self._follower.state,
             replica_uuid=self._parts.store.replica_uuid,
-            settings=tuple(Setting(*setting) for setting in settings_of(self._parts.loaded)),
+            settings=tuple(EffectiveSetting(*setting) for setting in settings_of(self._parts.loaded)),
         )
 
     def copy(self) -> CopyDescription:

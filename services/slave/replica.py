@@ -20,7 +20,7 @@ from dittomq.replication.slave_events import RecordCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.missing_ranges import missing_ranges
 from services.slave.replica_log_writer import ReplicaLogWriter
-from services.slave.replication_stream import StreamEnded
+from services.slave.replication_stream import ReplicationStreamEnded
 
 log = structlog.get_logger()
 
@@ -197,9 +197,9 @@ class Replica:
         """
         beginning = self._beginning if at else LogStart(at)
         if not isinstance(beginning, LogStart):
-            raise StreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {beginning}")
+            raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {beginning}")
         if beginning.offset != at:
-            raise StreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {beginning.offset:,}")
+            raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {beginning.offset:,}")
         log.info("log_begins", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
             await self.copy.begin(beginning)

@@ -31,7 +31,7 @@ from services.slave.master_liveness import MasterLiveness
 from services.slave.replica import Replica
 from services.slave.replica_log_writer import ReplicaLogWriter
 from services.slave.replication_slots import SlotsOfOthers
-from services.slave.replication_stream import FullResyncRequired, MasterStream, StreamParts
+from services.slave.replication_stream import FullResyncRequired, MasterStream, ReplicationStreamParts
 
 _GOODBYE_S: Final = 0.25
 
@@ -338,7 +338,7 @@ class ReplicaFetcher:
         )
         held = SlaveLog(handshake.epoch_history, handshake.min_offset, stored, max(handshake.promised, self._promised), handshake.birth)
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
-        parts = StreamParts(
+        parts = ReplicationStreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
             *(describe, replica.cut, replica.begin),
             obey=self._obey,

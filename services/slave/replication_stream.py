@@ -31,6 +31,7 @@ from dittomq.replication.events import (
     ReplicationSlots,
     SlaveAck,
     SyncAction,
+    Tick,
 )
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import SlaveSessionState
@@ -48,7 +49,7 @@ _ORIGIN = PhysicalOffset(0)
 log = structlog.get_logger()
 
 
-class Line(Protocol):
+class StreamConnection(Protocol):
     """An open stream, in values."""
 
     async def read(self) -> MasterSaid | None:
@@ -61,7 +62,7 @@ class Line(Protocol):
 
 
 @dataclass(eq=False)
-class StreamEnded(DittoError):
+class ReplicationStreamEnded(DittoError):
     """The session ended the stream; another one may be dialled."""
 
     why: str
@@ -98,7 +99,7 @@ class StreamListener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamParts:
+class ReplicationStreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
     `obey` durably promises an epoch and keeps a birth, `adopt` durably adopts an epoch. `update_slots` writes down for whom the master
@@ -122,7 +123,7 @@ class StreamParts:
 class MasterStream:
     """Drives one session until either side ends it; always ends by raising."""
 
-    def __init__(self, parts: StreamParts, session: SlaveSession, line: Line) -> None:
+    def __init__(self, parts: ReplicationStreamParts, session: SlaveSession, line: StreamConnection) -> None:
         self._parts = parts
         self._session = session
         self._line = line
@@ -195,7 +196,7 @@ class MasterStream:
         while True:
             message = await self._line.read()
             if message is None:
-                raise StreamEnded("the master ended the stream")
+                raise ReplicationStreamEnded("the master ended the stream")
             self._parts.ears.heard()
             await self._handle(message)
             if isinstance(message, HandshakeResult):
@@ -218,7 +219,7 @@ class MasterStream:
         while True:
             await asyncio.sleep(_TICK_S)
             self._may_lack_else = True
-            await self._handle(slave_events.Tick())
+            await self._handle(Tick())
             if (reverify_from := self._parts.reverify_from()) is not None:
                 await self._handle(slave_events.VerifiedEndLowered(reverify_from))
             await self._handle(self._stored_now())
@@ -279,7 +280,7 @@ class MasterStream:
             case slave_events.StartFullResync():
                 raise FullResyncRequired(command)
             case slave_events.Reconnect():
-                raise StreamEnded(command.reason)
+                raise ReplicationStreamEnded(command.reason)
             case _:
                 assert_never(command)
         return None
@@ -308,7 +309,7 @@ class MasterStream:
         to = await self._parts.reads.call(lambda: record_start(store, asked))
         await self._parts.cut(to, command.reason)
         if to < asked:
-            raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
+            raise ReplicationStreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
         self._handshake = await self._parts.describe()
         return slave_events.Truncated(self._stored_now())
 

@@ -19,7 +19,7 @@ from dittomq.rpc.interceptors import takes_its_request
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class MessagingServicer(PullServicer):
+class SlaveMessagingServicer(PullServicer):
     """Reads; whoever publishes is told where the master is."""
 
     def __init__(self, node: str, master: Callable[[], str], reading: PullService) -> None:
@@ -38,7 +38,7 @@ class MessagingServicer(PullServicer):
         raise NotMaster(self._node, self._master())
 
 
-class ReplicationServicer(RangeServicer):
+class SlaveReplicationServicer(RangeServicer):
     """Serves ranges to whoever repairs or takes over a tail; feeds no slave."""
 
     def __init__(self, ranges: RangeServer, outflow: ReplicationThrottle, node: str, master: Callable[[], str]) -> None:

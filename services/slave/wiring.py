@@ -21,7 +21,7 @@ from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.broker.range_client import RangeClient
 from dittomq.broker.range_server import RangeServer
-from dittomq.broker.registration import Identity, advertised
+from dittomq.broker.registration import NodeIdentity, advertised
 from dittomq.broker.repair import Repairer
 from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
@@ -45,14 +45,14 @@ from dittomq.replication.election_events import ElectionRules, Target
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels
-from dittomq.rpc.headers import Answerer, Group
+from dittomq.rpc.headers import Answerer, GroupTarget
 from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_client import RemoteMetadata
 from dittomq.rpc.replica_client import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
-from services.broker_lifecycle import Changes, Duty, Lanes, Place, open_node, work
+from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.repair import make_repairer
@@ -60,11 +60,11 @@ from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
 from services.slave.full_resync import ResyncParts
 from services.slave.log_start_client import beginning_of_master
-from services.slave.node import MasterAddresses, NodeParts, SlaveNode
+from services.slave.node import MasterAddresses, SlaveNode, SlaveParts
 from services.slave.operating import SlaveOperator
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.replica_fetcher import FetcherCallbacks, ReplicaFetcher, ReplicaFetcherParts
-from services.slave.servicers import MessagingServicer, ReplicationServicer
+from services.slave.servicers import SlaveMessagingServicer, SlaveReplicationServicer
 
 log = structlog.get_logger()
 
@@ -90,7 +90,7 @@ class Slave:
 
         Raises StartError when it cannot start, StorageFailure when the disk fails, and after it has drained RoleChanged.
         """
-        place = Place(self._config, stop)
+        place = NodeContext(self._config, stop)
         lanes = Lanes.of(self._doors.workers)
         try:
             async with (
@@ -103,8 +103,8 @@ class Slave:
                 await self._coordination.close()
         place.check()
 
-    async def _serve(self, store: Store, place: Place, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
-        doors, config, changes = self._doors, self._config, Changes()
+    async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        doors, config, changes = self._doors, self._config, RegistrationChanges()
         metadata = await self._metadata(lanes, changes)
         await lanes.store.call(store.sync)
         watch = self._watch(store, lanes)
@@ -166,7 +166,7 @@ class Slave:
     def _candidate(self, watch: GroupWatch, around: "_Candidacy") -> Candidate:
         config, doors, parts, channels = self._config, self._doors, around.parts, around.channels
         assert self._coordination is not None, "there is a record to watch"
-        group = Group(config.node.cluster, config.node.broker)
+        group = GroupTarget(config.node.cluster, config.node.broker)
         routes = RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster)
         failover, replication, store = config.failover, config.replication, parts.store
 
@@ -220,7 +220,7 @@ class Slave:
         await pins.load()
         return pins
 
-    async def _metadata(self, lanes: Lanes, changes: Changes) -> Metadata:
+    async def _metadata(self, lanes: Lanes, changes: RegistrationChanges) -> Metadata:
         metadata = Metadata(ConfigFiles(self._doors.storage, self._config.name), lanes.files, self._doors.clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
@@ -228,9 +228,9 @@ class Slave:
 
     def _of_master(self, channels: Channels, addresses: MasterAddresses) -> RemoteMetadata:
         """Its tables come from its replication port: where that is the group record says, and not only the nameservers."""
-        return RemoteMetadata(channels, Group(self._config.node.cluster, self._config.node.broker), lambda: addresses.replication)
+        return RemoteMetadata(channels, GroupTarget(self._config.node.cluster, self._config.node.broker), lambda: addresses.replication)
 
-    def _parts(self, store: Store, lanes: Lanes, place: Place, tables: "_Tables", watch: GroupWatch | None) -> NodeParts:
+    def _parts(self, store: Store, lanes: Lanes, place: NodeContext, tables: "_Tables", watch: GroupWatch | None) -> SlaveParts:
         clock = self._doors.clock
 
         async def hide(minimums: QueueMinimums) -> None:
@@ -242,7 +242,7 @@ class Slave:
 
         puller = MetadataPuller(tables.of_master, tables.own, clock, hide, show_again)
         dispatcher = Dispatcher(store, lanes.dispatch)
-        return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
+        return SlaveParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
 
     def _retaining(self, bound: "_Bound", channels: Channels) -> RetentionLoop:
         table, hold_bytes = self._config.retention, self._config.replication.hold_max_bytes
@@ -253,7 +253,7 @@ class Slave:
         self.registry.register(RetentionCollector(retaining))
         return retaining
 
-    async def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: FetcherCallbacks) -> ReplicaFetcher:
+    async def _follower(self, parts: SlaveParts, lanes: Lanes, channels: Channels, callers: FetcherCallbacks) -> ReplicaFetcher:
         doors, config, store = self._doors, self._config, parts.store
         own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, parts.dispatcher))
         of_it = ReplicaFetcherParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance)
@@ -261,7 +261,7 @@ class Slave:
         await follower.held.load()
         return follower
 
-    async def _drain(self, node: SlaveNode, place: Place, registrar: Registrar, servers: list[RpcServer]) -> None:
+    async def _drain(self, node: SlaveNode, place: NodeContext, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
@@ -291,14 +291,14 @@ class Slave:
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServer(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
-            names.messaging(MessagingServicer(config.name, master, reading)),
+            names.messaging(SlaveMessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(ranges, ReplicationThrottle(config.replication, clock), config.name, master)),
+            names.replication(SlaveReplicationServicer(ranges, ReplicationThrottle(config.replication, clock), config.name, master)),
             names.metadata(MetadataServicer(metadata, for_nodes)),  # a candidate takes the tables with the tail
         ]
         if bound.candidate is not None:
@@ -323,9 +323,9 @@ class Slave:
         """Raise DiskFull where a master would take no writes."""
         await lanes.files.call(lambda: check_room(self._doors.storage, self._config.name, self._config.store.reserve_bytes))
 
-    def _identity(self, store: Store, wire_id: int, clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _identity(self, store: Store, wire_id: int, clients: RpcServer, replicas: RpcServer) -> NodeIdentity:
         config = self._config
-        return Identity(
+        return NodeIdentity(
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=wire_id,
@@ -343,7 +343,7 @@ class Slave:
 class _Bound:
     """What the servers answer from."""
 
-    parts: NodeParts
+    parts: SlaveParts
     lanes: Lanes
     follower: ReplicaFetcher
     addresses: MasterAddresses
@@ -355,11 +355,11 @@ class _Bound:
 class _Candidacy:
     """What a candidate is made of besides the record."""
 
-    parts: NodeParts
+    parts: SlaveParts
     follower: ReplicaFetcher
     lanes: Lanes
     channels: Channels
-    place: Place
+    place: NodeContext
 
 
 @dataclass(frozen=True, slots=True)

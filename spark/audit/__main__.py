@@ -20,7 +20,7 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.errors import ConfigError, DittoError, StartError, Unavailable
 from spark.audit import history
 from spark.audit.conclude import account
-from spark.audit.model import Exit
+from spark.audit.model import AuditExit
 from spark.audit.page import page
 from spark.audit.report import Document, document
 from spark.audit.run import Settings, World, audit
@@ -32,9 +32,9 @@ DEFAULT_HISTORY = Path(".dittomq/audit/history")
 _INTERRUPTED = 130
 
 
-class _Parser(argparse.ArgumentParser):
+class _AuditParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(Exit.USAGE, f"{self.prog}: {message}; see --help\n")
+        self.exit(AuditExit.USAGE, f"{self.prog}: {message}; see --help\n")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,19 +44,19 @@ def main(arguments: Sequence[str]) -> int:
         return int(options.command(options))
     except (history.NoSuchRun, StartError) as error:
         print(error, file=sys.stderr)
-        return int(Exit.USAGE)
+        return int(AuditExit.USAGE)
     except Unavailable as error:
         print(f"INCOMPLETE  {error}", file=sys.stderr)
-        return int(Exit.INCOMPLETE)
+        return int(AuditExit.INCOMPLETE)
     except DittoError as error:
         print(error, file=sys.stderr)
-        return int(Exit.CRASH)
+        return int(AuditExit.CRASH)
     except KeyboardInterrupt:
         print("interrupted; no verdict", file=sys.stderr)
         return _INTERRUPTED
     except Exception:  # noqa: BLE001  # Python's own status 1 would read as "differs"
         traceback.print_exc()
-        return int(Exit.CRASH)
+        return int(AuditExit.CRASH)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -110,7 +110,7 @@ def _print(found: Document, *, as_json: bool) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m spark.audit", description="Compare all copies of all broker groups, byte by byte.")
+    parser = _AuditParser(prog="python -m spark.audit", description="Compare all copies of all broker groups, byte by byte.")
     commands = parser.add_subparsers(required=True, metavar="run|show")
     run = commands.add_parser("run", help="audit a cluster", description="Audit a cluster.")
     run.add_argument(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from spark.audit.findings import merge
-from spark.audit.model import GroupPlan, GroupResult, LeafResult, NotCompared, RunResult, SliceResult
+from spark.audit.model import GroupAudit, GroupPlan, LeafResult, NotCompared, RunResult, SliceResult
 from spark.audit.semantics import join
 
 
@@ -19,7 +19,7 @@ class Evidence:
     changes: Sequence[str]
 
 
-def conclude(plan: GroupPlan, evidence: Evidence) -> GroupResult:
+def conclude(plan: GroupPlan, evidence: Evidence) -> GroupAudit:
     """The result of a group. Whatever could not be read makes it incomplete, and nothing else does."""
     proved = [(result.slice, result.records) for result in evidence.slices if result.records is not None]
     joined = join(plan.bounds, proved) if len(proved) == len(plan.slices) else None
@@ -32,7 +32,7 @@ def conclude(plan: GroupPlan, evidence: Evidence) -> GroupResult:
         *_unsure(evidence),
         *evidence.changes,
     ]
-    return GroupResult(
+    return GroupAudit(
         plan=plan,
         compared=compared,
         differing=tuple(result.leaf for result in evidence.leaves if result.findings),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES
 from dittomq.commitlog.records.record_scanner import Sort, Span, View, fields_of, next_start, problem_for_node, span_at, spans
-from spark.audit.model import Bounds, Finding, Kind, Leaf, MessageName, Sample
+from spark.audit.model import Bounds, DamageKind, Finding, Leaf, MessageName, Sample
 
 MIN_ZEROS = 8
 SAMPLE_BYTES = 16
@@ -58,7 +58,7 @@ def explain(leaf: Leaf, window: Window, copies: Mapping[str, bytes], bounds: Bou
 
     Damage that goes on in the next record is one finding.
     """
-    reading = _Reading(leaf, window, copies, bounds)
+    reading = _LeafReading(leaf, window, copies, bounds)
     found = merge([reading.finding(hit) for hit in reading.hits()])
     return Explained(tuple(reading.classified(finding) for finding in found), reading.ignored)
 
@@ -72,19 +72,19 @@ def merge(findings: Sequence[Finding]) -> tuple[Finding, ...]:
             merged.append(finding)
             continue
         again = 1 if finding.begin < last.reach and finding.messages and last.messages else 0
-        ended = last.kind is Kind.GAP_ZERO and finding.kind is Kind.MISSING_TAIL
+        ended = last.kind is DamageKind.GAP_ZERO and finding.kind is DamageKind.MISSING_TAIL
         merged[-1] = replace(
             last,
             end=finding.end,
             reach=max(last.reach, finding.reach),
             differing=last.differing + finding.differing,
             messages=last.messages + finding.messages - again,
-            kind=Kind.MISSING_TAIL if ended else last.kind,
+            kind=DamageKind.MISSING_TAIL if ended else last.kind,
         )
     return tuple(sorted(merged, key=lambda each: (each.broker, each.first, each.node)))
 
 
-class _Stretch(NamedTuple):
+class _Difference(NamedTuple):
     """What one difference is judged by: the record around it, and the copies that hold a whole one there."""
 
     start: int
@@ -100,12 +100,12 @@ class _Hit(NamedTuple):
     first: int
     end: int
     differing: int
-    stretch: _Stretch
+    stretch: _Difference
     blame: str
     believed: tuple[str, ...]
 
 
-class _Reading:
+class _LeafReading:
     """One leaf as all copies hold it."""
 
     def __init__(self, leaf: Leaf, window: Window, copies: Mapping[str, bytes], bounds: Bounds) -> None:
@@ -162,9 +162,9 @@ class _Reading:
         if not finding.node or finding.end - finding.first < MIN_ZEROS or any(self._bytes(finding.node, finding.first, finding.end)):
             return finding
         to_the_end = self._window.end == cut == self._leaf.end and not any(self._bytes(finding.node, finding.first, cut))
-        return replace(finding, kind=Kind.MISSING_TAIL if to_the_end else Kind.GAP_ZERO)
+        return replace(finding, kind=DamageKind.MISSING_TAIL if to_the_end else DamageKind.GAP_ZERO)
 
-    def _stretch(self, at: int) -> _Stretch | None:
+    def _stretch(self, at: int) -> _Difference | None:
         """What the difference at `at` is judged by; None when it lies behind an end-of-file mark."""
         covering = {node: span for node in self._views if (span := self._covering(node, at)) is not None}
         whole = {node: span for node, span in covering.items() if not self._problem(node, span)}
@@ -173,14 +173,14 @@ class _Reading:
             return None
         if meaning:
             first = next(iter(meaning.values()))
-            return _Stretch(first.start, max(map(_meaningful_end, meaning.values())), first, meaning)
+            return _Difference(first.start, max(map(_meaningful_end, meaning.values())), first, meaning)
         headed = [span for span in covering.values() if span.sort is Sort.RECORD]
         if headed:
-            return _Stretch(headed[0].start, headed[0].end, headed[0], {})
+            return _Difference(headed[0].start, headed[0].end, headed[0], {})
         later = [start for starts in self._starts.values() for start in starts[bisect_right(starts, at) :][:1]]
-        return _Stretch(at, min(later, default=self._leaf.end), None, {})
+        return _Difference(at, min(later, default=self._leaf.end), None, {})
 
-    def _judged(self, at: int, stop: int, stretch: _Stretch) -> Iterator[_Hit]:
+    def _judged(self, at: int, stop: int, stretch: _Difference) -> Iterator[_Hit]:
         contents = {node: self._bytes(node, stretch.start, stretch.end) for node in self._views}
         sizes = Counter(contents.values())
         believed = {contents[node] for node in stretch.whole}
@@ -202,29 +202,29 @@ class _Reading:
                 blame = self._blame(node, stretch, agreed, by_checksum=by_checksum)
                 yield _Hit(node, int(wrong[0]), int(wrong[-1]) + 1, len(wrong), stretch, blame, agreed)
 
-    def _blame(self, node: str, stretch: _Stretch, agreed: tuple[str, ...], *, by_checksum: bool) -> str:
+    def _blame(self, node: str, stretch: _Difference, agreed: tuple[str, ...], *, by_checksum: bool) -> str:
         if not by_checksum:
             return f"{node}: {len(agreed)} of {len(self._views)} copies agree against it; no checksum decides"
         assert stretch.record is not None, "a copy is whole, so there is a record"
         verb = "agree and match" if len(agreed) > 1 else "matches"
         return f"{node}: {self._problem_there(node, stretch.record)}; {' and '.join(agreed)} {verb}"
 
-    def _kind(self, hit: _Hit) -> Kind:
+    def _kind(self, hit: _Hit) -> DamageKind:
         record = hit.stretch.record
         if record is None:
-            return Kind.UNCLASSIFIED
+            return DamageKind.UNCLASSIFIED
         own = self._covering(hit.node, hit.first) if hit.node else None
         if own is not None and not self._problem(hit.node, own) and (own != record or self._is_sealed(own.start)):
-            return Kind.DIVERGED
+            return DamageKind.DIVERGED
         if not hit.node and len(set(hit.stretch.whole.values())) > 1:
-            return Kind.DIVERGED
+            return DamageKind.DIVERGED
         if record.sort is Sort.MARK:
-            return Kind.CORRUPT_MARK
+            return DamageKind.CORRUPT_MARK
         source = next(iter(hit.stretch.whole), hit.believed[0] if hit.believed else next(iter(self._views)))
         fields = fields_of(self._views[source], record)
         if fields is None or hit.first < fields.body_start:
-            return Kind.CORRUPT_HEADER
-        return Kind.CORRUPT_BODY if hit.first < fields.body_end else Kind.CORRUPT_PROPERTIES
+            return DamageKind.CORRUPT_HEADER
+        return DamageKind.CORRUPT_BODY if hit.first < fields.body_end else DamageKind.CORRUPT_PROPERTIES
 
     def _name(self, node: str, record: Span) -> MessageName | None:
         fields = fields_of(self._views[node], record)

@@ -16,7 +16,7 @@ class Verdict(StrEnum):
     DIFFERS_AND_INCOMPLETE = "DIFFERS, INCOMPLETE"
 
 
-class Exit(IntFlag):
+class AuditExit(IntFlag):
     """Bits of the exit status; 0 is a pass. USAGE and CRASH are never a verdict."""
 
     DIVERGED = 1
@@ -26,7 +26,7 @@ class Exit(IntFlag):
     CRASH = 128
 
 
-class Kind(StrEnum):
+class DamageKind(StrEnum):
     """What is wrong with the bytes of a copy; the class name in the report."""
 
     CORRUPT_HEADER = "corrupt-header"
@@ -45,14 +45,14 @@ class Kind(StrEnum):
 
 
 _WORDS = {
-    Kind.CORRUPT_HEADER: "damaged header",
-    Kind.CORRUPT_BODY: "damaged body",
-    Kind.CORRUPT_PROPERTIES: "damaged topic or properties",
-    Kind.CORRUPT_MARK: "damaged end-of-file mark",
-    Kind.GAP_ZERO: "zeros in place of data",
-    Kind.MISSING_TAIL: "zeros from here to the end: the last writes are missing",
-    Kind.DIVERGED: "another whole message in its place: the copies were written by different histories",
-    Kind.UNCLASSIFIED: "different bytes outside any record that could be read",
+    DamageKind.CORRUPT_HEADER: "damaged header",
+    DamageKind.CORRUPT_BODY: "damaged body",
+    DamageKind.CORRUPT_PROPERTIES: "damaged topic or properties",
+    DamageKind.CORRUPT_MARK: "damaged end-of-file mark",
+    DamageKind.GAP_ZERO: "zeros in place of data",
+    DamageKind.MISSING_TAIL: "zeros from here to the end: the last writes are missing",
+    DamageKind.DIVERGED: "another whole message in its place: the copies were written by different histories",
+    DamageKind.UNCLASSIFIED: "different bytes outside any record that could be read",
 }
 
 
@@ -235,7 +235,7 @@ class Finding:
     begin: int
     reach: int
     differing: int
-    kind: Kind
+    kind: DamageKind
     message: MessageName | None
     messages: int
     blame: str
@@ -258,7 +258,7 @@ class LeafResult:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupResult:
+class GroupAudit:
     """Everything an audit found out about one group.
 
     `compared` counts bytes whose digests came from every copy; `differing` are leaves that were not equal when read again,
@@ -306,30 +306,30 @@ class RunResult:
     ended_ms: int
     cut_ms: int
     salt: int
-    groups: tuple[GroupResult, ...]
+    groups: tuple[GroupAudit, ...]
     problems: tuple[str, ...]
     unseen: tuple[str, ...] = ()
 
     @property
-    def exit_status(self) -> Exit:
+    def exit_status(self) -> AuditExit:
         """The bits that a shell sees."""
-        status = Exit(0)
+        status = AuditExit(0)
         if any(group.findings or group.unexplained for group in self.groups):
-            status |= Exit.DIVERGED
+            status |= AuditExit.DIVERGED
         if any(group.damaged for group in self.groups):
-            status |= Exit.DAMAGED
+            status |= AuditExit.DAMAGED
         if self.problems or any(group.problems for group in self.groups):
-            status |= Exit.INCOMPLETE
+            status |= AuditExit.INCOMPLETE
         return status
 
     @property
     def verdict(self) -> Verdict:
-        wrong = self.exit_status & (Exit.DIVERGED | Exit.DAMAGED)
-        if wrong and Exit.INCOMPLETE in self.exit_status:
+        wrong = self.exit_status & (AuditExit.DIVERGED | AuditExit.DAMAGED)
+        if wrong and AuditExit.INCOMPLETE in self.exit_status:
             return Verdict.DIFFERS_AND_INCOMPLETE
         if wrong:
             return Verdict.DIFFERS
-        return Verdict.INCOMPLETE if Exit.INCOMPLETE in self.exit_status else Verdict.PASS
+        return Verdict.INCOMPLETE if AuditExit.INCOMPLETE in self.exit_status else Verdict.PASS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from spark.audit.model import Damage, Finding, GroupResult, RunResult, Surveyed
+from spark.audit.model import Damage, Finding, GroupAudit, RunResult, Surveyed
 
 SCHEMA = 1
 MAP_CELLS = 48
@@ -31,7 +31,7 @@ def document(result: RunResult, *, show_bytes: bool) -> Document:
     }
 
 
-def _group(group: GroupResult, *, show_bytes: bool) -> Document:
+def _group(group: GroupAudit, *, show_bytes: bool) -> Document:
     plan = group.plan
     return {
         "broker": plan.broker,
@@ -62,7 +62,7 @@ def _group(group: GroupResult, *, show_bytes: bool) -> Document:
     }
 
 
-def _copy(group: GroupResult, copy: Surveyed) -> Document:
+def _copy(group: GroupAudit, copy: Surveyed) -> Document:
     held = copy.held
     assert held is not None, "a plan holds copies that were described"
     wrong = [finding for finding in group.findings if finding.node in ("", held.node)]
@@ -83,7 +83,7 @@ def _copy(group: GroupResult, copy: Surveyed) -> Document:
     }
 
 
-def _map(group: GroupResult, copy: Surveyed, wrong: list[Finding]) -> Iterator[str]:
+def _map(group: GroupAudit, copy: Surveyed, wrong: list[Finding]) -> Iterator[str]:
     """One character for each part of the log: `.` equal, `X` differs, `~` not all checked."""
     bounds = group.plan.bounds
     whole = max(1, group.plan.frontier)

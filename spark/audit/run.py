@@ -13,7 +13,7 @@ from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers
 from dittomq.rpc.channel import Channels
 from spark.audit.conclude import Evidence, conclude
-from spark.audit.model import GroupPlan, GroupResult, GroupSurvey, Leaf, LeafResult, LeafTask, RunResult, SliceResult, SliceTask, Surveyed
+from spark.audit.model import GroupAudit, GroupPlan, GroupSurvey, Leaf, LeafResult, LeafTask, RunResult, SliceResult, SliceTask, Surveyed
 from spark.audit.pinning import Pinning
 from spark.audit.plan import changes, late, plan
 from spark.audit.sources import registered, survey
@@ -127,7 +127,7 @@ def _what_happened(each: GroupPlan, after: Sequence[GroupSurvey], pinning: Pinni
     return [*changes(each.copies, now), *late(each, now), *unheld]
 
 
-def _conclude(each: GroupPlan, sliced: Sequence[SliceResult], leaves: Sequence[LeafResult], happened: Sequence[str]) -> GroupResult:
+def _conclude(each: GroupPlan, sliced: Sequence[SliceResult], leaves: Sequence[LeafResult], happened: Sequence[str]) -> GroupAudit:
     evidence = Evidence(
         slices=[result for result in sliced if result.slice.broker == each.broker],
         leaves=[result for result in leaves if result.leaf.slice.broker == each.broker],

@@ -83,7 +83,7 @@ async def explain_leaf(source: RangeSource, task: LeafTask) -> LeafResult:
     return LeafResult(task.leaf, explained.findings, explained.ignored, transient=False, unreadable=around.unreadable)
 
 
-class _Around(NamedTuple):
+class _LeafContext(NamedTuple):
     """A leaf's surroundings on the copies that could be read. `unreadable` is why another one could not."""
 
     window: Window
@@ -92,7 +92,7 @@ class _Around(NamedTuple):
     unreadable: str
 
 
-async def _around(source: RangeSource, task: LeafTask) -> _Around:
+async def _around(source: RangeSource, task: LeafTask) -> _LeafContext:
     """What explains a leaf best; where that cannot be read, the part of it in the slice of the leaf, of which all these gave digests."""
     leaf, wide = task.leaf, window_of(task.leaf, task.bounds)
     found = await _read_around(source, task, wide)
@@ -101,7 +101,7 @@ async def _around(source: RangeSource, task: LeafTask) -> _Around:
     return await _read_around(source, task, Window(max(wide.start, leaf.slice.start), min(wide.end, leaf.slice.end)))
 
 
-async def _read_around(source: RangeSource, task: LeafTask, window: Window) -> _Around:
+async def _read_around(source: RangeSource, task: LeafTask, window: Window) -> _LeafContext:
     copies: dict[str, bytes] = {}
     unreadable = ""
     for copy in task.copies:
@@ -110,7 +110,7 @@ async def _read_around(source: RangeSource, task: LeafTask, window: Window) -> _
         except DittoError as error:
             unreadable = str(error)
     inside = [data[task.leaf.start - window.start : task.leaf.end - window.start] for data in copies.values()]
-    return _Around(window, copies, len(inside) > 1 and bool(differences(inside).any()), unreadable)
+    return _LeafContext(window, copies, len(inside) > 1 and bool(differences(inside).any()), unreadable)
 
 
 async def _digests(source: RangeSource, copy: NodeAddress, task: SliceTask) -> tuple[RangeDigests | None, str]:

@@ -15,7 +15,7 @@ from dittomq.broker.config import BrokerConfig, NodeTable
 from dittomq.coordination.made import make_coordination
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.clock import OsClock
-from dittomq.doors.coordination import CoordinationStore, GroupKey, Unknown, Versioned
+from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteUnknown
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.errors import ConfigError, DittoError, UnreadableRecord
@@ -140,7 +140,7 @@ def test_an_etcd_that_answers_another_key_is_not_believed() -> None:
 def test_a_write_whose_answer_names_no_version_is_unknown(settings: CoordinationTable) -> None:
     async def story(door: CoordinationStore) -> None:
         outcome = await door.write(KEY, FIRST, None)
-        assert isinstance(outcome, Unknown)
+        assert isinstance(outcome, WriteUnknown)
         assert "its answer names no" in outcome.problem
 
     play(Scripted(b""), settings, story)
@@ -153,7 +153,7 @@ def test_a_version_of_another_kind_of_store_conflicts_or_is_refused(settings: Co
 
     async def story(door: CoordinationStore) -> None:
         for version in ("9" * 32, "v1", "-1", ""):
-            assert not isinstance(await door.write(KEY, FIRST, Versioned(FIRST, version)), Unknown)
+            assert not isinstance(await door.write(KEY, FIRST, Versioned(FIRST, version)), WriteUnknown)
 
     play(scripted, settings, story)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, Written
+from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Versioned, WriteUnknown, Written
 from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from tests.coordination.backends import BACKENDS, CLUSTER, Backend
@@ -134,7 +134,7 @@ async def test_a_write_without_an_answer_is_unknown_and_recognised(door: Coordin
     first = await created(door, key, group_record(key.broker, "first"))
     second = first.record.next("second")
     with backend.loses_answers():
-        assert isinstance(await door.write(key, second, first), Unknown)
+        assert isinstance(await door.write(key, second, first), WriteUnknown)
 
     await answering(backend)
     assert await door.write(key, second, first) == Conflict()
@@ -149,7 +149,7 @@ async def test_a_write_that_did_not_arrive_is_unknown_and_sent_again(door: Coord
     first = await created(door, key, group_record(key.broker, "first"))
     second = first.record.next("second")
     with backend.loses_requests():
-        assert isinstance(await door.write(key, second, first), Unknown)
+        assert isinstance(await door.write(key, second, first), WriteUnknown)
 
     assert await door.read(key) == first
     assert isinstance(await door.write(key, second, first), Written)
@@ -218,7 +218,7 @@ async def test_a_store_that_is_down_is_unavailable_within_three_seconds(
             began = time.monotonic()
             with contextlib.suppress(Unavailable):
                 outcome = await use
-                assert isinstance(outcome, Unknown)  # the first may not know yet that its connection has ended
+                assert isinstance(outcome, WriteUnknown)  # the first may not know yet that its connection has ended
             assert time.monotonic() - began < 3.5
         with pytest.raises(Unavailable):
             await door.write(key, first.record, first)

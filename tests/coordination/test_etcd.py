@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from dittomq.coordination.settings import CoordinationTable
-from dittomq.doors.coordination import CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import ConfigError, DittoError, Unavailable
 from tests.coordination.backends import CLUSTER, ETCD, door_of
 from tests.support.etcd import Etcd, ServerTls, etcd_members
@@ -47,9 +47,9 @@ async def until_answered(door: CoordinationStore) -> Versioned | None:
 
 async def until_written(door: CoordinationStore, first: Versioned) -> WriteOutcome:
     """The same write, sent until its outcome is known."""
-    outcome: WriteOutcome = Unknown("it was not sent")
+    outcome: WriteOutcome = WriteUnknown("it was not sent")
     async with asyncio.timeout(PATIENCE_S):
-        while isinstance(outcome, Unknown):
+        while isinstance(outcome, WriteUnknown):
             with contextlib.suppress(Unavailable):
                 outcome = await door.write(KEY, first.record.next("second"), first)
             await asyncio.sleep(0.05)
@@ -111,7 +111,7 @@ def test_two_dead_members_of_three_answer_nothing_and_come_back(tmp_path: Path) 
         outcome: object = None
         with contextlib.suppress(Unavailable):
             outcome = await door.write(KEY, FIRST.next("second"), first)
-        assert outcome is None or isinstance(outcome, Unknown)
+        assert outcome is None or isinstance(outcome, WriteUnknown)
 
         members.start()
         assert await until_answered(door) is not None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dittomq.coordination.settings import CoordinationTable
-from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, Written
+from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Versioned, WriteUnknown, Written
 from dittomq.errors import DittoError, NotPermitted, Unavailable, UnreadableRecord
 from tests.coordination.backends import CLUSTER, door_of
 from tests.support.group_records import group_record
@@ -159,7 +159,7 @@ def test_a_lease_that_a_finalizer_keeps_is_not_called_deleted(api: KubernetesApi
 
         outcome = await door.delete(key, found)
 
-        assert isinstance(outcome, Unknown)
+        assert isinstance(outcome, WriteUnknown)
         assert "a finalizer keeps it" in outcome.problem
 
     play(api.address, api.settings, story)
@@ -267,7 +267,7 @@ def test_a_change_whose_answer_is_cut_off_is_sent_once(api: KubernetesApi, proxy
     async def cut(door: CoordinationStore, change: Awaitable[object]) -> Versioned | None:
         dialled = len(proxy.dialled)
         proxy.cut_after(1, Way.BACK)
-        assert isinstance(await change, Unknown)
+        assert isinstance(await change, WriteUnknown)
         assert len(proxy.dialled) == dialled
         return await door.read(GroupKey(CLUSTER, "once"))
 
@@ -290,7 +290,7 @@ def test_a_connection_that_breaks_before_the_request_is_unknown_at_most(api: Kub
         outcome: object = None
         with contextlib.suppress(Unavailable):
             outcome = await door.write(key, first.record.next("second"), first)
-        assert outcome is None or isinstance(outcome, Unknown)
+        assert outcome is None or isinstance(outcome, WriteUnknown)
         assert "does not answer" in await refused(door.write(key, first.record.next("second"), first), Unavailable)
 
         api.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome
+from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Versioned, WriteOutcome, WriteUnknown
 from dittomq.errors import DittoError, NotPermitted, Unavailable
 from dittomq.group_record import encode
 from tests.coordination.backends import door_of
@@ -108,7 +108,7 @@ def test_only_the_words_of_a_kubernetes_api_say_that_there_is_a_record_or_none(c
 def test_a_change_that_may_have_happened_is_unknown(certificate: Path, code: int, body: str) -> None:
     async def story(fake: FakeKubernetes, door: CoordinationStore) -> None:
         for change in CHANGES:
-            assert isinstance(await change(door), Unknown)
+            assert isinstance(await change(door), WriteUnknown)
 
     assert play(certificate, code, body, story).asked == ["POST", "PUT", "DELETE"]
 
@@ -143,7 +143,7 @@ def test_a_redirection_is_not_followed(certificate: Path) -> None:
     async def story(fake: FakeKubernetes, door: CoordinationStore) -> None:
         fake.headers = {"Location": f"https://{fake.address}/elsewhere"}
         for change in CHANGES:
-            assert isinstance(await change(door), Unknown)
+            assert isinstance(await change(door), WriteUnknown)
         with pytest.raises(Unavailable, match="points elsewhere"):
             await door.read(KEY)
 

@@ -12,7 +12,7 @@ import pytest
 
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2_grpc
 from dittomq.coordination.settings import CoordinationTable
-from dittomq.doors.coordination import CoordinationStore, GroupKey, Unknown, Versioned
+from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteUnknown
 from dittomq.errors import DiskFull, DittoError, LimitReached, NotReady, StorageFailure, Unavailable, WrongCluster
 from dittomq.rpc import status
 from tests.coordination.backends import CLUSTER, NameserverProcess, door_of
@@ -87,7 +87,7 @@ def test_a_refusal_says_that_nothing_was_written(error: DittoError) -> None:
 def test_a_nameserver_whose_sync_failed_leaves_a_write_unknown_and_ends_no_caller() -> None:
     async def story(door: CoordinationStore) -> None:
         outcome = await door.write(KEY, FIRST, None)
-        assert isinstance(outcome, Unknown)
+        assert isinstance(outcome, WriteUnknown)
         assert "fsync of /data failed" in outcome.problem
         for use in (door.read(KEY), anext(door.watch(KEY))):
             with pytest.raises(Unavailable, match="fsync of /data failed"):

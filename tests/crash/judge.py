@@ -13,7 +13,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import store_swap
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.offline.verify import verify
-from dittomq.commitlog.state.damage_map import Damage, DamagedRange
+from dittomq.commitlog.state.damage_map import DamagedRange, DamagedRanges
 from dittomq.commitlog.store import Frame, Store
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import UnknownProducerId
@@ -81,11 +81,11 @@ class Judge:
 
     def _mend(self, store: Store) -> None:
         """What rotted is noted or found, nothing else is, and it can be mended again whatever became of the last try."""
-        known = Damage(tuple(DamagedRange(*each) for each in sorted(self._promises.rotten)))
+        known = DamagedRanges(tuple(DamagedRange(*each) for each in sorted(self._promises.rotten)))
         store.dispatch(store.confirmed_at_start)
         store.verify(store.min_offset, store.end)
         for low, high in store.damaged:
-            assert not Damage((DamagedRange(low, high),)).without_all(known).ranges, f"{low} to {high} was never damaged"
+            assert not DamagedRanges((DamagedRange(low, high),)).without_all(known).ranges, f"{low} to {high} was never damaged"
         mend_all(store, self._promises.log + self._promises.trying_bytes)
 
     def _stop(self) -> None:
@@ -211,7 +211,7 @@ class Judge:
             return
         log_ms, queues_ms, keys_ms = _TIMES.unpack_from(files["checkpoint"])
         keyed = {at for path, data in files.items() if path.startswith("index/") for _, at in entries_of(data, slots=SMALL.key_sizes.slots)}
-        rotten = Damage(tuple(DamagedRange(*each) for each in sorted(promises.rotten)))
+        rotten = DamagedRanges(tuple(DamagedRange(*each) for each in sorted(promises.rotten)))
         for record in parse_log({f"commitlog/{0:020d}": promises.log}).records:
             at, minimum = record.physical_offset, promises.minimums.get((record.topic, record.queue), 0)
             if at < max(promises.begins) or rotten.touches(at, at + record.size):

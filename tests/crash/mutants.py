@@ -198,7 +198,7 @@ def cut_units_not_synced(patch: Patch) -> None:
 
 
 def recovery_leaves_the_units(patch: Patch) -> None:
-    def recover(layout: recovery.Layout, *, power_lost: bool) -> recovery.Recovered:
+    def recover(layout: recovery.StoreLayout, *, power_lost: bool) -> recovery.Recovered:
         return real(layout, power_lost=False)
 
     real = recovery.recover

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any, Final
 
-from dittomq.doors.coordination import Conflict, Unknown, Versioned, Written
+from dittomq.doors.coordination import Conflict, Versioned, WriteUnknown, Written
 from dittomq.group_record import GroupRecord, Member
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.election import Election
@@ -18,6 +18,7 @@ from dittomq.replication.election_events import (
     BecomeMaster,
     Command,
     ElectionRules,
+    ElectionTick,
     EndElection,
     Event,
     Position,
@@ -29,7 +30,6 @@ from dittomq.replication.election_events import (
     SentBy,
     StandOrder,
     TailTaken,
-    Tick,
     Unanswered,
     WriteEnded,
     WriteRecord,
@@ -282,7 +282,7 @@ class SmallWorld:
             yield from self._steps_of_members(at, own, leader)
         if leader.awaits_answer:
             yield from self._outcome(at, own, record)
-            machine, _ = self.step(own.machine, "ended", Unknown(""))
+            machine, _ = self.step(own.machine, "ended", WriteUnknown(""))
             yield Effect(f"{name} does not hear how its write went", self.number(own._replace(machine=machine, answer=0)))
         yield from self._master_reads(at, own, record)
 
@@ -333,10 +333,12 @@ class SmallWorld:
                 events = [WriteEnded(Conflict()), RecordRead(Versioned(found, str(found.revision)))]
                 yield self._handed(at, own, events, f"{LETTERS[at]} hears of a conflict")
             case Attempt.IN_DOUBT if election._proposal is not None and found.revision >= election._proposal.revision:
-                events = [Tick(), WriteEnded(Conflict()), RecordRead(Versioned(found, str(found.revision)))]
+                events = [ElectionTick(), WriteEnded(Conflict()), RecordRead(Versioned(found, str(found.revision)))]
                 yield self._handed(at, own, events, f"{LETTERS[at]} sends its record again, and reads revision {found.revision}")
         if election.state is Attempt.WRITING:
-            yield self._handed(at, own._replace(answer=0), [WriteEnded(Unknown(""))], f"{LETTERS[at]} does not hear how its write went")
+            yield self._handed(
+                at, own._replace(answer=0), [WriteEnded(WriteUnknown(""))], f"{LETTERS[at]} does not hear how its write went"
+            )
 
     def _handed(self, at: int, own: SmallReplica, events: list[Event], words: str) -> Effect:
         """A candidate takes these events, and its driver does what the election says."""
@@ -546,7 +548,7 @@ class SmallWorld:
         if found is None:
             after = copied(self.machines[machine])
             if isinstance(after, Election):
-                said: Any = tuple(after.handle(facts[0], 0.0 if not isinstance(facts[0], Tick) else _LATER))
+                said: Any = tuple(after.handle(facts[0], 0.0 if not isinstance(facts[0], ElectionTick) else _LATER))
                 _without_time(after)
             else:
                 said = after.take((kind, *facts))

@@ -15,7 +15,7 @@ from bench.peers.running import running, standing_still, wait_until, with_descen
 from bench.product import Product
 from bench.ratios import Figure
 from bench.replication import __main__ as replication
-from bench.replication.pairs import QUICK, Bench
+from bench.replication.pairs import QUICK, PairBench
 from bench.store.__main__ import MEASURES
 from dittomq.testing.processes import checkout_root
 
@@ -63,12 +63,12 @@ def test_a_benchmark_of_failover_finds_nothing_lost_and_leaves_no_file(tmp_path:
 
 
 def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def with_rocketmq(bench: Bench) -> list[Figure]:
+    async def with_rocketmq(bench: PairBench) -> list[Figure]:
         (bench.folder / "rocketmq").mkdir()
         return []
 
     monkeypatch.setattr(replication, "MEASURES", {"rocketmq": with_rocketmq, "new-slave": with_rocketmq})
-    bench = Bench(cast("Product", None), tmp_path, QUICK, lambda _: None)
+    bench = PairBench(cast("Product", None), tmp_path, QUICK, lambda _: None)
 
     for name in replication.MEASURES:
         asyncio.run(replication.figures_of(name, bench))

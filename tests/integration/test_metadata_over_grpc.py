@@ -26,7 +26,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels, call
-from dittomq.rpc.headers import Answerer, Group
+from dittomq.rpc.headers import Answerer, GroupTarget
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_client import RemoteMetadata
 from tests.support.lanes import InlineLane
@@ -37,7 +37,7 @@ from tests.support.waiting import PATIENCE_S
 
 MEMORY_BYTES = 1 << 30
 A_0 = Answerer("a/0", "test", 1)
-OWN_GROUP = Group("test", "a")
+OWN_GROUP = GroupTarget("test", "a")
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dittomq.broker.checkpointer import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Checkpointer, Known
+from dittomq.broker.checkpointer import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, CheckpointEnds, Checkpointer
 from dittomq.broker.doors import BrokerDoors
 from dittomq.commitlog.state import recovery_point
 from dittomq.commitlog.store import Store
@@ -35,7 +35,7 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
         store.append([frame(bytes(body_bytes))], 1)
         store.dispatch(store.end)
         store.sync()
-        keeper = Checkpointer(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end), checkpoint_bytes=MUCH)
+        keeper = Checkpointer(store, doors.workers.lane("files"), lambda: CheckpointEnds(store.flushed, store.end), checkpoint_bytes=MUCH)
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(keeper.run())
             for seconds in (due_s - 1, 2):
@@ -61,7 +61,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         store = led(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
         start = store.append([frame(b"stays")], 1).end
-        keeper = Checkpointer(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end))
+        keeper = Checkpointer(store, doors.workers.lane("files"), lambda: CheckpointEnds(store.flushed, store.end))
         for body in (b"ours", b"else"):
             store.append([frame(body)], 1)
             store.sync()
@@ -81,7 +81,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         store, start = with_two_records(doors)
-        known = Known(store.sync(), store.end)
+        known = CheckpointEnds(store.sync(), store.end)
         keeper = Checkpointer(store, doors.workers.lane("files"), lambda: known)
         store.cut(start)
         await keeper.keep()
@@ -102,7 +102,7 @@ def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         store, start = with_two_records(doors)
-        known, lane = Known(store.sync(), store.end), doors.workers.lane("files")
+        known, lane = CheckpointEnds(store.sync(), store.end), doors.workers.lane("files")
         keeper = Checkpointer(store, lane, lambda: known)
 
         def replace_the_end() -> None:

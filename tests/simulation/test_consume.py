@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dittomq.cli.consume import Printer, Wanted, print_messages
-from dittomq.cli.exits import Exit
+from dittomq.cli.consume import ConsumeRequest, Printer, print_messages
+from dittomq.cli.exits import ExitCode
 from dittomq.client import AsyncClient, Page
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from tests.simulation.client_town import ClientTown, play
@@ -35,9 +35,9 @@ async def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
     for broker in town.brokers.values():
         broker.damaged.add((0, damaged))
 
-    code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(None, json=False))
+    code = await print_messages(mq, ConsumeRequest("orders", "earliest", None, None, follow=False), Printer(None, json=False))
 
-    assert code == Exit.PARTLY
+    assert code == ExitCode.PARTLY
     said = capsys.readouterr()
     assert printed(said.out) == [*left, "1@0", "1@1", "1@2"]
     [named] = said.err.splitlines()
@@ -53,9 +53,9 @@ async def test_who_has_enough_messages_is_still_told_that_a_queue_before_them_wa
     for broker in town.brokers.values():
         broker.damaged.add((0, 1))
 
-    code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(3, json=False))
+    code = await print_messages(mq, ConsumeRequest("orders", "earliest", None, None, follow=False), Printer(3, json=False))
 
-    assert code == Exit.PARTLY
+    assert code == ExitCode.PARTLY
     assert printed(capsys.readouterr().out) == ["0@0", "1@0", "1@1"]
 
 
@@ -71,9 +71,9 @@ async def test_who_has_enough_messages_is_still_told_of_a_group_that_was_left_ou
         if machine.startswith(away):
             town.kill(machine)
 
-    code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(2, json=False))
+    code = await print_messages(mq, ConsumeRequest("orders", "earliest", None, None, follow=False), Printer(2, json=False))
 
-    assert code == (Exit.PARTLY if away == "a" else Exit.DONE)  # b comes after what was enough
+    assert code == (ExitCode.PARTLY if away == "a" else ExitCode.DONE)  # b comes after what was enough
     assert printed(capsys.readouterr().out) == ["one", "one"]
 
 
@@ -86,7 +86,10 @@ async def test_a_damaged_message_of_a_topic_in_two_groups_is_passed_over_at_a_no
             await orders.publish("orders", "one")
     town.brokers["b/0"].damaged.add((3, 0))
 
-    assert await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(None, json=False)) == Exit.PARTLY
+    assert (
+        await print_messages(mq, ConsumeRequest("orders", "earliest", None, None, follow=False), Printer(None, json=False))
+        == ExitCode.PARTLY
+    )
     [named] = capsys.readouterr().err.splitlines()
     assert named.startswith("b is not read from 3@0 on: ")
     assert named.endswith("--queue 3 --from 1 --node b/0")
@@ -100,9 +103,9 @@ async def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind
     for broker in town.brokers.values():
         broker.damaged.add((0, 0))
 
-    assert await print_messages(mq, Wanted("orders", 1, 0, None, follow=False), Printer(None, json=False)) == Exit.DONE
+    assert await print_messages(mq, ConsumeRequest("orders", 1, 0, None, follow=False), Printer(None, json=False)) == ExitCode.DONE
     with pytest.raises(OffsetOutOfRange):
-        await print_messages(mq, Wanted("orders", 4, 0, None, follow=False), Printer(None, json=False))
+        await print_messages(mq, ConsumeRequest("orders", 4, 0, None, follow=False), Printer(None, json=False))
     assert printed(capsys.readouterr().out) == ["0@1", "0@2"]
 
 
@@ -113,12 +116,14 @@ async def test_who_follows_waits_for_a_damaged_message_and_reads_the_other_queue
     await fill(mq)
     for broker in town.brokers.values():
         broker.damaged.add((0, 1))
-    following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", None, None, follow=True), Printer(6, json=False)))
+    following = asyncio.create_task(
+        print_messages(mq, ConsumeRequest("orders", "earliest", None, None, follow=True), Printer(6, json=False))
+    )
     await asyncio.sleep(30)
     meanwhile = capsys.readouterr()
     town.master.damaged.clear()
 
-    assert await following == Exit.DONE
+    assert await following == ExitCode.DONE
     assert sorted(printed(meanwhile.out)) == ["0@0", "1@0", "1@1", "1@2"]
     assert len(meanwhile.err.splitlines()) == 1
     assert printed(capsys.readouterr().out) == ["0@1", "0@2"]
@@ -131,12 +136,12 @@ async def test_who_begins_at_the_latest_message_is_not_kept_from_it_by_a_damaged
     await fill(mq)
     for broker in town.brokers.values():
         broker.damaged.add((0, 0))
-    following = asyncio.create_task(print_messages(mq, Wanted("orders", "latest", 0, None, follow=True), Printer(1, json=False)))
+    following = asyncio.create_task(print_messages(mq, ConsumeRequest("orders", "latest", 0, None, follow=True), Printer(1, json=False)))
     await asyncio.sleep(1)
     async with mq.producer() as orders:
         await orders.publish("orders", "new", queue=0)
 
-    assert await following == Exit.DONE
+    assert await following == ExitCode.DONE
     assert printed(capsys.readouterr().out) == ["new"]
 
 
@@ -146,7 +151,7 @@ async def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_gro
     town: ClientTown, mq: AsyncClient, /, *, follow: bool
 ) -> None:
     with pytest.raises(InvalidField, match="those are: a, b"):
-        await print_messages(mq, Wanted("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
+        await print_messages(mq, ConsumeRequest("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
 
 
 @told_by(play)
@@ -157,12 +162,12 @@ async def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_i
     town.kill("a-0")
     slave = town.brokers["a/1"]
     slave.readable = 4
-    following = asyncio.create_task(print_messages(mq, Wanted("orders", 2, None, None, follow=True), Printer(2, json=False)))
+    following = asyncio.create_task(print_messages(mq, ConsumeRequest("orders", 2, None, None, follow=True), Printer(2, json=False)))
     await asyncio.sleep(30)
     meanwhile = capsys.readouterr()
     slave.readable = 1 << 40
 
-    assert await following == Exit.DONE
+    assert await following == ExitCode.DONE
     [hint] = meanwhile.err.splitlines()
     assert printed(meanwhile.out) == ["0@2"]
     assert re.match("a is waited for: queue . of a/1 ends at ., before 2", hint)
@@ -176,7 +181,7 @@ async def test_who_follows_is_told_of_a_place_beyond_the_end_that_the_master_kno
 ) -> None:
     await fill(mq)
     with pytest.raises(OffsetOutOfRange) as outside:
-        await print_messages(mq, Wanted("orders", 4, 0, node, follow=True), Printer(1, json=False))
+        await print_messages(mq, ConsumeRequest("orders", 4, 0, node, follow=True), Printer(1, json=False))
 
     assert (outside.value.asked, outside.value.end) == (4, 3)
 
@@ -187,7 +192,7 @@ async def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(
 ) -> None:
     await fill(mq)
     town.kill("a-1")
-    following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, None, follow=True), Printer(4, json=False)))
+    following = asyncio.create_task(print_messages(mq, ConsumeRequest("orders", "earliest", 0, None, follow=True), Printer(4, json=False)))
     await asyncio.sleep(5)
     town.master.readable = 1
     await asyncio.sleep(30)
@@ -195,7 +200,7 @@ async def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(
     async with mq.producer() as orders:
         await orders.publish("orders", "new", queue=0)
 
-    assert await following == Exit.DONE
+    assert await following == ExitCode.DONE
     said = capsys.readouterr()
     assert printed(said.out) == ["0@0", "0@1", "0@2", "new"]
     assert len(said.err.splitlines()) == 1
@@ -204,7 +209,7 @@ async def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(
 @told_by(play)
 async def test_who_follows_is_told_of_messages_that_were_dropped_before_they_were_read(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
-    following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, None, follow=True), Printer(9, json=False)))
+    following = asyncio.create_task(print_messages(mq, ConsumeRequest("orders", "earliest", 0, None, follow=True), Printer(9, json=False)))
     await asyncio.sleep(5)
     for broker in town.brokers.values():
         broker.pull_error = OffsetOutOfRange("queue offset", 3, 7, 9)
@@ -229,9 +234,9 @@ async def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_
             super().show(queue, page)
             town.kill("a-0")
 
-    code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), LosingTheMaster(None, json=False))
+    code = await print_messages(mq, ConsumeRequest("orders", "earliest", None, None, follow=False), LosingTheMaster(None, json=False))
 
-    assert code == Exit.PARTLY
+    assert code == ExitCode.PARTLY
     said = capsys.readouterr()
     assert printed(said.out) == ["0@0", "0@1", "1@0"]
     assert said.err.splitlines() == [f"a is not read to its end: queue 0 of a/1 ends at {held}, before 3"]
@@ -247,8 +252,8 @@ async def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_a
     town.kill("a-0")
     town.forget("a/0")
 
-    assert await print_messages(mq, Wanted("orders", 2, None, None, follow=False), Printer(None, json=False)) == Exit.PARTLY
-    assert await print_messages(mq, Wanted("orders", 1, None, None, follow=False), Printer(None, json=False)) == Exit.DONE
+    assert await print_messages(mq, ConsumeRequest("orders", 2, None, None, follow=False), Printer(None, json=False)) == ExitCode.PARTLY
+    assert await print_messages(mq, ConsumeRequest("orders", 1, None, None, follow=False), Printer(None, json=False)) == ExitCode.DONE
     said = capsys.readouterr()
     assert printed(said.out) == ["1@1", "2@1", "3@1"]
     assert said.err.splitlines() == ["a is not read to its end: queue 0 of a/1 ends at 1, before 2"]

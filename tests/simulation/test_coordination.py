@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.coordination.endpoints import Endpoints
 from dittomq.coordination.nameserver import NameserverCoordination
-from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from services.nameserver.config import NameserverConfig
@@ -90,7 +90,7 @@ async def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(site: Si
     first = await site.created(door)
     world.network.cut("a0", "n0")
     outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-    assert isinstance(outcome, Unavailable | Unknown)
+    assert isinstance(outcome, Unavailable | WriteUnknown)
     assert after_s <= 3.0
     outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
     assert isinstance(outcome, Unavailable)
@@ -108,7 +108,7 @@ async def test_a_write_on_a_line_that_carries_nothing_is_unknown(site: Site, /, 
     first = await site.created(door)
     world.network.silence(*way)
     outcome, after_s = await timed(world, door.write(KEY, FIRST.next("second"), first))
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, WriteUnknown)
     assert after_s <= 3.0
 
     other = await site.door("a1").read(KEY)

@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.cli.consume import Printer, Wanted, print_messages
-from dittomq.cli.exits import Exit
+from dittomq.cli.consume import ConsumeRequest, Printer, print_messages
+from dittomq.cli.exits import ExitCode
 from dittomq.client import AsyncClient, Message
 from dittomq.errors import OutcomeUnknown
 from services.master.config import Mode, ReplicationTable
@@ -22,7 +22,7 @@ MASTER_GONE_S = 30.0
 
 def follow(mq: AsyncClient, count: int, node: str | None = None) -> "asyncio.Task[int]":
     """Print queue 0 of "orders" from its first message on, until so many are printed."""
-    return asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, node, follow=True), Printer(count, json=False)))
+    return asyncio.create_task(print_messages(mq, ConsumeRequest("orders", "earliest", 0, node, follow=True), Printer(count, json=False)))
 
 
 async def publish(mq: AsyncClient, *bodies: str) -> None:
@@ -61,7 +61,7 @@ def test_what_a_new_master_puts_where_printed_messages_lay_is_printed_at_once_an
         before = capsys.readouterr()
         await publish(mq, "other-three")
 
-        assert await following == Exit.DONE
+        assert await following == ExitCode.DONE
         assert printed(before.out) == ["zero", "one", "two", "three", "other-two"]
         [undone] = [line for line in before.err.splitlines() if "undone" in line]
         assert undone.startswith("queue 0 of a holds other messages from 2 on than were printed")
@@ -83,7 +83,7 @@ def test_what_was_put_where_printed_messages_lay_while_nobody_answered_is_printe
         town.restart("a-0")
         await publish(mq, "other-one", "other-two", "other-three")
 
-        assert await following == Exit.DONE
+        assert await following == ExitCode.DONE
 
     ClientTown().play(story)
     said = capsys.readouterr()
@@ -101,7 +101,7 @@ def test_what_was_put_where_printed_messages_lay_while_a_pull_waited_is_printed(
             broker.epoch = 2
         put(town, "other-one", "other-two", "other-three", "other-four")
 
-        assert await asyncio.wait_for(following, 30) == Exit.DONE
+        assert await asyncio.wait_for(following, 30) == ExitCode.DONE
 
     ClientTown().play(story)
     said = capsys.readouterr()
@@ -122,7 +122,7 @@ def test_what_is_there_no_more_to_be_compared_is_not_asked_for_again(capsys: pyt
         town.restart("a-0")
         await publish(mq, "three")
 
-        assert await following == Exit.DONE
+        assert await following == ExitCode.DONE
 
     ClientTown().play(story)
     said = capsys.readouterr()
@@ -150,7 +150,7 @@ def test_what_a_slave_showed_without_its_master_and_a_new_master_never_had_is_sa
         await publish(mq, "new")
         group.node("a1").start()
 
-        assert await following == Exit.DONE
+        assert await following == ExitCode.DONE
         assert printed(shown.out) == ["confirmed", "undone-1", "undone-2"]
         assert "may be undone by a new master" in shown.err
 

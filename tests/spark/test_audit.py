@@ -24,7 +24,7 @@ from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 from spark.audit.history import keep
-from spark.audit.model import Exit, Kind, RunResult
+from spark.audit.model import AuditExit, DamageKind, RunResult
 from spark.audit.page import page
 from spark.audit.report import document
 from spark.audit.run import Settings, World, audit
@@ -87,7 +87,7 @@ def test_equal_copies_pass_and_every_byte_was_compared(log: SyntheticLog, runner
         result = audited(cluster, runner)
 
     size = len(log.data)
-    assert result.exit_status == Exit(0)
+    assert result.exit_status == AuditExit(0)
     assert headline(document(result, show_bytes=False)) == (f"PASS  a: 3 copies equal, {size:,} of {size:,} bytes compared, 0 not checked")
     assert result.groups[0].records == len(log.records)
     assert result.groups[0].queues == 6
@@ -100,9 +100,9 @@ def test_a_flipped_byte_is_found_and_named(log: SyntheticLog, runner: SparkRunne
     with AuditedCluster(serving(stores(log, {2: flipped(log, position)}))) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.DIVERGED
+    assert result.exit_status == AuditExit.DIVERGED
     (finding,) = result.groups[0].findings
-    assert (finding.node, finding.first, finding.kind) == ("a/2", position, Kind.CORRUPT_BODY)
+    assert (finding.node, finding.first, finding.kind) == ("a/2", position, DamageKind.CORRUPT_BODY)
     run = document(result, show_bytes=False)
     named = f"{record.topic} queue {record.queue} offset {record.queue_offset:,}, byte {position:,} (corrupt-body)"
     assert headline(run) == f"DIFFERS  a: 1 message is damaged on a/2: {named}; a/0 and a/1 hold it whole"
@@ -117,7 +117,7 @@ def test_damage_on_the_copy_that_is_read_record_by_record_sets_both_bits(log: Sy
     with AuditedCluster(serving(stores(log, {0: flipped(log, log.records[100].body_start)}))) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.DIVERGED | Exit.DAMAGED
+    assert result.exit_status == AuditExit.DIVERGED | AuditExit.DAMAGED
     (damage,) = result.groups[0].damaged
     assert (damage.node, damage.start) == ("a/0", log.records[100].start)
 
@@ -129,7 +129,7 @@ def test_an_unreachable_copy_makes_the_audit_incomplete_not_different(log: Synth
     with AuditedCluster(copies) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.INCOMPLETE
+    assert result.exit_status == AuditExit.INCOMPLETE
     assert "a/1 is registered and could not be read" in result.groups[0].problems[0]
 
 
@@ -137,7 +137,7 @@ def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log
     with AuditedCluster(serving(stores(log))[:2], slaves_expected=2) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.INCOMPLETE
+    assert result.exit_status == AuditExit.INCOMPLETE
     assert result.groups[0].problems == ("a is configured with 3 copies and 2 are registered",)
 
 
@@ -150,13 +150,13 @@ def test_a_master_that_does_not_say_how_many_copies_there_should_be_makes_the_au
     with AuditedCluster(copies, slaves_expected=1) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.INCOMPLETE
+    assert result.exit_status == AuditExit.INCOMPLETE
     assert result.groups[0].problems == ("not every node of a said how many copies there should be",)
 
 
-@pytest.mark.parametrize(("arrives", "exit_status"), [(False, Exit.INCOMPLETE), (True, Exit(0))])
+@pytest.mark.parametrize(("arrives", "exit_status"), [(False, AuditExit.INCOMPLETE), (True, AuditExit(0))])
 def test_a_slave_that_is_a_little_behind_passes_only_when_it_gets_the_rest_during_the_run(
-    log: SyntheticLog, runner: SparkRunner, arrives: bool, exit_status: Exit
+    log: SyntheticLog, runner: SparkRunner, arrives: bool, exit_status: AuditExit
 ) -> None:
     copies = serving(stores(log))
     whole = copies[2].description
@@ -183,7 +183,7 @@ def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log:
     with AuditedCluster(copies) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit(0)
+    assert result.exit_status == AuditExit(0)
     assert held == [["audit"]] * 6
     assert [copy.pins.holds(0) for copy in copies] == [[]] * 3
 
@@ -201,7 +201,7 @@ def test_a_pin_that_a_full_disk_overrode_makes_the_audit_incomplete(log: Synthet
     with AuditedCluster(copies) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.INCOMPLETE
+    assert result.exit_status == AuditExit.INCOMPLETE
     assert result.groups[0].problems == (
         "a/2: its first byte moved from 0 to 4,194,304 during the run",
         "a/2: its retention was not held back until the end of the run: its lease was over or its disk too full",
@@ -215,7 +215,7 @@ def test_bytes_that_a_disk_does_not_give_are_unreadable_never_different(log: Syn
     with AuditedCluster(serving(three)) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.INCOMPLETE
+    assert result.exit_status == AuditExit.INCOMPLETE
     assert result.groups[0].findings == ()
     assert any("Input/output error" in problem for problem in result.groups[0].problems)
 
@@ -228,7 +228,7 @@ def test_a_difference_on_a_copy_with_unreadable_bytes_elsewhere_is_a_difference(
     with AuditedCluster(serving(three)) as cluster:
         result = audited(cluster, runner)
 
-    assert result.exit_status == Exit.DIVERGED | Exit.INCOMPLETE
+    assert result.exit_status == AuditExit.DIVERGED | AuditExit.INCOMPLETE
     (finding,) = result.groups[0].findings
     assert (finding.node, finding.first, result.groups[0].transients) == ("a/2", position, 0)
 
@@ -262,7 +262,7 @@ def test_a_byte_flipped_on_disk_below_a_running_store_is_found(tmp_path: Path, r
         for store in three:
             store.close(clean=False)
 
-    assert before.exit_status == Exit(0)
+    assert before.exit_status == AuditExit(0)
     assert before.groups[0].compared == three[0].end
     (finding,) = after.groups[0].findings
     assert (finding.node, finding.first, finding.whole_on) == ("a/2", SEGMENT + 1_000_200, ("a/0", "a/1"))
@@ -307,7 +307,7 @@ def test_the_command_misses_a_group_that_an_earlier_audit_saw_until_it_is_told_t
     with AuditedCluster(serving(stores(log))) as cluster:
         missing, told = run(cluster), run(cluster, "--forget", "b")
 
-    assert (missing.returncode, told.returncode) == (Exit.INCOMPLETE, 0), told.stderr
+    assert (missing.returncode, told.returncode) == (AuditExit.INCOMPLETE, 0), told.stderr
     assert "no node of b is registered" in json.loads(missing.stdout)["problems"][0]
 
 
@@ -316,6 +316,6 @@ def test_a_nameserver_that_does_not_answer_is_incomplete_in_one_sentence(tmp_pat
 
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=False)
 
-    assert ended.returncode == Exit.INCOMPLETE
+    assert ended.returncode == AuditExit.INCOMPLETE
     assert "INCOMPLETE  nameserver 127.0.0.1:1 does not answer" in ended.stderr
     assert "Traceback" not in ended.stderr

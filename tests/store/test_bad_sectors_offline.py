@@ -10,7 +10,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import StoreOnDisk, items, open_on_disk
-from dittomq.commitlog.offline.verify import Kind, verify
+from dittomq.commitlog.offline.verify import StoreFault, verify
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import orphaned_queue_files
 from dittomq.commitlog.records.decoding import decode
@@ -58,8 +58,8 @@ def test_bytes_that_a_disk_does_not_give_are_damaged_and_all_others_are_verified
 
     report = verify(seen(machine, bad), one_by_one=one_by_one)
 
-    damaged = [each for each in report.findings if each.kind is Kind.DAMAGED]
-    assert set(report.counts) == {Kind.DAMAGED, Kind.QUEUE_GAP}
+    damaged = [each for each in report.findings if each.kind is StoreFault.DAMAGED]
+    assert set(report.counts) == {StoreFault.DAMAGED, StoreFault.QUEUE_GAP}
     assert damaged[0].position == hit[0][0]
     assert all("Input/output error" in each.problem for each in damaged)
     assert (report.records, report.end) == (120 - len(hit), len(log))
@@ -71,7 +71,7 @@ def test_the_last_record_on_a_bad_sector_is_damage_and_no_torn_end(back: int) ->
 
     report = verify(seen(machine, range(len(log) - back, len(log))))
 
-    assert (report.whole, set(report.counts)) == (False, {Kind.DAMAGED, Kind.UNIT_UNREADABLE})
+    assert (report.whole, set(report.counts)) == (False, {StoreFault.DAMAGED, StoreFault.UNIT_UNREADABLE})
 
 
 def test_whether_the_log_has_messages_where_its_end_is_on_a_bad_sector_is_not_known() -> None:
@@ -83,10 +83,10 @@ def test_whether_the_log_has_messages_where_its_end_is_on_a_bad_sector_is_not_kn
 
     report = verify(seen(machine, range(page, len(log))))
 
-    named = [each for each in report.findings if each.kind is Kind.UNIT_UNREADABLE]
+    named = [each for each in report.findings if each.kind is StoreFault.UNIT_UNREADABLE]
     assert [(each.queue_offset, each.position) for each in named] == list(zip(range(120 - len(hit), 120), hit, strict=True))
     assert all("Input/output error" in each.problem for each in named)
-    assert [each.queue_offset for each in report.findings if each.kind is Kind.UNIT_SURPLUS] == [121]
+    assert [each.queue_offset for each in report.findings if each.kind is StoreFault.UNIT_SURPLUS] == [121]
 
 
 def test_a_bad_sector_behind_the_end_is_named_where_it_lies() -> None:
@@ -106,7 +106,7 @@ def test_properties_that_a_disk_does_not_give_are_damage_though_no_checksum_cove
 
     report = verify(seen(machine, range(PAGE, PAGE + 1)))
 
-    assert [(each.kind, each.position) for each in report.findings if each.kind is not Kind.QUEUE_GAP] == [(Kind.DAMAGED, 0)]
+    assert [(each.kind, each.position) for each in report.findings if each.kind is not StoreFault.QUEUE_GAP] == [(StoreFault.DAMAGED, 0)]
     assert report.records == 2
 
 
@@ -116,7 +116,7 @@ def test_units_that_a_disk_does_not_give_are_missing_and_not_taken_for_such_as_c
 
     report = verify(seen(machine, range(500, 501), f"{QUEUE}/{0:020d}"), one_by_one=one_by_one)
 
-    assert (report.records, report.counts, report.undispatched, report.whole) == (120, {Kind.UNIT_MISSING: 120}, 0, False)
+    assert (report.records, report.counts, report.undispatched, report.whole) == (120, {StoreFault.UNIT_MISSING: 120}, 0, False)
     assert all("Input/output error" in each.problem for each in report.findings)
 
 
@@ -135,7 +135,7 @@ def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, 
     report = verify(seen(machine, bad, f"{QUEUE}/{0:020d}"), one_by_one=one_by_one)
 
     touched = [at for at in range(1_400) if at * 20 < bad.stop and bad.start < (at + 1) * 20]
-    assert report.counts == {Kind.UNIT_MISSING: len(touched)}
+    assert report.counts == {StoreFault.UNIT_MISSING: len(touched)}
     assert [each.queue_offset for each in report.findings] == touched
     assert (report.records, report.undispatched) == (1_400, 0)
 
@@ -166,11 +166,11 @@ def test_units_behind_a_queues_end_that_a_disk_does_not_give_are_named(bad: rang
 
     report = verify(seen(machine, bad, f"{QUEUE}/{0:020d}"))
 
-    named = [each for each in report.findings if each.kind is Kind.UNIT_UNREADABLE]
+    named = [each for each in report.findings if each.kind is StoreFault.UNIT_UNREADABLE]
     assert [(each.topic, each.queue, each.queue_offset) for each in named] == [("orders", 0, first)]
     assert f"units {first:,} to {last:,} " in named[0].problem
     assert "Input/output error" in named[0].problem
-    assert set(report.counts) == {Kind.UNIT_UNREADABLE, *([Kind.UNIT_MISSING] if bad.start == 0 else [])}
+    assert set(report.counts) == {StoreFault.UNIT_UNREADABLE, *([StoreFault.UNIT_MISSING] if bad.start == 0 else [])}
     assert not report.whole
 
 
@@ -184,7 +184,7 @@ def test_a_batch_whose_count_is_no_number_is_named() -> None:
 
     report = verify(seen(machine, range(0)))
 
-    assert [(each.kind, each.position) for each in report.findings] == [(Kind.UNSUPPORTED, start)]
+    assert [(each.kind, each.position) for each in report.findings] == [(StoreFault.UNSUPPORTED, start)]
 
 
 def entries_of(log: bytes) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import open_on_disk
-from dittomq.commitlog.offline.verify import Kind, verify
+from dittomq.commitlog.offline.verify import StoreFault, verify
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
@@ -129,7 +129,7 @@ def test_damage_in_real_files_is_found_by_whoever_verifies_them_and_costs_that_r
     bodies, damaged = served(again)
     again.close(clean=True)
 
-    assert start in {finding.position for finding in found if finding.kind in {Kind.DAMAGED, Kind.UNSUPPORTED}}
+    assert start in {finding.position for finding in found if finding.kind in {StoreFault.DAMAGED, StoreFault.UNSUPPORTED}}
     assert (again.end, again.recovery_cut, again.damaged) == (len(log), None, [(start, end)])
     count = sum(len(units) for units in queues_of(log, SMALL.segment_bytes).values())
     assert (len(bodies), damaged) == (count - 1, 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dittomq.cli.app import run
 from dittomq.cli.digests import comparison_document, comparison_lines
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.compare import Side, compare
 from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
@@ -208,7 +208,7 @@ def test_the_command_says_so_in_one_line(
     code = run(["audit", "compare", str(good), str(bad)])
 
     told = capsys.readouterr()
-    assert (code, told.out, told.err.count("\n")) == (Exit.USAGE, "", 1)
+    assert (code, told.out, told.err.count("\n")) == (ExitCode.USAGE, "", 1)
     assert "bad.dmd" in told.err
     assert '"damaged_left_out"' in told.err
 

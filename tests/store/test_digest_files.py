@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
+from dittomq.commitlog.offline.compare import Comparison, Side, StoreComparison, compare
 from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
 from dittomq.commitlog.offline.store_digest import InvalidDigestFile, Range, StoreDigest, digest_store
 from dittomq.errors import InvalidField, StoreOpenFailed
@@ -55,7 +55,7 @@ def test_the_one_leaf_that_differs_between_rocketmqs_own_copies_is_found(tmp_pat
 
     result = compared(stores / "master", stores / "slave")
 
-    assert result.outcome is Outcome.DIFFERS
+    assert result.outcome is StoreComparison.DIFFERS
     assert result.differing_leaves == 1
     (found,) = result.differing
     assert found.start <= 1_319_112 < found.end
@@ -84,7 +84,7 @@ def test_equal_copies_of_rocketmq_pass(name: str, tmp_path: Path) -> None:
 
     result = compared(stores / "master", stores / "slave")
 
-    assert result.outcome is Outcome.PASS, result.headline
+    assert result.outcome is StoreComparison.PASS, result.headline
     assert result.compared_bytes > 0
 
 
@@ -94,7 +94,7 @@ def test_a_slave_that_was_killed_inside_a_record_lags_and_does_not_differ(name: 
 
     result = compared(stores / "master", stores / "slave")
 
-    assert result.outcome is Outcome.PASS, result.headline
+    assert result.outcome is StoreComparison.PASS, result.headline
     assert any("newer bytes" in sentence for sentence in result.normal)
 
 
@@ -105,7 +105,7 @@ def test_equal_stores_pass_and_what_is_left_out_on_purpose_does_not_matter(log: 
 
     result = compared(first, second)
 
-    assert result.outcome is Outcome.PASS, result.headline
+    assert result.outcome is StoreComparison.PASS, result.headline
     assert result.compared_bytes > len(log.data) * 0.99
 
 
@@ -126,7 +126,7 @@ def test_a_store_that_joined_late_is_compared_from_its_first_byte(log: Synthetic
 
     result = compared(first, second)
 
-    assert result.outcome is Outcome.PASS
+    assert result.outcome is StoreComparison.PASS
     assert f"A holds {2 * SEGMENT:,} older bytes" in result.normal[0]
 
 
@@ -143,10 +143,10 @@ def test_a_copy_that_holds_records_where_the_other_one_has_ended_the_segment_dif
     behind = written(same, tmp_path / "c")
 
     for result in compared(first, second, asked), compared(second, first, asked):
-        assert result.outcome is Outcome.DIFFERS, result.headline
+        assert result.outcome is StoreComparison.DIFFERS, result.headline
         assert any(piece.start <= len(same) < piece.end for piece in result.differing)
     for lagging in compared(first, behind, asked), compared(behind, second, asked):
-        assert lagging.outcome is Outcome.PASS, lagging.headline
+        assert lagging.outcome is StoreComparison.PASS, lagging.headline
 
 
 def test_a_segment_missing_in_the_middle_differs(log: SyntheticLog, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_segment_missing_in_the_middle_differs(log: SyntheticLog, tmp_path: Pa
 
     result = compared(first, second)
 
-    assert result.outcome is Outcome.DIFFERS
+    assert result.outcome is StoreComparison.DIFFERS
     assert result.differing[0].start == SEGMENT
 
 

@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.storage import OsStorage, Storage
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.offline.store_digest import digest_store
 from dittomq.commitlog.state import identity
-from dittomq.commitlog.state.identity import FORMAT, Identity
+from dittomq.commitlog.state.identity import FORMAT, StoreIdentity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.store_swap import StoreSwap
 from dittomq.errors import StoreOpenFailed
@@ -97,7 +97,7 @@ def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the
     make_newer(machine.storage())
 
     with pytest.raises(state_file.CorruptStateFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
-        state_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
+        state_file.load_json(machine.storage(), "identity", b"IDEN", StoreIdentity)
 
 
 def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_log_and_its_name(machine: Machine) -> None:
@@ -106,17 +106,17 @@ def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_lo
     store.close(clean=True)
     save_without_format(machine.storage())
 
-    assert identity.load(machine.storage()) == Identity(0, replica_uuid=OLD_UUID, format=1, written_by="")
+    assert identity.load(machine.storage()) == StoreIdentity(0, replica_uuid=OLD_UUID, format=1, written_by="")
     again = machine.open()
     assert (whole_log(again), again.replica_uuid) == (log, OLD_UUID)
     again.cut(again.min_offset)
-    assert identity.load(machine.storage()) == Identity(1, format=FORMAT, written_by=VERSION)
+    assert identity.load(machine.storage()) == StoreIdentity(1, format=FORMAT, written_by=VERSION)
 
 
 def test_a_new_store_names_the_version_that_made_it(machine: Machine) -> None:
     machine.open()
 
-    assert identity.load(machine.storage()) == Identity(0, format=FORMAT, written_by=VERSION)
+    assert identity.load(machine.storage()) == StoreIdentity(0, format=FORMAT, written_by=VERSION)
 
 
 @pytest.mark.parametrize(("head", "payload"), [(NEWER, 1), (1, NEWER)], ids=["in the head", "in the payload"])
@@ -205,7 +205,7 @@ def test_whatever_kills_the_first_start_of_this_version_an_earlier_one_opens_no_
 def make_older(machine: Machine) -> None:
     """Let the store be one of the first format, which has noted epoch 7."""
     storage = machine.storage()
-    identity.save(storage, Identity(0, replica_uuid=OLD_UUID, written_by="0.1.0"))
+    identity.save(storage, StoreIdentity(0, replica_uuid=OLD_UUID, written_by="0.1.0"))
     storage.unlink("dittomq/replica")
     state_file.save(storage, "heard", b"HEAR", b"7 1;7 1")
     machine.disk.lose_power(all_unsynced=False)

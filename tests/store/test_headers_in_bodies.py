@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.commitlog.offline.open_store import open_on_disk
-from dittomq.commitlog.offline.verify import Kind, verify
+from dittomq.commitlog.offline.verify import StoreFault, verify
 from dittomq.commitlog.records.format import MAGIC_1, MAX_RECORD_BYTES
 from dittomq.commitlog.store import Store
 from tests.support.heard_reads import hearing
@@ -98,7 +98,7 @@ def test_such_a_message_that_is_damaged_costs_a_few_readings(machine: Machine, c
     assert sum(reads) < 8 * store.end
     store.close(clean=False)
     report = verify(open_on_disk(machine.storage(), "here"))
-    assert {each.position for each in report.findings if each.kind is Kind.DAMAGED} >= {start}
+    assert {each.position for each in report.findings if each.kind is StoreFault.DAMAGED} >= {start}
 
 
 def test_a_start_reads_such_a_damaged_message_a_few_times(machine: Machine) -> None:

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from dittomq.commitlog.state.damage_map import Damage, DamagedRange
+from dittomq.commitlog.state.damage_map import DamagedRange, DamagedRanges
 from dittomq.commitlog.store import Store
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, UnknownProducerId
@@ -275,7 +275,7 @@ def test_a_damaged_register_costs_no_record(machine: Machine) -> None:
 
 
 def test_ranges_of_one_segment_that_touch_are_one() -> None:
-    damage = Damage().with_range(0, 100, 1_000).with_range(300, 400, 1_000).with_range(100, 200, 1_000).with_range(900, 1_000, 1_000)
+    damage = DamagedRanges().with_range(0, 100, 1_000).with_range(300, 400, 1_000).with_range(100, 200, 1_000).with_range(900, 1_000, 1_000)
 
     assert damage.with_range(1_000, 1_100, 1_000).ranges == ((0, 200), (300, 400), (900, 1_000), (1_000, 1_100))
     assert damage.without(50, 950).ranges == ((0, 50), (950, 1_000))
@@ -287,7 +287,7 @@ def test_ranges_of_one_segment_that_touch_are_one() -> None:
 
 def test_the_register_is_bounded_by_taking_near_ranges_of_a_segment_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dittomq.commitlog.state.damage_map.MAX_RANGES", 3)
-    damage = Damage()
+    damage = DamagedRanges()
     for start in (0, 100, 350, 360, 2_000):
         damage = damage.with_range(start, start + 5, 1_000)
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from dittomq.broker.range_server import RangeServer
-from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
@@ -54,9 +54,9 @@ def in_use() -> tuple[Store, BadPages, bytes, Store]:
 
 
 def mended_by(store: Store, *sources: RecordByRecord) -> list[RangeOutcome]:
-    peers = [Peer(f"a/{number}", source) for number, source in enumerate(sources, 2)]
+    peers = [RepairSource(f"a/{number}", source) for number, source in enumerate(sources, 2)]
 
-    async def found() -> Sequence[Peer]:
+    async def found() -> Sequence[RepairSource]:
         return list(peers)
 
     lane = InlineLane()

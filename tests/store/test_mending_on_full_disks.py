@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.range_server import RangeServer
-from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.commitlog.state import damage_map
 from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, DittoError
@@ -145,8 +145,8 @@ def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room
     with contextlib.suppress(DiskFull):
         damage_on_a_full_disk(store, machine)
 
-    async def peers() -> Sequence[Peer]:
-        return [Peer("a/2", Filling(serving(other), machine))]
+    async def peers() -> Sequence[RepairSource]:
+        return [RepairSource("a/2", Filling(serving(other), machine))]
 
     async def story() -> None:
         lane = InlineLane()

@@ -9,7 +9,7 @@ from dittomq.commitlog import store_swap
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.new_identity import draw_identity
 from dittomq.commitlog.state import identity
-from dittomq.commitlog.state.identity import Identity
+from dittomq.commitlog.state.identity import StoreIdentity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.store_swap import StoreSwap
 from dittomq.errors import StoreLocked, StoreOpenFailed
@@ -82,6 +82,6 @@ def test_a_store_that_no_node_of_this_version_has_opened_is_refused(storage: OsS
     with pytest.raises(StoreOpenFailed, match="it has no identity yet"):
         draw_identity(OsStorage(tmp_path / "commitlog"), NAME, random.Random(2))
 
-    identity.save(storage, Identity(0, replica_uuid="cd61", format=1, written_by="0.1.0"))
+    identity.save(storage, StoreIdentity(0, replica_uuid="cd61", format=1, written_by="0.1.0"))
     with pytest.raises(StoreOpenFailed, match=r"dittomq 0\.1\.0 wrote it; start its node once"):
         draw_identity(storage, NAME, random.Random(2))

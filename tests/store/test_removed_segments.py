@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import pytest
 
-from dittomq.broker.repair import Peer
+from dittomq.broker.repair import RepairSource
 from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import File, Storage
@@ -78,12 +78,12 @@ def test_all_of_it_is_damage_when_one_message_of_it_is_to_be_mended_and_comes_fr
         store.read_records(SEGMENT, 2 * SEGMENT, 1_000)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
 
-    [first] = mend(store, [Peer("a/2", serving(other))])
+    [first] = mend(store, [RepairSource("a/2", serving(other))])
 
     assert (first.source, "was removed" in first.problem) == ("", True)
     assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
     assert store.take_reverify_from() == SEGMENT
-    [second] = mend(store, [Peer("a/2", serving(other))])
+    [second] = mend(store, [RepairSource("a/2", serving(other))])
     assert second.source == "a/2"
     assert_whole(store, log)
     machine.lose_power(all_unsynced=True)
@@ -98,7 +98,7 @@ def test_a_file_that_is_still_open_is_not_mended_where_nobody_finds_it_again() -
     remove(machine, 1)
 
     for _ in range(2):
-        mend(store, [Peer("a/2", serving(other))])
+        mend(store, [RepairSource("a/2", serving(other))])
 
     assert_whole(store, log)
     assert path_of(1) in machine.disk.names.files
@@ -229,7 +229,7 @@ def test_retention_counts_its_blocks_again_when_it_is_fetched_again() -> None:
 
     store.verify(0, 1)
     for _ in range(2):
-        mend(store, [Peer("a/2", serving(other))])
+        mend(store, [RepairSource("a/2", serving(other))])
         asyncio.run(retaining.step())
 
     assert retaining.held_bytes["a/1"] == before + SEGMENT
@@ -272,8 +272,8 @@ def test_what_is_mended_in_a_file_that_loses_its_name_meanwhile_is_not_called_me
     assert store.mend(start, log[start:end]) == start
 
     assert store.damaged == [(start, end)]
-    mend(store, [Peer("a/2", serving(other))])
-    mend(store, [Peer("a/2", serving(other))])
+    mend(store, [RepairSource("a/2", serving(other))])
+    mend(store, [RepairSource("a/2", serving(other))])
     assert_whole(store, log)
     assert_whole(machine.open(), log)
 
@@ -305,7 +305,7 @@ def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_used_and_what_is_no
 
     assert outcome.source == "a/1"
     assert [(start < SEGMENT + 9_010, SEGMENT + 9_000 < end < SEGMENT + 12_000) for start, end in store.damaged] == [(True, True)]
-    mend(store, [Peer("a/2", serving(other))])
+    mend(store, [RepairSource("a/2", serving(other))])
     assert_whole(store, log)
     assert_whole(machine.open(), log)
 
@@ -339,7 +339,7 @@ def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_fro
     assert end == 2 * SEGMENT
     with pytest.raises(CorruptRecord, match="cut short"):
         store.read_records(next(first for first, _ in entries(log) if first > SEGMENT + 5_000), end, 1_000)
-    [outcome] = mend(store, [Peer("a/2", serving(other))])
+    [outcome] = mend(store, [RepairSource("a/2", serving(other))])
     assert outcome.source == "a/2"
     assert_whole(store, log)
     assert_whole(machine.open(), log)
@@ -351,7 +351,7 @@ def test_the_file_that_is_written_has_its_full_size_again_when_what_it_lost_is_m
     machine.disk.names.files[path_of(2)].truncate(4_000, machine.chance)
     store.verify(len(log) - 1, len(log))
 
-    mend(store, [Peer("a/2", serving(other))])
+    mend(store, [RepairSource("a/2", serving(other))])
     store.close(clean=True)
 
     machine.options = SMALL

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.range_server import MAX_FETCHES, RangeServer
-from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
@@ -67,8 +67,8 @@ class Changing:
             yield replace(piece, **self._changes)  # type: ignore[arg-type]
 
 
-def mend(store: Store, peers: Sequence[Peer]) -> list[RangeOutcome]:
-    async def found() -> Sequence[Peer]:
+def mend(store: Store, peers: Sequence[RepairSource]) -> list[RangeOutcome]:
+    async def found() -> Sequence[RepairSource]:
         return peers
 
     lane = InlineLane()
@@ -92,7 +92,7 @@ def test_what_one_copy_does_not_hold_whole_the_next_one_does() -> None:
     first_range, second_range = damage(store, machine, 20, 30)
     damage(second, other, 30)
 
-    outcomes = mend(store, [Peer("a/2", serving(second)), Peer("a/3", serving(last))])
+    outcomes = mend(store, [RepairSource("a/2", serving(second)), RepairSource("a/3", serving(last))])
 
     assert outcomes == [RangeOutcome(*first_range, "a/2"), RangeOutcome(*second_range, "a/3")]
     assert whole_log(store) == log
@@ -108,7 +108,7 @@ def test_damage_that_every_copy_has_stays_and_each_is_named_with_its_reason() ->
     damage(second, other, 20)
     silent = Silent()
 
-    (outcome,) = mend(store, [Peer("a/7", silent), Peer("a/2", serving(second))])
+    (outcome,) = mend(store, [RepairSource("a/7", silent), RepairSource("a/2", serving(second))])
 
     assert (outcome.start, outcome.end, outcome.source) == (*found, "")
     assert "a/7: a/7 does not answer" in outcome.problem
@@ -128,7 +128,7 @@ def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() 
         copy.verify(0, copy.end)
     whole, lost = ((PhysicalOffset(start), PhysicalOffset(end)) for start, end in store.damaged)
 
-    first, *parts = mend(store, [Peer("a/2", serving(copies[1])), Peer("a/3", serving(copies[2]))])
+    first, *parts = mend(store, [RepairSource("a/2", serving(copies[1])), RepairSource("a/3", serving(copies[2]))])
 
     assert first == RangeOutcome(*whole, "a/2")
     assert [(each.start, each.end, each.source) for each in parts] == [
@@ -158,7 +158,7 @@ def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_
     slave.dispatch(slave.end)
     (rotten,) = damage(source, machines[0], 2)
 
-    outcomes = mend(slave, [Peer("a/0", serving(source))])
+    outcomes = mend(slave, [RepairSource("a/0", serving(source))])
 
     assert [(each.start, each.end, each.source) for each in outcomes] == [(first, rotten[1], ""), (rotten[1], last, "a/0")]
     assert slave.damaged == [rotten]
@@ -196,8 +196,8 @@ def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() 
         lane = InlineLane()
 
         def mender_of(at: int) -> Repairer:
-            async def other() -> Sequence[Peer]:
-                return [Peer(f"a/{1 - at}", peers[1 - at])]
+            async def other() -> Sequence[RepairSource]:
+                return [RepairSource(f"a/{1 - at}", peers[1 - at])]
 
             return Repairer(RepairerParts(f"a/{at}", stores[at], lane, lane, lane, random.Random(at)), other)
 
@@ -220,7 +220,7 @@ def test_a_peer_that_is_unavailable_is_asked_once_for_all_ranges() -> None:
     damage(store, machine, 4, 20, 30)
     silent = Silent()
 
-    outcomes = mend(store, [Peer("a/7", silent), Peer("a/2", serving(second))])
+    outcomes = mend(store, [RepairSource("a/7", silent), RepairSource("a/2", serving(second))])
 
     assert [each.source for each in outcomes] == ["a/2"] * 3
     assert silent.asked == 1
@@ -232,10 +232,10 @@ def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() ->
     second = serving(copy_of(store, other))
     (found,) = damage(store, machine, 20)
     peers = [
-        Peer("other epoch", Changing(second, epoch=9)),
-        Peer("other start", Changing(second, incarnation=9)),
-        Peer("changed", Changing(second, crc=9)),
-        Peer("elsewhere", Changing(second, offset=9)),
+        RepairSource("other epoch", Changing(second, epoch=9)),
+        RepairSource("other start", Changing(second, incarnation=9)),
+        RepairSource("changed", Changing(second, crc=9)),
+        RepairSource("elsewhere", Changing(second, offset=9)),
     ]
 
     (outcome,) = mend(store, peers)
@@ -264,11 +264,14 @@ def test_what_lies_behind_the_end_of_an_epoch_is_not_taken_from_a_copy_in_which_
     store.verify(0, store.end)
     assert store.damaged == [(start, end)]
 
-    (outcome,) = mend(store, [Peer("a/0", serving(old))])
+    (outcome,) = mend(store, [RepairSource("a/0", serving(old))])
 
     assert outcome.source == ""
     assert f"damaged at byte {border:,} (what the other copy has there was written under another master)" in outcome.problem
-    assert mend(store, [Peer("a/0", serving(old)), Peer("a/2", serving(copy_of_log(store, log, others[1])))])[0].source == "a/2"
+    assert (
+        mend(store, [RepairSource("a/0", serving(old)), RepairSource("a/2", serving(copy_of_log(store, log, others[1])))])[0].source
+        == "a/2"
+    )
     assert whole_log(store) == log
 
 
@@ -302,10 +305,10 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
 def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
-    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    peers = [RepairSource("a/2", serving(copy_of(store, other)))]
     rotten = damage(store, machine, 4, 20)
 
-    async def found() -> Sequence[Peer]:
+    async def found() -> Sequence[RepairSource]:
         await asyncio.sleep(0)
         return peers
 
@@ -334,7 +337,7 @@ def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody()
             raise Unavailable("a/2", "nobody is there")
             yield
 
-    assert mend(store, [Peer("a/2", Dropping()), Peer("a/3", serving(second))]) == []
+    assert mend(store, [RepairSource("a/2", Dropping()), RepairSource("a/3", serving(second))]) == []
     assert store.damaged == []
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
@@ -23,8 +23,8 @@ from tests.support.stores import SMALL, Machine, dispatched, whole_log
 R = TypeVar("R")
 
 
-def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> RepairReport:
-    async def found() -> Sequence[Peer]:
+def repair(store: Store, order: RepairOrder, peers: Sequence[RepairSource] = ()) -> RepairReport:
+    async def found() -> Sequence[RepairSource]:
         return peers
 
     lane = InlineLane()
@@ -35,7 +35,7 @@ def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_as
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)
-    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    peers = [RepairSource("a/2", serving(copy_of(store, other)))]
     places = [entries(log)[number] for number in (4, 30)]
     for start, end in places:
         rot(machine, whole_log(store), HARMS["body"], start, end)
@@ -114,10 +114,10 @@ def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)
-    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    peers = [RepairSource("a/2", serving(copy_of(store, other)))]
     rotten = rotten_cold(machine, store, 4, 20, 30)
 
-    async def found() -> Sequence[Peer]:
+    async def found() -> Sequence[RepairSource]:
         return peers
 
     lane, reads = InlineLane(), MeanwhileLane()
@@ -224,7 +224,7 @@ def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_an
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)
-    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    peers = [RepairSource("a/2", serving(copy_of(store, other)))]
     (known, end), unknown = entries(log)[4], entries(log)[30]
     for place in ((known, end), unknown):
         rot(machine, log, HARMS["body"], *place)
@@ -268,7 +268,7 @@ def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
     rotten_cold(machine, store, 12)
 
     validated = repair(store, RepairOrder("a/1", validate_only=True))
-    report = repair(store, RepairOrder("a/1"), [Peer("a/2", serving(copy))])
+    report = repair(store, RepairOrder("a/1"), [RepairSource("a/2", serving(copy))])
 
     alone, together, mended = report.ranges
     for outcome in (*validated.ranges, alone, together):
@@ -320,7 +320,7 @@ def test_of_a_range_that_is_mended_in_part_only_the_rest_is_called_damaged_and_o
         each.verify(0, each.end)
     start, end = entries(log)[7]
 
-    report = repair(store, RepairOrder("a/1"), [Peer("a/2", serving(copy))])
+    report = repair(store, RepairOrder("a/1"), [RepairSource("a/2", serving(copy))])
 
     assert [(each.start, each.end, each.source) for each in report.ranges] == [
         (entries(log)[6][0], start, "a/2"),

@@ -13,7 +13,7 @@ import xxhash
 from dittomq.cli.digests import digest_line
 from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.offline import store_digest
-from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
+from dittomq.commitlog.offline.compare import Comparison, Side, StoreComparison, compare
 from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
 from dittomq.commitlog.offline.store_digest import Range, StoreDigest, digest_store
 from dittomq.commitlog.records.format import mark
@@ -67,10 +67,10 @@ def test_what_is_not_named_is_said_and_compared_all_the_same(tmp_path: Path) -> 
     damage(second, found[-1].start, b"other")
     different = compared(first, second)
 
-    assert equal.outcome is Outcome.PASS
+    assert equal.outcome is StoreComparison.PASS
     assert sum("A has no readable record" in line for line in equal.normal) == MOST + 1
     assert f"A has no readable record in {80 - MOST} more places behind byte {found[MOST - 1].end:,}" in " ".join(equal.normal)
-    assert different.outcome is Outcome.DIFFERS
+    assert different.outcome is StoreComparison.DIFFERS
     assert different.differing[0].start <= found[-1].start < different.differing[0].end
 
 
@@ -126,7 +126,7 @@ def test_a_segment_that_the_disk_gave_once_only_is_unreadable_and_no_end_of_the_
 
     result = compare(Side("A", digest(first)), Side("B", digest_store(door, "b")))  # type: ignore[arg-type]
 
-    assert result.outcome is Outcome.INCOMPLETE, result.headline
+    assert result.outcome is StoreComparison.INCOMPLETE, result.headline
     assert "Input/output error" in result.problems[0]
 
 
@@ -145,7 +145,7 @@ def test_where_a_log_ends_whose_newest_segment_the_disk_does_not_give_is_not_kno
         result = compare(*sides)
 
         told = [line.split(" at least ")[0] for line in result.normal if "holds" in line]
-        assert result.outcome is Outcome.INCOMPLETE, result.headline
+        assert result.outcome is StoreComparison.INCOMPLETE, result.headline
         assert [line for line in result.problems if "where its log ends is not known" in line] == list(result.problems[:1])
         assert told == ([f"{longer} holds"] if longer else [])
 
@@ -158,7 +158,7 @@ def test_a_range_that_both_hold_is_compared_whatever_the_disk_does_not_give_besi
 
     result = compare(Side("A", digest(first, asked)), Side("B", unread))
 
-    assert result.outcome is Outcome.PASS, result.headline
+    assert result.outcome is StoreComparison.PASS, result.headline
 
 
 def test_a_segment_made_ahead_that_the_disk_does_not_give_makes_nothing_newer(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_segment_made_ahead_that_the_disk_does_not_give_makes_nothing_newer(tm
 
     result = compare(Side("A", digest(first)), Side("B", unread))
 
-    assert (result.outcome, result.differing, result.normal) == (Outcome.INCOMPLETE, (), ())
+    assert (result.outcome, result.differing, result.normal) == (StoreComparison.INCOMPLETE, (), ())
     assert f"3 segments of which 1 could not be read, whole records up to {digest(first).end:,} " in digest_line(unread, "b")
 
 
@@ -197,5 +197,5 @@ def test_a_copy_that_ends_before_a_range_in_the_segment_in_which_it_begins_does_
     results: list[Comparison] = [compared(first, second, asked), compared(second, first, asked)]
 
     for each in results:
-        assert (each.outcome, each.differing) == (Outcome.INCOMPLETE, ())
+        assert (each.outcome, each.differing) == (StoreComparison.INCOMPLETE, ())
         assert any("newer bytes" in line for line in each.normal)

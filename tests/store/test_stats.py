@@ -11,7 +11,7 @@ from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.offline.stats import Measured, measure
-from dittomq.commitlog.offline.verify import Kind
+from dittomq.commitlog.offline.verify import StoreFault
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from tests.support.stores import draft, frame, led
 
@@ -58,9 +58,9 @@ def test_what_is_damaged_is_named_and_the_rest_is_counted(tmp_path: Path, capsys
     found = json.loads(capsys.readouterr().out)
     assert code == 3
     assert [(each["kind"], each["position"]) for each in found["verified"]["findings"]] == [
-        (Kind.DAMAGED, placed[4]),
-        (Kind.QUEUE_GAP, placed[5]),
-        (Kind.UNIT_MISSING, placed[7]),
+        (StoreFault.DAMAGED, placed[4]),
+        (StoreFault.QUEUE_GAP, placed[5]),
+        (StoreFault.UNIT_MISSING, placed[7]),
     ]
     assert (found["records"], found["oldest_store_ms"], found["newest_store_ms"]) == (9, 0, 9)
 

@@ -16,7 +16,7 @@ from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS, TableKind
-from dittomq.metadata.tables import Ask, Page, QueueMinimums, R
+from dittomq.metadata.tables import Ask, QueueMinimums, R, TablePage
 from dittomq.metadata.topics import QueueStatus, TopicConfig, topics_of_queues
 from dittomq.offsets import Epoch
 from tests.support.lanes import InlineLane
@@ -152,7 +152,7 @@ class TablesOf:
     def __init__(self, master: Master) -> None:
         self._master = master
 
-    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         return self._master.node.metadata.answer(kind, ask)
 
 

@@ -10,7 +10,7 @@ from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.open_store import StoreOnDisk, open_on_disk
 from dittomq.commitlog.offline.queue_files import QueueFiles
-from dittomq.commitlog.offline.verify import Kind, Report, verify
+from dittomq.commitlog.offline.verify import Report, StoreFault, verify
 from dittomq.commitlog.records.format import UNIT_BYTES
 from tests.support.stores import SMALL, Machine, frame
 
@@ -78,13 +78,13 @@ def test_units_in_a_file_that_cannot_be_opened_are_missing_and_all_others_are_ve
 ) -> None:
     report = verify(seen(machine, closed), one_by_one=one_by_one)
 
-    assert told(report) == {str(Kind.UNIT_MISSING): missing} | ({str(Kind.UNIT_UNREADABLE): unreadable} if unreadable else {})
+    assert told(report) == {str(StoreFault.UNIT_MISSING): missing} | ({str(StoreFault.UNIT_UNREADABLE): unreadable} if unreadable else {})
 
 
 def test_units_behind_a_queues_end_in_such_a_file_are_named(machine: Machine) -> None:
     report = verify(seen(machine, FILES[-1:]))
 
-    (found,) = (each for each in report.findings if each.kind is Kind.UNIT_UNREADABLE)
+    (found,) = (each for each in report.findings if each.kind is StoreFault.UNIT_UNREADABLE)
     assert found.queue_offset == MESSAGES
     assert f"units {MESSAGES:,} to {len(FILES) * PER_FILE - 1:,} behind" in found.problem
     assert FILES[-1] in found.problem

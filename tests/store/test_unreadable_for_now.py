@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 import structlog
 
-from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import Storage
@@ -125,7 +125,7 @@ def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_la
     machine, store, door = refusing(errno.EMFILE)
     machine.disk.names.files[SEGMENT].write(memoryview(b"\xff"), 5_000, machine.chance)
 
-    async def nobody() -> Sequence[Peer]:
+    async def nobody() -> Sequence[RepairSource]:
         return []
 
     async def story() -> list[list[DamagedRange]]:
@@ -157,7 +157,7 @@ def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_la
 def test_a_mender_says_once_that_it_cannot_read_and_once_that_it_can_again() -> None:
     machine, store, door = refusing(errno.EMFILE)
 
-    async def nobody() -> Sequence[Peer]:
+    async def nobody() -> Sequence[RepairSource]:
         return []
 
     async def story() -> None:

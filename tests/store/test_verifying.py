@@ -7,10 +7,10 @@ import pytest
 from dittomq.cli.store_items import report_lines
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import StoreOnDisk, items, open_on_disk
-from dittomq.commitlog.offline.verify import Kind, verify
+from dittomq.commitlog.offline.verify import StoreFault, verify
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.index_checkpoint import QueueKey
-from dittomq.commitlog.records.columnar_codec import Columns, Numbers
+from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
@@ -73,8 +73,8 @@ def test_every_kind_of_damage_is_named_where_it_is(machine: Machine, store: Stor
 
     report = verify(on_disk(machine, store))
 
-    kinds = {(finding.kind, finding.position) for finding in report.findings if finding.kind is not Kind.QUEUE_GAP}
-    assert kinds == {(Kind.DAMAGED, 5 * size), (Kind.UNSUPPORTED, 7 * size), (Kind.DAMAGED, 9 * size)}
+    kinds = {(finding.kind, finding.position) for finding in report.findings if finding.kind is not StoreFault.QUEUE_GAP}
+    assert kinds == {(StoreFault.DAMAGED, 5 * size), (StoreFault.UNSUPPORTED, 7 * size), (StoreFault.DAMAGED, 9 * size)}
     assert report.records == 97
 
 
@@ -86,9 +86,9 @@ def test_units_that_differ_are_missing_or_lead_nowhere_are_named(machine: Machin
     report = verify(on_disk(machine, store))
 
     assert [(finding.kind, finding.queue_offset) for finding in report.findings] == [
-        (Kind.UNIT_DIFFERS, 3),
-        (Kind.UNIT_MISSING, 6),
-        (Kind.UNIT_SURPLUS, 50),
+        (StoreFault.UNIT_DIFFERS, 3),
+        (StoreFault.UNIT_MISSING, 6),
+        (StoreFault.UNIT_SURPLUS, 50),
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_unit_far_behind_the_end_of_its_queue_is_surplus(machine: Machine, sto
 
     report = verify(on_disk(machine, store))
 
-    assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(Kind.UNIT_SURPLUS, 0, 400)]
+    assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(StoreFault.UNIT_SURPLUS, 0, 400)]
 
 
 def test_a_queue_that_the_log_does_not_name_is_surplus(machine: Machine, store: Store) -> None:
@@ -110,7 +110,7 @@ def test_a_queue_that_the_log_does_not_name_is_surplus(machine: Machine, store: 
 
     report = verify(seen)
 
-    assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(Kind.UNIT_SURPLUS, 8, 3)]
+    assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(StoreFault.UNIT_SURPLUS, 8, 3)]
 
 
 def lose_queues(seen: StoreOnDisk) -> None:
@@ -129,7 +129,7 @@ def test_a_queue_whose_files_are_gone_is_missing_as_far_as_the_checkpoint_says_t
     report = verify(seen)
 
     assert not report.whole
-    assert (report.counts, report.without_queue) == ({Kind.UNIT_MISSING: 100}, 1)
+    assert (report.counts, report.without_queue) == ({StoreFault.UNIT_MISSING: 100}, 1)
     assert report.findings[0].problem == "its queue has no file"
     assert "1 of queues without a file: deleted, or not built yet" in report_lines(report)[0]
 
@@ -169,7 +169,7 @@ def test_a_queue_offset_that_is_left_out_is_a_gap(machine: Machine, store: Store
 
     report = verify(on_disk(machine, store))
 
-    assert [(finding.kind, finding.position) for finding in report.findings] == [(Kind.QUEUE_GAP, end)]
+    assert [(finding.kind, finding.position) for finding in report.findings] == [(StoreFault.QUEUE_GAP, end)]
 
 
 def test_a_torn_end_is_told_and_is_no_damage(machine: Machine, store: Store) -> None:
@@ -179,7 +179,7 @@ def test_a_torn_end_is_told_and_is_no_damage(machine: Machine, store: Store) -> 
 
     report = verify(on_disk(machine, store))
 
-    assert (report.counts, report.end, report.whole) == ({Kind.TORN_END: 1}, end, True)
+    assert (report.counts, report.end, report.whole) == ({StoreFault.TORN_END: 1}, end, True)
 
 
 def test_a_folder_without_a_log_is_refused(machine: Machine) -> None:
@@ -197,7 +197,7 @@ class Meanwhile:
     def record(self, _record: Record) -> None:
         self._count(1)
 
-    def records(self, _key: QueueKey, _columns: Columns, rows: Numbers) -> None:
+    def records(self, _key: QueueKey, _columns: RecordColumns, rows: Numbers) -> None:
         self._count(len(rows))
 
     def _count(self, more: int) -> None:
@@ -254,7 +254,7 @@ def test_a_unit_of_a_message_that_never_came_is_surplus_though_it_points_behind_
 
     report = verify(open_on_disk(OsStorage(tmp_path), "here"))
 
-    assert report.counts == {Kind.UNIT_SURPLUS: 1}
+    assert report.counts == {StoreFault.UNIT_SURPLUS: 1}
 
 
 def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_reading_with_one_sentence(
@@ -281,7 +281,7 @@ def test_a_record_of_a_topic_that_no_folder_can_be_named_after_is_damage_as_it_i
     [found] = [item for item in items(seen) if item.problem]
     store = machine.open()
 
-    assert [(each.kind, each.problem) for each in report.findings] == [(Kind.DAMAGED, f"it names topic {name!r}, queue {queue}")]
+    assert [(each.kind, each.problem) for each in report.findings] == [(StoreFault.DAMAGED, f"it names topic {name!r}, queue {queue}")]
     assert (report.records, report.without_queue, report.whole) == (21, 21, False)
     assert (found.problem, found.record is None) == (report.findings[0].problem, False)
     assert [*store.damaged] == [(found.start, found.end)] == [(report.findings[0].position, found.end)]

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline import bulk_verify, expected_units, open_store
-from dittomq.commitlog.offline.verify import Kind
+from dittomq.commitlog.offline.verify import StoreFault
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
@@ -83,7 +83,7 @@ def test_each_unit_of_a_queue_counts(tmp_path: Path) -> None:
             put(path, bytes(UNIT_BYTES), at)
 
             report, _ = verified_alike(tmp_path)
-            assert report.undispatched or report.counts == {Kind.UNIT_MISSING: 1}, at
+            assert report.undispatched or report.counts == {StoreFault.UNIT_MISSING: 1}, at
 
             put(path, data[at : at + UNIT_BYTES], at)
 
@@ -96,7 +96,7 @@ def test_a_whole_record_of_another_queue_in_the_place_of_one_counts(tmp_path: Pa
 
     put(segment_of(tmp_path), encode_draft(draft(topic, queue, body), offset, place.physical_offset, 1, HOST), place.physical_offset)
 
-    assert Kind.QUEUE_GAP in verified_alike(tmp_path)[0].counts
+    assert StoreFault.QUEUE_GAP in verified_alike(tmp_path)[0].counts
 
 
 @pytest.mark.usefixtures("small_steps")

@@ -10,7 +10,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import AsyncClient
-from dittomq.client.sync_bridge import Held, LoopThread
+from dittomq.client.sync_bridge import LoopThread, OneTaskContext
 from dittomq.client.sync_client import SyncProducer
 from dittomq.doors.transport import ChannelOptions, GrpcTransport
 
@@ -60,7 +60,7 @@ def counted_producer(nameserver: str) -> Iterator[tuple[SyncProducer, CountedSen
     thread, sends = LoopThread("counted"), CountedSends()
     thread.start()
     client = AsyncClient(nameserver, transport=sends)
-    held = Held(thread, client)
+    held = OneTaskContext(thread, client)
     held.enter()
     try:
         with SyncProducer(thread, client.producer()) as producer:

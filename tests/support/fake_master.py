@@ -10,7 +10,7 @@ from typing import Any
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.errors import Unavailable
 from dittomq.metadata.formats import TOPICS, TableKind
-from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer, sorted_rows
+from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import NO_EPOCH
 from dittomq.routes import DataVersion
@@ -39,7 +39,7 @@ class FakeMaster:
         self.put(TOPICS, [TopicConfig(name) for name in names], DataVersion(epoch, 1_000, counter))
         self.tables[TOPICS.name] = self.tables[TOPICS.name].hiding(minimums or {})
 
-    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         self.asked.append((asyncio.get_running_loop().time(), kind.name, ask))
         is_silent = kind.name in self.silent_about
         await asyncio.sleep(deadline_s if is_silent else 0.001)

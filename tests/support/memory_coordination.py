@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import Enum
 
-from dittomq.doors.coordination import Conflict, GroupKey, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import Unavailable
 from dittomq.group_record import GroupRecord, decode, encode
 
@@ -149,7 +149,7 @@ class MemoryDoor:
         elif fate is Fate.LATE:
             asyncio.get_running_loop().call_later(store.late_s, store.apply, key, record, expected)
         if not await self._answer() or fate is not Fate.ANSWERED:
-            return Unknown(f"{self.name} does not answer: no answer in time")
+            return WriteUnknown(f"{self.name} does not answer: no answer in time")
         return outcome
 
     async def _arrive(self) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import items, open_on_disk
-from dittomq.commitlog.offline.stats import Tally
+from dittomq.commitlog.offline.stats import QueueTally
 from dittomq.commitlog.offline.verify import Report, verify
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.index_checkpoint import QueueKey
-from dittomq.commitlog.records.columnar_codec import Columns, Numbers
+from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, sealed_crc
@@ -32,19 +32,19 @@ class Heard:
     """Counts as a listener is told, in whichever way."""
 
     def __init__(self) -> None:
-        self.counts: dict[QueueKey, Tally] = {}
+        self.counts: dict[QueueKey, QueueTally] = {}
         self.at_once = 0
 
     def record(self, record: Record) -> None:
         self._tally((record.topic, record.queue), record.queue_offset, record.store_ms).add(record)
 
-    def records(self, key: QueueKey, columns: Columns, rows: Numbers) -> None:
+    def records(self, key: QueueKey, columns: RecordColumns, rows: Numbers) -> None:
         self.at_once += len(rows)
         first = int(rows[0])
         self._tally(key, int(columns.field("queue_offset")[first]), int(columns.field("store_ms")[first])).add_all(columns, rows)
 
-    def _tally(self, key: QueueKey, offset: int, store_ms: int) -> Tally:
-        return self.counts.setdefault(key, Tally(offset, store_ms, store_ms))
+    def _tally(self, key: QueueKey, offset: int, store_ms: int) -> QueueTally:
+        return self.counts.setdefault(key, QueueTally(offset, store_ms, store_ms))
 
 
 def verified_alike(folder: Path) -> tuple[Report, Heard]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark.audit.findings import explain, merge, window_of
-from spark.audit.model import Bounds, Finding, Kind, Leaf, Slice
+from spark.audit.model import Bounds, DamageKind, Finding, Leaf, Slice
 from tests.support.synthetic_log import SyntheticLog
 
 LEAF = 1024 * 1024
@@ -63,8 +63,8 @@ def test_any_flipped_byte_is_named_exactly_with_its_message_and_copy(log: Synthe
     named = (finding.message.topic, finding.message.queue, finding.message.queue_offset)
     assert named == (record.topic, record.queue, record.queue_offset)
     assert finding.message.keys == (f"k-{record.queue_offset}",)
-    expected = Kind.CORRUPT_HEADER if position < record.body_start else Kind.CORRUPT_PROPERTIES
-    assert finding.kind is (Kind.CORRUPT_BODY if record.body_start <= position < record.body_end else expected)
+    expected = DamageKind.CORRUPT_HEADER if position < record.body_start else DamageKind.CORRUPT_PROPERTIES
+    assert finding.kind is (DamageKind.CORRUPT_BODY if record.body_start <= position < record.body_end else expected)
 
 
 @settings(max_examples=40, deadline=None)
@@ -141,8 +141,8 @@ def test_zeros_in_the_middle_are_a_gap_and_zeros_up_to_the_cut_a_missing_tail(lo
     (in_the_middle,), _ = findings_of(three(log, gap))
     at_the_end, _ = findings_of(three(log, tail))
 
-    assert in_the_middle.kind is Kind.GAP_ZERO
-    assert [finding.kind for finding in at_the_end] == [Kind.MISSING_TAIL]
+    assert in_the_middle.kind is DamageKind.GAP_ZERO
+    assert [finding.kind for finding in at_the_end] == [DamageKind.MISSING_TAIL]
 
 
 def test_another_whole_record_in_its_place_is_divergence_not_damage() -> None:
@@ -153,7 +153,7 @@ def test_another_whole_record_in_its_place_is_divergence_not_damage() -> None:
 
     (finding,), _ = findings_of({"a/0": bytes(one.data), "a/1": bytes(one.data), "a/2": bytes(other.data)})
 
-    assert finding.kind is Kind.DIVERGED
+    assert finding.kind is DamageKind.DIVERGED
     assert finding.node == "a/2"
     assert finding.first == one.records[400].start + 8  # size and magic are equal, the body's checksum is not
     assert finding.messages == 100
@@ -177,4 +177,4 @@ def test_a_damaged_end_of_file_mark_is_found(log: SyntheticLog) -> None:
 
     (finding,), _ = findings_of(three(log, damaged))
 
-    assert (finding.kind, finding.node, finding.first) == (Kind.CORRUPT_MARK, "a/2", last_before.end + 5)
+    assert (finding.kind, finding.node, finding.first) == (DamageKind.CORRUPT_MARK, "a/2", last_before.end + 5)

@@ -17,13 +17,13 @@ from spark.audit import history
 from spark.audit.__main__ import main
 from spark.audit.conclude import account
 from spark.audit.model import (
+    AuditExit,
     Bounds,
     Damage,
-    Exit,
+    DamageKind,
     Finding,
+    GroupAudit,
     GroupPlan,
-    GroupResult,
-    Kind,
     Leaf,
     MessageName,
     RunResult,
@@ -47,10 +47,10 @@ def copy(node: str, role: str) -> Surveyed:
     return Surveyed(address(node), held)
 
 
-def group(**changed: Any) -> GroupResult:
+def group(**changed: Any) -> GroupAudit:
     copies = (copy("a/0", "SYNC_MASTER"), copy("a/1", "SLAVE"), copy("a/2", "SLAVE"))
     plan = GroupPlan("a", "c", copies, Bounds(0, END, 0), END, (), (), ())
-    whole = GroupResult(
+    whole = GroupAudit(
         plan=plan, compared=END, differing=(), unexplained=0, findings=(), damaged=(), records=9, records_node="a/0", rehashed=END,
         queues=2, topics=1, ignored=0, transients=0, not_compared=(), problems=(),
     )  # fmt: skip
@@ -61,25 +61,27 @@ def finding(node: str = "a/2", topic: str = "orders") -> Finding:
     name = MessageName(topic, 5, 7_113, ("o-5512",), 1_700_000_000_000, 1_200, 1_300)
     samples = (Sample("a/0", 1_232, b"PAYLOAD-SECRET"), Sample("a/2", 1_232, b"PAYLOAD-SECRFT"))
     whole_on = tuple(each for each in ("a/0", "a/1", "a/2") if each != node) if node else ()
-    return Finding("a", node, 1_240, 1_241, 1_200, 1_300, 1, Kind.CORRUPT_BODY, name, 1, "because", whole_on, samples)
+    return Finding("a", node, 1_240, 1_241, 1_200, 1_300, 1, DamageKind.CORRUPT_BODY, name, 1, "because", whole_on, samples)
 
 
 LEAF = Leaf(Slice("a", 0, END, 0, 4_096), 0, END)
 
 
-def run(*groups: GroupResult, problems: tuple[str, ...] = ()) -> RunResult:
+def run(*groups: GroupAudit, problems: tuple[str, ...] = ()) -> RunResult:
     return RunResult("2026-11-20T02-00-00.000Z", "c", 1_000, 3_500, 1_200, 77, groups, problems)
 
 
 def test_exit_bits_tell_divergence_damage_and_incompleteness_apart() -> None:
     damage = Damage("a/0", 5, 9, "torn")
     cases = {
-        Exit(0): run(group()),
-        Exit.DIVERGED: run(group(findings=(finding(),), differing=(LEAF,))),
-        Exit.DAMAGED: run(group(damaged=(damage,))),
-        Exit.INCOMPLETE: run(group(problems=("x",))),
-        Exit.DIVERGED | Exit.INCOMPLETE: run(group(unexplained=3, problems=("x",))),
-        Exit.DIVERGED | Exit.DAMAGED | Exit.INCOMPLETE: run(group(findings=(finding(),), damaged=(damage,)), group(problems=("x",))),
+        AuditExit(0): run(group()),
+        AuditExit.DIVERGED: run(group(findings=(finding(),), differing=(LEAF,))),
+        AuditExit.DAMAGED: run(group(damaged=(damage,))),
+        AuditExit.INCOMPLETE: run(group(problems=("x",))),
+        AuditExit.DIVERGED | AuditExit.INCOMPLETE: run(group(unexplained=3, problems=("x",))),
+        AuditExit.DIVERGED | AuditExit.DAMAGED | AuditExit.INCOMPLETE: run(
+            group(findings=(finding(),), damaged=(damage,)), group(problems=("x",))
+        ),
     }
     for expected, result in cases.items():
         assert result.exit_status == expected
@@ -112,7 +114,7 @@ def test_the_first_line_names_node_queue_offset_and_byte_of_a_difference() -> No
 
 
 def test_a_copy_of_another_history_is_not_for_repair_but_to_be_copied_anew() -> None:
-    found = document(run(group(findings=(replace(finding(), kind=Kind.DIVERGED),), differing=(LEAF,))), show_bytes=False)
+    found = document(run(group(findings=(replace(finding(), kind=DamageKind.DIVERGED),), differing=(LEAF,))), show_bytes=False)
 
     assert advice(found)[0].startswith("a/2: stop it")
 
@@ -183,23 +185,23 @@ def audited(folder: Path, *brokers: str, cluster: str = "c", **asked: Any) -> Ru
 def test_a_group_that_an_earlier_audit_saw_makes_every_audit_incomplete_until_it_is_back_or_forgotten(tmp_path: Path) -> None:
     gone = "no node of b is registered, and an earlier audit saw it; if it is gone for good, audit with --forget b"
 
-    assert audited(tmp_path, "a", "b").exit_status == Exit(0)
+    assert audited(tmp_path, "a", "b").exit_status == AuditExit(0)
     for _ in range(2):
         without = audited(tmp_path, "a")
-        assert (without.exit_status, without.problems) == (Exit.INCOMPLETE, (gone,))
+        assert (without.exit_status, without.problems) == (AuditExit.INCOMPLETE, (gone,))
         assert headline(document(without, show_bytes=False)).startswith(f"INCOMPLETE  {gone}; ")
-    assert audited(tmp_path, "a", "b").exit_status == Exit(0)
+    assert audited(tmp_path, "a", "b").exit_status == AuditExit(0)
     assert audited(tmp_path, "a").problems == (gone,)
-    assert audited(tmp_path, "a", forget=["b"]).exit_status == Exit(0)
-    assert audited(tmp_path, "a").exit_status == Exit(0)
+    assert audited(tmp_path, "a", forget=["b"]).exit_status == AuditExit(0)
+    assert audited(tmp_path, "a").exit_status == AuditExit(0)
 
 
 def test_an_audit_of_one_group_misses_no_other_and_forgets_none(tmp_path: Path) -> None:
     audited(tmp_path, "a", "b")
 
-    assert audited(tmp_path, "a", only=True).exit_status == Exit(0)
-    assert audited(tmp_path, "a", cluster="another").exit_status == Exit(0)
-    assert audited(tmp_path, "a").exit_status == Exit.INCOMPLETE
+    assert audited(tmp_path, "a", only=True).exit_status == AuditExit(0)
+    assert audited(tmp_path, "a", cluster="another").exit_status == AuditExit(0)
+    assert audited(tmp_path, "a").exit_status == AuditExit.INCOMPLETE
 
 
 def test_a_difference_beside_a_missing_group_is_said_first_and_the_group_is_counted(tmp_path: Path) -> None:

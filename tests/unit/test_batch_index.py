@@ -7,18 +7,18 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.disk.scanning import scan_bytes
 from dittomq.commitlog.records import format as plain
-from dittomq.commitlog.records.batch_index import FEW, Batch, gather, whole_end
+from dittomq.commitlog.records.batch_index import FEW, RecordBatch, gather, whole_end
 from dittomq.commitlog.records.encoding import encode_draft
-from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, scan, sealed_crc
+from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Host, IndexEntry, scan, sealed_crc
 from dittomq.message import Draft
 from tests.support.stretches import IPV6, changed, stretch
 
 
-def entries_of(batch: Batch) -> list[Entry]:
+def entries_of(batch: RecordBatch) -> list[IndexEntry]:
     """What the batch says of each of its records."""
     producers = {each.positions[at]: (each.producer_id, each.first + at) for each in batch.sequences for at in range(len(each.positions))}
     named = {each.row: (each.topic, each.properties) for each in batch.named}
-    found: dict[int, Entry] = {}
+    found: dict[int, IndexEntry] = {}
     for run in batch.runs:
         for at, (row, (position, size, code)) in enumerate(zip(run.rows.tolist(), UNIT.iter_unpack(run.units), strict=True)):
             assert (position, position + size) == (batch.starts[row], batch.ends[row])
@@ -27,7 +27,7 @@ def entries_of(batch: Batch) -> list[Entry]:
             assert topic == run.topic
             producer_id, sequence = producers.get(position, ("", -1))
             store_ms = int(batch.store_ms[row])
-            found[row] = Entry(
+            found[row] = IndexEntry(
                 position, position + size, topic, run.queue, run.first + at, code, store_ms, producer_id, sequence, keyed
             )  # fmt: skip
     return [found[row] for row in range(len(batch))]

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.records.bulk import Bulk, Stamp
+from dittomq.commitlog.records.bulk import BulkMessages, GroupStamp
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, Host
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
 
 NAMES = {"orders": b"\x06orders", "linien-ü": b"\x09linien-\xc3\xbc"}
-STAMP = Stamp(1_700_000_000_123, Host(bytes([10, 0, 0, 7]), 10_911))
+STAMP = GroupStamp(1_700_000_000_123, Host(bytes([10, 0, 0, 7]), 10_911))
 INT_32 = st.integers(-(2**31), 2**31 - 1)
 INT_64 = st.integers(-(2**63), 2**63 - 1)
 PROPERTIES = st.sampled_from([b"", b"TAGS\x01a\x02", b"KEYS\x01k-1 k-2\x02", b"PID\x01p\x02SEQ\x0117\x02", b"a\x01\x00\xff\x02b\x01\x02"])
@@ -26,7 +26,7 @@ def draft(body: bytes = b"body", properties: bytes = b"", topic: str = "orders",
 @given(st.lists(DRAFTS, min_size=1, max_size=40), st.integers(0, 2**60), st.data())
 def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], position: int, data: st.DataObject) -> None:
     offsets = data.draw(st.lists(st.integers(0, 2**62), min_size=len(drafts), max_size=len(drafts)))
-    bulk = Bulk.of(drafts, NAMES, identified=True)
+    bulk = BulkMessages.of(drafts, NAMES, identified=True)
     assert bulk is not None
 
     found = bulk.encode(position, offsets, STAMP)
@@ -55,7 +55,7 @@ RUNS = st.lists(st.builds(run_of, st.sampled_from(sorted(NAMES)), st.integers(0,
 def test_runs_are_encoded_as_their_messages(runs: list[DraftRun], position: int) -> None:
     drafts = DraftRuns(runs)
     offsets = range(7, 7 + len(drafts))
-    short, long = Bulk.of(drafts, NAMES, identified=True), Bulk.of(list(drafts), NAMES, identified=True)
+    short, long = BulkMessages.of(drafts, NAMES, identified=True), BulkMessages.of(list(drafts), NAMES, identified=True)
     assert short is not None
     assert long is not None
 
@@ -81,12 +81,12 @@ def test_runs_of_drafts_are_a_sequence_of_them(runs: list[DraftRun]) -> None:
 
 @pytest.mark.parametrize("run", [DraftRun("unknown", 0, 1, [b"a"], [b""], 0), DraftRun("orders", -1, 1, [b"a"], [b""], 0)])
 def test_runs_that_need_a_closer_look_are_not_encoded_with_many(run: DraftRun) -> None:
-    assert Bulk.of(DraftRuns([DraftRun("orders", 0, 1, [b"a"], [b""], 0), run]), NAMES, identified=True) is None
+    assert BulkMessages.of(DraftRuns([DraftRun("orders", 0, 1, [b"a"], [b""], 0), run]), NAMES, identified=True) is None
 
 
 def test_a_message_that_needs_a_closer_look_is_not_encoded_with_many() -> None:
     def easy(message: Draft, *, identified: bool = True) -> bool:
-        return Bulk.of([draft(), message], NAMES, identified=identified) is not None
+        return BulkMessages.of([draft(), message], NAMES, identified=identified) is not None
 
     assert easy(draft(b"x" * MAX_BODY_BYTES))
     assert not easy(draft(b"x" * (MAX_BODY_BYTES + 1)))

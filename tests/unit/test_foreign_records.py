@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from dittomq.commitlog.records.checksum_policy import FOREVER, ChecksumPolicy, Stretch
+from dittomq.commitlog.records.checksum_policy import FOREVER, ChecksumPolicy, SealedRange
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.rocketmq_records import NotRead, scan, whole_end
@@ -134,7 +134,12 @@ def test_only_epochs_of_ours_are_sealed() -> None:
 
     seals = ChecksumPolicy(epoch_history)
 
-    assert seals.stretches == (Stretch(0, 100, False), Stretch(100, 200, True), Stretch(200, 300, False), Stretch(300, FOREVER, True))
+    assert seals.stretches == (
+        SealedRange(0, 100, False),
+        SealedRange(100, 200, True),
+        SealedRange(200, 300, False),
+        SealedRange(300, FOREVER, True),
+    )
     assert [seals.at(position).sealed for position in (0, 99, 100, 199, 200, 299, 300, 10**9)] == [
         False,
         False,
@@ -147,7 +152,7 @@ def test_only_epochs_of_ours_are_sealed() -> None:
     ]
     assert not ChecksumPolicy(()).at(0).sealed
     seals.end_at(250)
-    assert seals.stretches[-1] == Stretch(250, FOREVER, False)
+    assert seals.stretches[-1] == SealedRange(250, FOREVER, False)
 
 
 def test_a_foreign_stretch_carries_the_number_of_the_epoch_before_it() -> None:

@@ -27,7 +27,7 @@ from dittomq.replication.slave_events import LogWritten, RecordCompared, Replace
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.replica_log_writer import ReplicaLogWriter
-from services.slave.replication_stream import MasterSaid, MasterStream, SlaveSays, StreamEnded, StreamParts
+from services.slave.replication_stream import MasterSaid, MasterStream, ReplicationStreamEnded, ReplicationStreamParts, SlaveSays
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import handshake
@@ -112,7 +112,7 @@ def stream_of(
     log = ReplicaLogWriter(store, lane, InlineLane(), sync_each_group=True)
     held = SlaveLog((), nothing, LogWritten(nothing, nothing, nothing, nothing), Epoch(0), "")
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
-    parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
+    parts = ReplicationStreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
     return MasterStream(parts, session, line)
 
 
@@ -145,7 +145,7 @@ async def test_a_stream_whose_handshake_never_leaves_ends_when_its_master_was_si
     line, first = Line(), handshake(1, 0, epoch_history=())
     line.flows.clear()
 
-    with pytest.raises(StreamEnded, match="the master was silent"):
+    with pytest.raises(ReplicationStreamEnded, match="the master was silent"):
         async with asyncio.timeout(30.0):
             await stream_of(Machine(random.Random(2)).open(), line, first).run(first)
 

@@ -9,7 +9,7 @@ from dittomq.errors import InvalidField
 from dittomq.naming.nameserver_session import NameserverAnswer
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
-from dittomq.routes import BeatAnswer, GroupMaster, Membership, Registration
+from dittomq.routes import BeatAnswer, GroupMaster, Registration, RegistrationResult
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 
@@ -40,7 +40,7 @@ def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_t
 
 @pytest.mark.parametrize("leader", [None, GroupMaster("a-0:10911", "a-0:10912", Epoch(7))])
 def test_answers_of_a_nameserver_survive_the_way(leader: GroupMaster | None) -> None:
-    membership, answer = Membership("s", leader, 30_000), BeatAnswer(True, leader)
+    membership, answer = RegistrationResult("s", leader, 30_000), BeatAnswer(True, leader)
 
     assert wire.membership(wire.membership_response(membership)) == membership
     assert wire.beat_answer(wire.beat_response(answer)) == answer

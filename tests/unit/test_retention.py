@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dittomq.commitlog.retention import Decision, DiskUse, Facts, Hold, RetentionRules, Segment, decide
+from dittomq.commitlog.retention import Decision, DiskUse, Hold, LogFacts, RetentionRules, Segment, decide
 from dittomq.offsets import PhysicalOffset
 
 MIB = 1 << 20
@@ -12,7 +12,7 @@ SEGMENTS = tuple(
     for number in range(10)
 )
 """One an hour; the newest, the tenth, has just begun."""
-LOG = Facts(SEGMENTS, PhysicalOffset(910), PhysicalOffset(950), DiskUse(1000 * MIB, 500 * MIB), now_ms=10 * HOUR_MS)
+LOG = LogFacts(SEGMENTS, PhysicalOffset(910), PhysicalOffset(950), DiskUse(1000 * MIB, 500 * MIB), now_ms=10 * HOUR_MS)
 FOUR_HOURS = RetentionRules(max_age_ms=4 * HOUR_MS)
 
 

@@ -19,7 +19,7 @@ from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.routes import DataVersion
 from services.master.mailbox import SlaveMessage
 from services.master.replica_registry import SlaveRecord
-from services.master.replica_sender import ReplicaSender, StreamParts
+from services.master.replica_sender import ReplicaSender, ReplicaSenderParts
 from services.master.stream_writer import MasterMessage
 from services.master.term import Opened, Term
 from tests.support.confirming import MASTER, RULES, at, record_of, replica_of
@@ -53,7 +53,7 @@ class ServedStream:
         self.disk_answers = True
         self._left = reads
         log = MasterLog("c", "a", 65_536, at(0), at(100), at(0), epoch_history, MASTER, "master", "birth", is_member)
-        parts = StreamParts(
+        parts = ReplicaSenderParts(
             term=self.term,
             store=Machine(random.Random(1)).open(),
             lane=InlineLane(),

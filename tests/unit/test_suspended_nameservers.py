@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.errors import DuplicateBrokerId
 from services.nameserver.config import NameserverConfig
-from services.nameserver.service import Names
+from services.nameserver.service import NameServer
 from tests.support.hand_clock import HandClock
 from tests.support.naming import UUID_B, beat, master, slave
 
@@ -18,7 +18,7 @@ class Awake:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.names = Names(NameserverConfig(), self.clock, random.Random(1))
+        self.names = NameServer(NameserverConfig(), self.clock, random.Random(1))
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.errors import InvalidField, VersionConflict
-from dittomq.metadata.tables import Ask, Page, Table, answer, sorted_rows
+from dittomq.metadata.tables import Ask, Table, TablePage, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 
@@ -16,7 +16,7 @@ def table_of(count: int, version: DataVersion | None = None) -> Table[TopicConfi
     return Table(version or DataVersion(1, 1_000, count), sorted_rows(TopicConfig(f"t{number:05}") for number in range(count)))
 
 
-def all_pages(table: Table[TopicConfig], page_size: int) -> list[Page[TopicConfig]]:
+def all_pages(table: Table[TopicConfig], page_size: int) -> list[TablePage[TopicConfig]]:
     pages = [answer("topics", table, Ask(page_size=page_size))]
     while pages[-1].next_token:
         pages.append(answer("topics", table, Ask(page_size=page_size, page_token=pages[-1].next_token)))
@@ -67,7 +67,7 @@ def test_a_caller_with_the_newest_version_gets_no_rows() -> None:
 
     page = answer("topics", table, Ask(known=table.version))
 
-    assert page == Page(table.version, not_modified=True)
+    assert page == TablePage(table.version, not_modified=True)
 
 
 @pytest.mark.parametrize("known", [DataVersion(1, 1_000, 4), DataVersion(1, 1_001, 5), DataVersion(2, 1_000, 5)])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dittomq.cli.examples import example
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint
 
 FOLDER = Path(".dittomq/demo")
@@ -33,5 +33,5 @@ def demo(
         tell(FOLDER, records)
     except DemoFailed as broken:
         hint(f"FAIL: {broken}; every process is stopped, what they wrote stays in {FOLDER}")
-        return Exit.REFUSED
-    return Exit.DONE
+        return ExitCode.REFUSED
+    return ExitCode.DONE

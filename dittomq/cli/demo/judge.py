@@ -8,14 +8,14 @@ from typing import NamedTuple
 from dittomq.cli.demo.flights import Flight
 
 
-class Identity(NamedTuple):
+class DemoMessageId(NamedTuple):
     """One message the demo sends: its publish (1, 2) and its line in the data set."""
 
     run: int
     line: int
 
 
-class Place(NamedTuple):
+class MessageLocation(NamedTuple):
     """Where a message lies, or was said to lie."""
 
     queue: int
@@ -29,7 +29,7 @@ class Told(Enum):
     NOT_STORED = auto()
 
 
-Ledger = Mapping[int, Sequence[Place | Told]]
+Ledger = Mapping[int, Sequence[MessageLocation | Told]]
 """What was told, by publish and line."""
 
 
@@ -49,18 +49,18 @@ class Judgement:
         return not self.wrong
 
 
-def body_of(identity: Identity, record: bytes) -> bytes:
+def body_of(identity: DemoMessageId, record: bytes) -> bytes:
     """The body that is sent: the record, led by what makes it one of a kind."""
     return b"%d,%d,%s" % (identity.run, identity.line, record)
 
 
-def identity_of(body: bytes) -> Identity | None:
+def identity_of(body: bytes) -> DemoMessageId | None:
     """The identity that a body carries, None when it is no body of the demo."""
     run, comma, rest = body.partition(b",")
     line, second_comma, _ = rest.partition(b",")
     if not (comma and second_comma and run.isdigit() and line.isdigit()):
         return None
-    return Identity(int(run), int(line))
+    return DemoMessageId(int(run), int(line))
 
 
 class Judge:
@@ -80,7 +80,7 @@ class Judge:
         self._last_of_aircraft: dict[tuple[int, str], tuple[int, int]] = {}
         self._count = 0
 
-    def hear(self, place: Place, body: bytes) -> None:
+    def hear(self, place: MessageLocation, body: bytes) -> None:
         """Take in the next message of a queue."""
         self._count += 1
         expected = self._next_offsets.get(place.queue, 0)
@@ -97,25 +97,25 @@ class Judge:
         """The verdict over everything heard."""
         pairs = [pair for run, told in self._ledger.items() for pair in zip(told, self._heard[run], strict=True)]
         unknown = [heard for told, heard in pairs if told is Told.UNKNOWN]
-        acknowledged = sum(isinstance(told, Place) for told, _ in pairs)
+        acknowledged = sum(isinstance(told, MessageLocation) for told, _ in pairs)
         wrong = (*self._wrong, *self._lost())
         return Judgement(acknowledged, sum(unknown), len(unknown) - sum(unknown), self._count, wrong)
 
     def _lost(self) -> Iterator[str]:
         for run, told in self._ledger.items():
             for line, (outcome, heard) in enumerate(zip(told, self._heard[run], strict=True)):
-                if isinstance(outcome, Place) and not heard:
-                    yield f"{_name(Identity(run, line))} was acknowledged and is not there"
+                if isinstance(outcome, MessageLocation) and not heard:
+                    yield f"{_name(DemoMessageId(run, line))} was acknowledged and is not there"
 
-    def _was_sent(self, identity: Identity, body: bytes) -> bool:
+    def _was_sent(self, identity: DemoMessageId, body: bytes) -> bool:
         known = identity.run in self._ledger and identity.line < len(self._ledger[identity.run])
         return known and body == body_of(identity, self._flights[identity.line].line)
 
-    def _hear_known(self, identity: Identity, place: Place) -> None:
+    def _hear_known(self, identity: DemoMessageId, place: MessageLocation) -> None:
         told = self._ledger[identity.run][identity.line]
         if told is Told.NOT_STORED:
             self._wrong.append(f"{_name(identity)} was refused and is there")
-        if isinstance(told, Place) and told != place:
+        if isinstance(told, MessageLocation) and told != place:
             self._wrong.append(f"{_name(identity)} is at {_at(place)}, its receipt says {_at(told)}")
         heard = self._heard[identity.run]
         if heard[identity.line]:
@@ -128,9 +128,9 @@ class Judge:
         self._last_of_aircraft[aircraft] = (place.queue, identity.line)
 
 
-def _at(place: Place) -> str:
+def _at(place: MessageLocation) -> str:
     return f"queue {place.queue} offset {place.queue_offset:,}"
 
 
-def _name(identity: Identity) -> str:
+def _name(identity: DemoMessageId) -> str:
     return f"line {identity.line:,} of publish {identity.run}"

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dittomq.cli.demo.flights import Flight
-from dittomq.cli.demo.judge import Identity, Place, Told, body_of
+from dittomq.cli.demo.judge import DemoMessageId, MessageLocation, Told, body_of
 from dittomq.cli.tally import Outcome, Tally
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Message, Receipt, StoredMessage
@@ -32,7 +32,7 @@ class Sent:
     """One publish of the whole data set: the answer to each line, how to ask again where there was none, why lines were refused."""
 
     run: int
-    told: list[Place | Told] = field(default_factory=list)
+    told: list[MessageLocation | Told] = field(default_factory=list)
     handles: dict[int, OutcomeHandle] = field(default_factory=dict)
     causes: list[DittoError] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
@@ -44,7 +44,7 @@ class Sent:
         receipt = outcome.receipt if isinstance(outcome, AckLevelNotReached) else outcome
         self.handles.pop(line, None)
         if isinstance(receipt, Receipt):
-            self.told[line] = Place(receipt.queue, receipt.queue_offset)
+            self.told[line] = MessageLocation(receipt.queue, receipt.queue_offset)
         elif isinstance(receipt, OutcomeUnknown):
             self.told[line] = Told.UNKNOWN
             self.handles[line] = receipt.handle
@@ -63,7 +63,7 @@ async def publish(producer: "Producer", sent: Sent, flights: Sequence[Flight], a
     def messages() -> Iterator[Message]:
         for line, flight in enumerate(flights):
             at(line)
-            yield message(Identity(sent.run, line), flight)
+            yield message(DemoMessageId(sent.run, line), flight)
 
     outcomes = await producer.publish_many(messages(), on_failure="return")
     for line, outcome in enumerate(outcomes):
@@ -119,7 +119,7 @@ class Pulse:
                 await asyncio.sleep(_PULSE_EVERY_S)
 
 
-async def read_all(mq: "AsyncClient", node: str, hear: Callable[[Place, bytes], None]) -> None:
+async def read_all(mq: "AsyncClient", node: str, hear: Callable[[MessageLocation, bytes], None]) -> None:
     """Every message of the topic as that node has it, each queue in its order; the node looks for one page while another is heard."""
     room = asyncio.Semaphore(_READING_AT_ONCE)
 
@@ -139,11 +139,11 @@ async def read_all(mq: "AsyncClient", node: str, hear: Callable[[Place, bytes], 
             tasks.create_task(read(queue))
 
 
-def message(identity: Identity, flight: Flight) -> Message:
+def message(identity: DemoMessageId, flight: Flight) -> Message:
     """The message of a flight: flights of one aircraft stay in order."""
     return Message(TOPIC, body_of(identity, flight.line), order_key=flight.tail_number)
 
 
-def _tell(messages: Iterable[StoredMessage], hear: Callable[[Place, bytes], None]) -> None:
+def _tell(messages: Iterable[StoredMessage], hear: Callable[[MessageLocation, bytes], None]) -> None:
     for stored in messages:
-        hear(Place(stored.queue, stored.queue_offset), stored.body)
+        hear(MessageLocation(stored.queue, stored.queue_offset), stored.body)

@@ -28,7 +28,7 @@ class IoWatch:
 
     def call(self, operation: str, path: str) -> AbstractContextManager[None]:
         """The call is under way while the block runs; its OSError becomes StorageFailure."""
-        return _Call(self._calls, (operation, path))
+        return _RunningIo(self._calls, (operation, path))
 
     def sync(self, operation: str, path: str) -> AbstractContextManager[None]:
         """The same of a call that waits for the disk; it is timed."""
@@ -39,7 +39,7 @@ class IoWatch:
         return list(self._calls.values())
 
 
-class _Call:
+class _RunningIo:
     """One of them: what it is called stands under its thread while it runs."""
 
     __slots__ = ("_calls", "_what")
@@ -57,7 +57,7 @@ class _Call:
             raise StorageFailure(*self._what, str(raised)) from raised
 
 
-class _Sync(_Call):
+class _Sync(_RunningIo):
     """One that is timed."""
 
     __slots__ = ("_timed",)

@@ -6,7 +6,7 @@ from typing import Protocol
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
 from dittomq.commitlog.records import rocketmq_records
-from dittomq.commitlog.records.batch_index import Batch, gather
+from dittomq.commitlog.records.batch_index import RecordBatch, gather
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, View, next_start, span_at
@@ -65,7 +65,7 @@ class LegiblePages:
         return next((at for at in self._withheld if start <= at < end), None)
 
 
-Found = tuple[list[Batch], Scan]
+Found = tuple[list[RecordBatch], Scan]
 """Whole records: ordinary ones, many at once, and what comes behind them."""
 Scanner = Callable[[bytes, int, int, bool], Found]
 

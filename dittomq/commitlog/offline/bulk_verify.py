@@ -9,7 +9,7 @@ import numpy as np
 from dittomq.commitlog.disk.damaged_pages import LegibleFile
 from dittomq.commitlog.offline.expected_units import Expected, said_to_touch, tiles
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
-from dittomq.commitlog.records.columnar_codec import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
+from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, span_at
 
 # Enough records of a usual size for what a step costs by itself to be lost in it.
@@ -19,11 +19,11 @@ _LEAST_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class WholeRun:
     """Neighbouring records [start, end), all whole. `columns.view` begins at position `base`."""
 
     base: int
-    columns: Columns
+    columns: RecordColumns
 
     @property
     def starts(self) -> Numbers:
@@ -48,7 +48,9 @@ class Prover:
         self._expected = expected
         self._flushed = flushed
 
-    def pieces(self, file: LegibleFile, at: int, limit: int, segment: tuple[int, int]) -> Generator[Run | tuple[Span, View], None, int]:
+    def pieces(
+        self, file: LegibleFile, at: int, limit: int, segment: tuple[int, int]
+    ) -> Generator[WholeRun | tuple[Span, View], None, int]:
         """Records of a segment from `at` on, where one begins, that end below `limit`: whole ones in runs, others with their bytes.
 
         Returns the first position that it leaves alone: no record is certain to stand there.
@@ -68,7 +70,7 @@ class Prover:
                 return at
             wanted = needed
 
-    def _in_step(self, view: View) -> Columns:
+    def _in_step(self, view: View) -> RecordColumns:
         """Records from the first byte on behind each of which another one, or a mark, begins."""
         columns = self._columns(view)
         for row in np.flatnonzero(~columns.fits).tolist():
@@ -80,7 +82,7 @@ class Prover:
             return columns
         return columns.first(count - 1)
 
-    def _columns(self, view: View) -> Columns:
+    def _columns(self, view: View) -> RecordColumns:
         """Records that follow each other by their sizes, of one hand, from the first byte on."""
         expected = self._expected.between(view.base, view.end)
         starts = self._of_one_hand(view, said_to_touch(expected, view.base, view.end))
@@ -95,21 +97,21 @@ class Prover:
         border = min(hand.end, self._flushed) if hand.sealed else hand.end
         return starts[: np.searchsorted(starts, border - view.base)]
 
-    def _read(self, view: View, starts: Numbers) -> Columns:
+    def _read(self, view: View, starts: Numbers) -> RecordColumns:
         return columns_of(view.data, view.base, starts, view.segment_end, sealed=self._seals.at(view.base).sealed)
 
-    def _sorted_out(self, columns: Columns, view: View) -> Iterator[Run | tuple[Span, View]]:
+    def _sorted_out(self, columns: RecordColumns, view: View) -> Iterator[WholeRun | tuple[Span, View]]:
         whole = _are_whole(columns, sealed=self._seals.at(view.base).sealed)
         edges = [0, *(np.flatnonzero(whole[1:] != whole[:-1]) + 1).tolist(), len(columns)]
         for low, high in itertools.pairwise(edges):
             if whole[low] and high - low >= _LEAST_ROWS:
-                yield Run(view.base, columns.part(slice(low, high)))
+                yield WholeRun(view.base, columns.part(slice(low, high)))
                 continue
             for row in range(low, high):
                 yield Span(Sort.RECORD, view.base + int(columns.starts[row]), view.base + int(columns.ends[row])), view
 
 
-def _are_whole(columns: Columns, *, sealed: bool) -> Truths:
+def _are_whole(columns: RecordColumns, *, sealed: bool) -> Truths:
     """Which of them are certainly whole, by the rule of those who wrote them: see `dittomq.commitlog.records.format.problem_of`."""
     if sealed:
         return both_crcs_hold(columns)

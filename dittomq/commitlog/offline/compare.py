@@ -8,7 +8,7 @@ from dittomq.commitlog.offline.store_digest import Range, RecordDigest, SegmentL
 from dittomq.errors import InvalidField
 
 
-class Outcome(StrEnum):
+class StoreComparison(StrEnum):
     """What a comparison of two stores says."""
 
     PASS = "PASS"
@@ -54,12 +54,12 @@ class Comparison:
     problems: tuple[str, ...]
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> StoreComparison:
         if self.differing and self.problems:
-            return Outcome.DIFFERS_AND_INCOMPLETE
+            return StoreComparison.DIFFERS_AND_INCOMPLETE
         if self.differing:
-            return Outcome.DIFFERS
-        return Outcome.INCOMPLETE if self.problems else Outcome.PASS
+            return StoreComparison.DIFFERS
+        return StoreComparison.INCOMPLETE if self.problems else StoreComparison.PASS
 
     @property
     def headline(self) -> str:

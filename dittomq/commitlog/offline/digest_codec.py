@@ -96,7 +96,7 @@ def _digest_of(body: dict[str, Any]) -> StoreDigest:
     leaf_bytes = LEAF_BYTES if asked is None else FINE_LEAF_BYTES
     if _number(_field(body, "leaf_bytes"), "leaf_bytes", 1, _LARGEST) != leaf_bytes:
         raise _Unfit("leaf_bytes", f"is {body['leaf_bytes']:,}, not {leaf_bytes:,}")
-    frame = _Frame(segment_bytes, low, _number(_field(body, "end"), "end", low, _LARGEST), leaf_bytes, asked)
+    frame = _DigestShape(segment_bytes, low, _number(_field(body, "end"), "end", low, _LARGEST), leaf_bytes, asked)
     damaged = tuple(frame.damaged(_field(body, "damaged")))
     left_out = _number(body.get("damaged_left_out", 0), "damaged_left_out", 0, _LARGEST)
     if left_out and not damaged:
@@ -116,7 +116,7 @@ def _asked(value: object) -> Range | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class _DigestShape:
     """What all parts of a digest must fit."""
 
     segment_bytes: int

@@ -13,7 +13,7 @@ from dittomq.commitlog.disk.damaged_pages import LegibleFile
 from dittomq.commitlog.disk.segment import path_of, segments_of
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.commitlog.offline.bulk_verify import Prover, Run
+from dittomq.commitlog.offline.bulk_verify import Prover, WholeRun
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
@@ -91,7 +91,7 @@ def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item
     return (piece for piece in pieces(store, None, progress) if isinstance(piece, Item))
 
 
-def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None = None) -> Iterator[Item | Run]:
+def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None = None) -> Iterator[Item | WholeRun]:
     """Like `items`, with those records in runs that the prover found whole."""
     lost: Item | None = None
     low, total, heard = store.starts[0], store.stop - store.starts[0], store.starts[0]
@@ -118,7 +118,7 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
             yield lost._replace(end=end, problem=problem or CUT_OFF)
 
 
-def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterator[Item | Run]:
+def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterator[Item | WholeRun]:
     """What was the log's end, and has something behind it: damage, or a broker has written on since, into the next segment by now."""
     before: Item | None = None  # damage, which may go on in the next segment
     for start in store.starts:
@@ -138,12 +138,12 @@ def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterat
         yield before
 
 
-def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int) -> Iterator[Item | Run]:
+def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int) -> Iterator[Item | WholeRun]:
     """Of the segment that begins at `start`, from position `at` on."""
     with contextlib.closing(_open_segment(store, start)) as file:
         legible = LegibleFile(file)
         for piece in _stretches(legible, (start, start + store.segment_bytes), prover, at):
-            if isinstance(piece, Run):
+            if isinstance(piece, WholeRun):
                 yield piece
                 continue
             span, view = piece
@@ -177,7 +177,7 @@ def _begins_anothers(view: View, span: Span) -> bool:
     return surely_anothers(view.data[span.start - view.base : span.end - view.base])
 
 
-def _stretches(file: LegibleFile, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[Run | tuple[Span, View]]:
+def _stretches(file: LegibleFile, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[WholeRun | tuple[Span, View]]:
     """Every stretch of a segment from `at` on, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
     start, stop = segment
     lost = None

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dittomq.commitlog.offline.expected_units import NO_QUEUE, Units
 from dittomq.commitlog.queues.index_checkpoint import QueueKey
-from dittomq.commitlog.records.columnar_codec import Columns, Numbers, Truths, windows
+from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths, windows
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.format import decode_properties
 from dittomq.commitlog.records.rocketmq_records import INNER_BATCH, SCHEDULE_TOPIC
@@ -32,7 +32,7 @@ _ASCII = 0x7F
 _LETTERS = 16
 
 
-def agree(columns: Columns, units: Units, names: "Names", *, sealed: bool) -> Truths:
+def agree(columns: RecordColumns, units: Units, names: "QueueNames", *, sealed: bool) -> Truths:
     """Whether each record is certainly what its unit says: then only the order of the queue's messages is left to be judged."""
     known: Truths = units.queues != NO_QUEUE
     if not known.any():
@@ -45,7 +45,7 @@ def agree(columns: Columns, units: Units, names: "Names", *, sealed: bool) -> Tr
     return agrees
 
 
-class Names:
+class QueueNames:
     """The queues by their numbers, as columns that records can be compared with."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Names:
         self._queues = np.append(self._queues, [queue for _, queue in new])
         self._bytes = np.append(self._bytes, [len(name) for name in names])
 
-    def match(self, columns: Columns, numbers: Numbers) -> Truths:
+    def match(self, columns: RecordColumns, numbers: Numbers) -> Truths:
         """Whether each record names the queue with that number."""
         match: Truths = (self._queues[numbers] == columns.field("queue")) & (self._bytes[numbers] == columns.topic_bytes)
         last = len(columns.view) - _WORD
@@ -78,7 +78,7 @@ class Names:
         return match
 
 
-def samples(columns: Columns, rows: Numbers) -> list[int]:
+def samples(columns: RecordColumns, rows: Numbers) -> list[int]:
     """Of these rows one of each queue, as far as its number and the topic's first letters tell queues apart."""
     at = np.minimum(columns.topics[rows] - 1, len(columns.view) - _LETTERS)
     letters, queues = windows(columns.view, at, _LETTERS).tobytes(), columns.field("queue")[rows].tolist()
@@ -88,7 +88,7 @@ def samples(columns: Columns, rows: Numbers) -> list[int]:
     return list(first.values())
 
 
-def _tags_agree(columns: Columns, codes: Numbers) -> Truths:
+def _tags_agree(columns: RecordColumns, codes: Numbers) -> Truths:
     """Whether each record's tag has that code, as `dittomq.properties.tags_code` knows it."""
     view, properties = columns.view, columns.properties
     width = max(1, min(int(columns.properties_bytes.max()), _PROPERTIES_BYTES, len(view)))

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from dittomq.commitlog.offline.open_store import Progress, StoreOnDisk
 from dittomq.commitlog.offline.verify import Report, verify
 from dittomq.commitlog.queues.index_checkpoint import QueueKey
-from dittomq.commitlog.records.columnar_codec import Columns, Numbers
+from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns
 from dittomq.commitlog.records.decoding import Record
 
 
 @dataclass(slots=True)
-class Tally:
+class QueueTally:
     """Whole records of one queue. Times are store times in ms; offsets are queue offsets as the records state them."""
 
     first_offset: int
@@ -33,7 +33,7 @@ class Tally:
         self.record_bytes += record.size
         self.body_bytes += len(record.body)
 
-    def add_all(self, columns: Columns, rows: Numbers) -> None:
+    def add_all(self, columns: RecordColumns, rows: Numbers) -> None:
         """Count some rows, the next of the queue."""
         times = columns.field("store_ms")[rows]
         self.last_offset = int(columns.field("queue_offset")[rows[-1]])
@@ -50,10 +50,10 @@ class Measured:
 
     store: StoreOnDisk
     report: Report
-    topics: dict[str, dict[int, Tally]] = field(default_factory=dict)
+    topics: dict[str, dict[int, QueueTally]] = field(default_factory=dict)
 
     @property
-    def tallies(self) -> list[Tally]:
+    def tallies(self) -> list[QueueTally]:
         """Of all queues."""
         return [tally for queues in self.topics.values() for tally in queues.values()]
 
@@ -69,19 +69,19 @@ class _Counting:
     """Hears of every record."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, dict[int, Tally]] = {}
+        self.topics: dict[str, dict[int, QueueTally]] = {}
 
     def record(self, record: Record) -> None:
         self._tally((record.topic, record.queue), record.queue_offset, record.store_ms).add(record)
 
-    def records(self, key: QueueKey, columns: Columns, rows: Numbers) -> None:
+    def records(self, key: QueueKey, columns: RecordColumns, rows: Numbers) -> None:
         offsets, times = columns.field("queue_offset"), columns.field("store_ms")
         self._tally(key, int(offsets[rows[0]]), int(times[rows[0]])).add_all(columns, rows)
 
-    def _tally(self, key: QueueKey, offset: int, store_ms: int) -> Tally:
+    def _tally(self, key: QueueKey, offset: int, store_ms: int) -> QueueTally:
         """That of the queue; a new one begins with a record of that offset and time."""
         topic, queue = key
         queues = self.topics.setdefault(topic, {})
         if queue not in queues:
-            queues[queue] = Tally(offset, store_ms, store_ms)
+            queues[queue] = QueueTally(offset, store_ms, store_ms)
         return queues[queue]

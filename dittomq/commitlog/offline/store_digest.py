@@ -117,7 +117,7 @@ def digest_store(storage: Storage, name: str, asked: Range | None = None, progre
         raise StoreOpenFailed(name, f"{segment.path_of(shifted)} {change}")
     if asked is not None and not 0 < asked.end - asked.start <= MAX_FINE_RANGE_BYTES:
         raise InvalidField("--bytes", f"takes 1 to {MAX_FINE_RANGE_BYTES:,} bytes, not {asked.end - asked.start:,}")
-    reading = _Reading(storage, segment_bytes, asked)
+    reading = _DigestPass(storage, segment_bytes, asked)
     for done, start in enumerate(starts, 1):
         reading.take(start)
         if progress is not None:
@@ -146,7 +146,7 @@ class _Content(NamedTuple):
     asked: list[Span]
 
 
-class _Reading:
+class _DigestPass:
     """Goes through the segments in order; only when the next one holds something is it known that one is closed."""
 
     def __init__(self, storage: Storage, segment_bytes: int, asked: Range | None) -> None:

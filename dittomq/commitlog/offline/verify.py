@@ -11,14 +11,14 @@ from typing import Protocol
 import numpy as np
 
 from dittomq.commitlog.disk.segment import path_of
-from dittomq.commitlog.offline.bulk_verify import Prover, Run
+from dittomq.commitlog.offline.bulk_verify import Prover, WholeRun
 from dittomq.commitlog.offline.expected_units import NO_QUEUE, Expected, Units
 from dittomq.commitlog.offline.open_store import CUT_OFF, Item, Progress, StoreOnDisk, pieces, view_of
-from dittomq.commitlog.offline.queue_check import Names, agree, code_fits, samples
+from dittomq.commitlog.offline.queue_check import QueueNames, agree, code_fits, samples
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.index_checkpoint import Minimum, QueueKey
-from dittomq.commitlog.records.columnar_codec import Columns, Numbers, Truths
+from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, queue_problem
 from dittomq.commitlog.records.record_scanner import Sort, problem_of, span_at
@@ -31,7 +31,7 @@ _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
-class Kind(StrEnum):
+class StoreFault(StrEnum):
     """What can be wrong. Only the last four are about what is derived from the log."""
 
     DAMAGED = "damaged"
@@ -45,10 +45,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StoreFinding:
     """`position` is a byte of the log; `queue_offset` -1 where no message is meant."""
 
-    kind: Kind
+    kind: StoreFault
     position: int
     topic: str
     queue: int
@@ -70,10 +70,10 @@ class Report:
     undispatched: int = 0
     without_queue: int = 0
     hidden: int = 0
-    counts: dict[Kind, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    counts: dict[StoreFault, int] = field(default_factory=dict)
+    findings: list[StoreFinding] = field(default_factory=list)
 
-    def note(self, finding: Finding) -> None:
+    def note(self, finding: StoreFinding) -> None:
         """Count a finding, and keep it if there is room."""
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
         if len(self.findings) < MAX_FINDINGS:
@@ -82,22 +82,24 @@ class Report:
     @property
     def whole(self) -> bool:
         """Whether nothing is wrong; a torn end is what a kill leaves and recovery cuts."""
-        return not set(self.counts) - {Kind.TORN_END}
+        return not set(self.counts) - {StoreFault.TORN_END}
 
 
-class Listener(Protocol):
+class VerifyListener(Protocol):
     """Hears of every whole record once; those of one queue in order."""
 
     def record(self, record: Record) -> None:
         """One record."""
         ...
 
-    def records(self, key: QueueKey, columns: Columns, rows: Numbers) -> None:
+    def records(self, key: QueueKey, columns: RecordColumns, rows: Numbers) -> None:
         """Some rows, all of one queue."""
         ...
 
 
-def verify(store: StoreOnDisk, progress: Progress | None = None, listener: Listener | None = None, *, one_by_one: bool = False) -> Report:
+def verify(
+    store: StoreOnDisk, progress: Progress | None = None, listener: VerifyListener | None = None, *, one_by_one: bool = False
+) -> Report:
     """Read the whole log and compare the queues with it.
 
     Most of it is proven many records at a time; what that does not settle is judged record by record. `one_by_one`: all of it is.
@@ -107,9 +109,9 @@ def verify(store: StoreOnDisk, progress: Progress | None = None, listener: Liste
     torn: Item | None = None
     for item in pieces(store, None if one_by_one else Prover(store.seals, queues.expected, store.flushed), progress):
         if torn is not None:
-            report.note(_finding(torn, Kind.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else Kind.DAMAGED))
+            report.note(_finding(torn, StoreFault.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else StoreFault.DAMAGED))
         torn = None
-        if isinstance(item, Run):
+        if isinstance(item, WholeRun):
             report.end = item.end
             queues.check_run(item)
             continue
@@ -121,23 +123,23 @@ def verify(store: StoreOnDisk, progress: Progress | None = None, listener: Liste
         if item.record is not None and not item.problem:
             queues.check(item.record)
     if torn is not None:
-        report.note(_finding(torn, Kind.TORN_END))
+        report.note(_finding(torn, StoreFault.TORN_END))
     queues.finish()
     return report
 
 
-def _finding(item: Item, kind: Kind) -> Finding:
-    return Finding(kind, item.start, "", -1, -1, item.problem)
+def _finding(item: Item, kind: StoreFault) -> StoreFinding:
+    return StoreFinding(kind, item.start, "", -1, -1, item.problem)
 
 
-def _kind_of(item: Item) -> Kind:
+def _kind_of(item: Item) -> StoreFault:
     if item.problem == CUT_OFF:
-        return Kind.TORN_END
-    return Kind.UNSUPPORTED if _MAGIC.search(item.problem) else Kind.DAMAGED
+        return StoreFault.TORN_END
+    return StoreFault.UNSUPPORTED if _MAGIC.search(item.problem) else StoreFault.DAMAGED
 
 
 @dataclass(slots=True)
-class _Seen:
+class _QueueSeen:
     """What the log has said of one queue. `missing` are offsets without a unit, of which no later one had one yet.
 
     `replaced` are messages whose units name later records: right if RocketMQ made the topic again behind them.
@@ -145,21 +147,21 @@ class _Seen:
 
     next: int
     missing: list[tuple[int, int]] = field(default_factory=list)
-    replaced: list[Finding] = field(default_factory=list)
+    replaced: list[StoreFinding] = field(default_factory=list)
 
 
 class _Queues:
     """The queues of a store, compared record by record, or a run of records at a time where nothing is wrong."""
 
-    def __init__(self, store: StoreOnDisk, report: Report, listener: Listener | None) -> None:
+    def __init__(self, store: StoreOnDisk, report: Report, listener: VerifyListener | None) -> None:
         self._store = store
         self._report = report
         self._listener = listener
         self._units = QueueFiles(store)
         self.expected = Expected(self._units.read)
-        self._names = Names()
+        self._names = QueueNames()
         self._agreed: dict[QueueKey, int] = {}
-        self._seen: dict[QueueKey, _Seen] = {}
+        self._seen: dict[QueueKey, _QueueSeen] = {}
         self._minimums: dict[QueueKey, Minimum] = index_checkpoint.load_minimums(store.storage) if store.ours else {}
 
     def check(self, record: Record) -> None:
@@ -170,7 +172,7 @@ class _Queues:
         if self._listener is not None:
             self._listener.record(record)
 
-    def check_run(self, run: Run) -> None:
+    def check_run(self, run: WholeRun) -> None:
         """Compare the next records in the log. A queue of which one is in any way odd is compared record by record."""
         units, agrees = self._agreeing(run)
         disagree = np.flatnonzero(~agrees).tolist()
@@ -188,11 +190,11 @@ class _Queues:
                 opened[int(rows[0])] = key
         for row in sorted([*odd, *opened, *nowhere]):
             if row in nowhere:
-                self._report.note(Finding(Kind.DAMAGED, run.base + int(run.columns.starts[row]), "", -1, -1, nowhere[row]))
+                self._report.note(StoreFinding(StoreFault.DAMAGED, run.base + int(run.columns.starts[row]), "", -1, -1, nowhere[row]))
             elif row in odd:
                 self.check(odd[row])
             else:
-                self._seen[opened[row]] = _Seen(0)
+                self._seen[opened[row]] = _QueueSeen(0)
         for key, rows in dense:
             self._seen[key].next = int(units.offsets[rows[-1]]) + 1
             self._report.records += len(rows)
@@ -202,7 +204,7 @@ class _Queues:
         self._learn(self._agreed)
         self._agreed = {}
 
-    def _agreeing(self, run: Run) -> tuple[Units, Truths]:
+    def _agreeing(self, run: WholeRun) -> tuple[Units, Truths]:
         """The units of the records, and which records are certainly what theirs say, after learning of queues that are new here."""
         starts, columns = run.starts, run.columns
         sealed = self._store.seals.at(int(starts[0])).sealed
@@ -243,7 +245,7 @@ class _Queues:
             follows and (minimum is None or (not minimum.anew and first >= minimum.low)) and bool((offsets[1:] == offsets[:-1] + 1).all())
         )
 
-    def _decoded(self, run: Run, row: int) -> Record:
+    def _decoded(self, run: WholeRun, row: int) -> Record:
         return decode(run.record(row), int(run.columns.starts[row]) + run.base)
 
     def _check(self, record: Record) -> None:
@@ -253,15 +255,15 @@ class _Queues:
         if not sealed and not in_queues(record.system_flag):
             return
         if record.system_flag & INNER_BATCH:  # counts as many as it holds, in a queue of another kind
-            self._seen[key] = _Seen(offset + self._messages_in(record))
+            self._seen[key] = _QueueSeen(offset + self._messages_in(record))
             return
         seen = self._seen.get(key)
         if seen is None:
-            seen = self._seen[key] = _Seen(0 if self._store.starts[0] == 0 else offset)
+            seen = self._seen[key] = _QueueSeen(0 if self._store.starts[0] == 0 else offset)
         if offset == 0 and seen.next > 0 and not sealed:
             self._begin_anew(key, seen)
         elif offset != seen.next:
-            self._note(Kind.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
+            self._note(StoreFault.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
         seen.next = offset + 1
         minimum = self._minimums.get(key)
         if minimum is not None and (record.physical_offset < minimum.end if minimum.anew else offset < minimum.low):
@@ -273,7 +275,7 @@ class _Queues:
         text = record.properties.get("INNER_NUM", "1")
         if _COUNT.fullmatch(text):
             return int(text)
-        self._note(Kind.UNSUPPORTED, record, f"it is a batch, and its INNER_NUM is no number of messages: {text[:20]}")
+        self._note(StoreFault.UNSUPPORTED, record, f"it is a batch, and its INNER_NUM is no number of messages: {text[:20]}")
         return 1
 
     def finish(self) -> None:
@@ -302,18 +304,20 @@ class _Queues:
                 continue  # it went with the log's beginning; or a broker that runs writes faster than this can look
             is_right, reason = self._is_right(key, offset, unit)
             if reason:
-                self._report.note(Finding(Kind.UNIT_UNREADABLE, position, *key, offset, f"whether the log has it is not known: {reason}"))
+                self._report.note(
+                    StoreFinding(StoreFault.UNIT_UNREADABLE, position, *key, offset, f"whether the log has it is not known: {reason}")
+                )
                 continue
             if not is_right:
                 problem = f"the queue has a message {offset:,} at {position:,}, which the log does not have"
-                self._report.note(Finding(Kind.UNIT_SURPLUS, position, *key, offset, problem))
+                self._report.note(StoreFinding(StoreFault.UNIT_SURPLUS, position, *key, offset, problem))
                 break
             rightly += 1
         for first, stop, reason in unread:
             problem = f"units {first:,} to {stop - 1:,} behind the queue's end cannot be read: {reason}"
-            self._report.note(Finding(Kind.UNIT_UNREADABLE, self._report.end, *key, first, problem))
+            self._report.note(StoreFinding(StoreFault.UNIT_UNREADABLE, self._report.end, *key, first, problem))
 
-    def _begin_anew(self, key: QueueKey, seen: _Seen) -> None:
+    def _begin_anew(self, key: QueueKey, seen: _QueueSeen) -> None:
         """RocketMQ has made the topic again: its queue holds what comes now, and a minimum spoke of what came before."""
         minimum = self._minimums.get(key)
         if minimum is not None and minimum.low <= seen.next and not minimum.anew:
@@ -322,17 +326,17 @@ class _Queues:
         seen.missing.clear()
         seen.replaced.clear()
 
-    def _compare(self, key: QueueKey, seen: _Seen, record: Record) -> None:
+    def _compare(self, key: QueueKey, seen: _QueueSeen, record: Record) -> None:
         if not self._units.has(key):
             if self._units.had(key, record.queue_offset):
-                self._note(Kind.UNIT_MISSING, record, "its queue has no file")
+                self._note(StoreFault.UNIT_MISSING, record, "its queue has no file")
             else:
                 self._report.without_queue += 1
             return
         unit = self._units.at(key, record.queue_offset)
         problem = self._units.problem(key, record.queue_offset)
         if problem:  # a part of it may be there, and name another place
-            self._note(Kind.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
+            self._note(StoreFault.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
             return
         if unit is None or unit[1] <= 0:
             if len(seen.missing) < MAX_FINDINGS:
@@ -344,17 +348,17 @@ class _Queues:
             self._note_missing(key, seen)
         position, size, code = unit
         if (position, size) != (record.physical_offset, record.size):
-            finding = _finding_of(Kind.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
+            finding = _finding_of(StoreFault.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
             if position > record.physical_offset and len(seen.replaced) < MAX_FINDINGS:
                 seen.replaced.append(finding)
             else:
                 self._report.note(finding)
         elif not code_fits(record, code):
-            self._note(Kind.UNIT_DIFFERS, record, f"its queue says tags code {code}")
+            self._note(StoreFault.UNIT_DIFFERS, record, f"its queue says tags code {code}")
         elif record.topic != SCHEDULE_TOPIC:
             self._agreed[key] = record.queue_offset + 1
 
-    def _note_missing(self, key: QueueKey, seen: _Seen) -> None:
+    def _note_missing(self, key: QueueKey, seen: _QueueSeen) -> None:
         """A unit that was not there yet may be there now: a broker that runs writes them in order.
 
         Where it has dropped the log's beginning, the queue's files went with the segments.
@@ -366,7 +370,9 @@ class _Queues:
                 continue
             unit = self._units.at(key, offset)
             if unit is None or unit[1] <= 0 or unit[0] != position:
-                self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
+                self._report.note(
+                    StoreFinding(StoreFault.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones")
+                )
         seen.missing.clear()
 
     def _is_right(self, key: QueueKey, offset: int, unit: tuple[int, int, int]) -> tuple[bool, str]:
@@ -388,9 +394,9 @@ class _Queues:
             return True, ""
         return is_new and (found.topic, found.queue, found.queue_offset) == (*key, offset), ""
 
-    def _note(self, kind: Kind, record: Record, problem: str) -> None:
+    def _note(self, kind: StoreFault, record: Record, problem: str) -> None:
         self._report.note(_finding_of(kind, record, problem))
 
 
-def _finding_of(kind: Kind, record: Record, problem: str) -> Finding:
-    return Finding(kind, record.physical_offset, record.topic, record.queue, record.queue_offset, problem)
+def _finding_of(kind: StoreFault, record: Record, problem: str) -> StoreFinding:
+    return StoreFinding(kind, record.physical_offset, record.topic, record.queue, record.queue_offset, problem)

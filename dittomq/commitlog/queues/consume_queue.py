@@ -22,7 +22,7 @@ SYNCED_ONE_BY_ONE = 128
 BLANK_UNIT_BYTES = 0x7FFFFFFF
 
 
-class Queue:
+class ConsumeQueue:
     """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
 
     `raised` is a `next` that no message gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
@@ -79,7 +79,7 @@ class QueueIndex:
         a one never counts from 0 again, so its message 0 only comes for the second time, behind a cut.
         """
         self.is_ours = is_ours
-        self.queues: dict[QueueKey, Queue] = {}
+        self.queues: dict[QueueKey, ConsumeQueue] = {}
         self._leap = Leap()
         self._begin = 0  # the first offset of a queue that is not known
         self.file_units = file_units
@@ -91,12 +91,12 @@ class QueueIndex:
         self._unsynced: dict[str, None] = {}
         self._new_folders: dict[str, None] = {}
 
-    def queue(self, topic: str, queue: int) -> Queue:
+    def queue(self, topic: str, queue: int) -> ConsumeQueue:
         """The queue, made in memory when it is not known."""
         key = (topic, queue)
         found = self.queues.get(key)
         if found is None:
-            found = self.queues[key] = Queue(topic, queue, 0, 0)
+            found = self.queues[key] = ConsumeQueue(topic, queue, 0, 0)
             found.next = found.raised = self._begin
         return found
 
@@ -141,7 +141,7 @@ class QueueIndex:
         ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self.queues.items()}
         return ranges, {key: queue.unmade for key, queue in self.queues.items() if queue.unmade}
 
-    def write(self, queue: Queue, first: int, units: bytes) -> None:
+    def write(self, queue: ConsumeQueue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
         stop = first + len(units) // UNIT_BYTES
         if first == 0 < queue.max and not self.is_ours(position := UNIT.unpack_from(units)[0]):  # RocketMQ made the topic again
@@ -159,7 +159,7 @@ class QueueIndex:
             at = end
         queue.max = max(queue.max, stop)
 
-    def fill(self, queue: Queue, offset: int, unit: bytes) -> None:
+    def fill(self, queue: ConsumeQueue, offset: int, unit: bytes) -> None:
         """Put in place the unit of a message that was missing when those around it were built; another message's stays as it is.
 
         Where the disk does not give what is there, it stays as it is, and readers are told so, until all queues are built again.
@@ -182,7 +182,7 @@ class QueueIndex:
         queue.min = min(queue.min, offset)
         queue.max = max(queue.max, offset + 1)
 
-    def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
+    def units(self, queue: ConsumeQueue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
         """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends.
 
         Raises OSError when the disk does not give all of them.
@@ -197,7 +197,7 @@ class QueueIndex:
             return []
         return list(UNIT.iter_unpack(data[: len(data) - len(data) % UNIT_BYTES]))
 
-    def next_file(self, queue: Queue, unit: int, stop: int) -> int:
+    def next_file(self, queue: ConsumeQueue, unit: int, stop: int) -> int:
         """As `next_file` does."""
         return next_file(self._storage, queue.folder, unit, stop)
 
@@ -220,7 +220,7 @@ class QueueIndex:
             if self._storage.exists(folder):
                 self._storage.sync_folder(folder)
 
-    def raise_minimum(self, queue: Queue, low: int) -> None:
+    def raise_minimum(self, queue: ConsumeQueue, low: int) -> None:
         """The queue holds nothing below `low` any more; when that is all of it, its files go."""
         queue.min = max(queue.min, low)
         if queue.next < low:
@@ -228,7 +228,7 @@ class QueueIndex:
         if queue.max <= low:
             self._remove(queue)
 
-    def begin_at(self, queue: Queue, low: int) -> list[str]:
+    def begin_at(self, queue: ConsumeQueue, low: int) -> list[str]:
         """The queue's messages below `low` are gone from the log; returns the paths of its files that hold nothing else.
 
         Its newest file is not among them: it tells RocketMQ at which offset the queue goes on.
@@ -241,7 +241,7 @@ class QueueIndex:
             return []
         return [f"{queue.folder}/{name}" for name in files_in(self._storage, queue.folder) if name < first]
 
-    def _remove(self, queue: Queue) -> None:
+    def _remove(self, queue: ConsumeQueue) -> None:
         queue.ready_number = -1
         queue.unmade = 0
         if self._storage.exists(queue.folder):
@@ -249,7 +249,7 @@ class QueueIndex:
             self._new_folders[f"{FOLDER}/{queue.topic}"] = None  # what a checkpoint names no more must not come back behind it
         self._files.forget(f"{queue.folder}/")  # at last: somebody may have read one just then, and a new file gets its name
 
-    def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
+    def _write_file(self, queue: ConsumeQueue, first: int, data: bytes) -> None:
         ready = first // self.file_units == queue.ready_number
         path = queue.ready if ready else self._path(queue, first)
         if not ready:
@@ -260,7 +260,7 @@ class QueueIndex:
             file.pwrite(data, first % self.file_units * UNIT_BYTES)
         self._unsynced[path] = None
 
-    def _passed_over(self, queue: Queue, at: int) -> int:
+    def _passed_over(self, queue: ConsumeQueue, at: int) -> int:
         """How many files are not made between what the queue has and its message `at`, which comes next, or before all others."""
         low, high = queue.range
         if at < low < high:
@@ -268,7 +268,7 @@ class QueueIndex:
         before = -(-high // self.file_units) if low < high else high // self.file_units
         return max(0, at // self.file_units - before)
 
-    def _make_ready(self, queue: Queue, path: str, first: int, position: int) -> None:
+    def _make_ready(self, queue: ConsumeQueue, path: str, first: int, position: int) -> None:
         with self._files.borrow(path) as file:
             if file.size() < self.file_units * UNIT_BYTES:
                 file.truncate(self.file_units * UNIT_BYTES)
@@ -285,12 +285,12 @@ class QueueIndex:
         before = 0 if self._begins_late else max(0, position // self._segment_bytes - 1) * self._segment_bytes
         return UNIT.pack(before, BLANK_UNIT_BYTES, 0)
 
-    def _make_folder(self, queue: Queue) -> None:
+    def _make_folder(self, queue: ConsumeQueue) -> None:
         self._storage.make_folder(queue.folder)
         topic_folder = f"{FOLDER}/{queue.topic}"
         self._new_folders.update(dict.fromkeys((queue.folder, topic_folder, FOLDER, "")))
 
-    def _path(self, queue: Queue, offset: int) -> str:
+    def _path(self, queue: ConsumeQueue, offset: int) -> str:
         return path_of(queue.folder, offset, self.file_units)
 
 

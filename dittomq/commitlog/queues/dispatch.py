@@ -15,12 +15,12 @@ import numpy as np
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.disk.storage import speaks_of_bytes
-from dittomq.commitlog.queues.consume_queue import Queue, QueueIndex
+from dittomq.commitlog.queues.consume_queue import ConsumeQueue, QueueIndex
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
-from dittomq.commitlog.records.batch_index import Batch, Run
+from dittomq.commitlog.records.batch_index import OffsetRun, RecordBatch
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.columnar_codec import Numbers
-from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, Entry, lay_out
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, IndexEntry, lay_out
 
 MAX_WAITING_UNITS = 65_536
 _BATCH_UNITS = 16_384
@@ -29,7 +29,7 @@ _CARRIED_BYTES = 512
 
 Kept = tuple[str, int, bytes]
 """What `carried` gave for a record with keys."""
-Waiting = tuple[int, Queue | None, int, bytes, Kept | None]
+Waiting = tuple[int, ConsumeQueue | None, int, bytes, Kept | None]
 """Record's end, its queue (None for a mark and a record that no queue knows), its offset there, its unit, what is kept of one with keys.
 
 When a batch is taken: a part's end, a queue, the first offset, neighbouring units; or no queue, a unit, and what is kept of its record.
@@ -41,7 +41,7 @@ class WaitingBatch:
     """Many records that wait, from row `taken` on; `ends` are the ends of all. `named`: rows with keys, their units, what is kept."""
 
     ends: Numbers
-    runs: list[tuple[Queue, Run]]
+    runs: list[tuple[ConsumeQueue, OffsetRun]]
     named: list[tuple[int, bytes, Kept]]
     taken: int
 
@@ -139,8 +139,8 @@ class Dispatch:
         return taken + [waiting_of(self._index, entry) for entry in found.entries], reached
 
     def _write(self, taken: list[Waiting]) -> None:
-        runs: dict[Queue, list[tuple[int, list[bytes]]]] = {}
-        nexts: dict[Queue, int] = {}
+        runs: dict[ConsumeQueue, list[tuple[int, list[bytes]]]] = {}
+        nexts: dict[ConsumeQueue, int] = {}
         named: list[Keyed] = []
         for _, queue, offset, units, kept in taken:
             if kept is not None:
@@ -178,7 +178,7 @@ def carried(topic: str, store_ms: int, properties: bytes) -> Kept:
     return topic, store_ms, properties if len(properties) <= _CARRIED_BYTES else b""
 
 
-def waiting_of(index: QueueIndex, entry: Entry) -> Waiting:
+def waiting_of(index: QueueIndex, entry: IndexEntry) -> Waiting:
     """What the queues and the key index keep of a record."""
     if entry.queue < 0:
         return unqueued(entry)
@@ -187,7 +187,7 @@ def waiting_of(index: QueueIndex, entry: Entry) -> Waiting:
     return entry.end, index.queue(entry.topic, entry.queue), entry.queue_offset, unit, keyed
 
 
-def waiting_batch_of(index: QueueIndex, batch: Batch, start: int = 0) -> WaitingBatch:
+def waiting_batch_of(index: QueueIndex, batch: RecordBatch, start: int = 0) -> WaitingBatch:
     """The same of many records, those before position `start` left out."""
     low = int(np.searchsorted(batch.starts, start))
     runs = [(index.queue(run.topic, run.queue), run) for run in (run.between(low, len(batch)) for run in batch.runs) if run.units]
@@ -198,7 +198,7 @@ def waiting_batch_of(index: QueueIndex, batch: Batch, start: int = 0) -> Waiting
     return WaitingBatch(batch.ends, runs, named, low)
 
 
-def unqueued(entry: Entry) -> Waiting:
+def unqueued(entry: IndexEntry) -> Waiting:
     """The same of a record that no queue knows: a prepared transaction has keys all the same."""
     if not entry.keyed:
         return entry.end, None, 0, b"", None

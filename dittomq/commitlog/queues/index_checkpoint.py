@@ -103,7 +103,7 @@ class Checkpoint:
     unmade: Mapping[QueueKey, int] = field(default_factory=dict)
 
 
-class _Saved(TypedDict):
+class _SavedCheckpoint(TypedDict):
     """The file. Older versions left out what need not be there."""
 
     end: Number
@@ -124,7 +124,7 @@ def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
 
 def load(storage: Storage) -> Checkpoint | None:
     """None when there is none. Raises CorruptStateFile."""
-    value = state_file.load_json(storage, _NAME, _KIND, _Saved)
+    value = state_file.load_json(storage, _NAME, _KIND, _SavedCheckpoint)
     if value is None or "keys" not in value:  # written before there was a key index
         return None
     ranges = {(topic, queue): (low, high) for topic, queue, low, high in value["queues"]}

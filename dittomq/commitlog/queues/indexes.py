@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.dispatch import Dispatch, Waiting, WaitingBatch, carried, unqueued, waiting_batch_of
 from dittomq.commitlog.queues.producer_state import Producers, Sequenced
-from dittomq.commitlog.records.batch_index import DAY_MS, Batch
-from dittomq.commitlog.records.format import UNIT, Entry, Scan
+from dittomq.commitlog.records.batch_index import DAY_MS, RecordBatch
+from dittomq.commitlog.records.format import UNIT, IndexEntry, Scan
 
 
 class DerivedIndexes:
@@ -20,7 +20,7 @@ class DerivedIndexes:
         self.dispatch = dispatch
         self.store_ms = store_ms
 
-    def absorb(self, batches: Sequence[Batch], found: Scan, *, queues_from: int = 0, producers_from: int = 0) -> None:
+    def absorb(self, batches: Sequence[RecordBatch], found: Scan, *, queues_from: int = 0, producers_from: int = 0) -> None:
         """Take in records that are in the log now, behind all before, first the batches. On a slave's hot path.
 
         Records before `queues_from` are in the queues already, those before `producers_from` in the producers' table.
@@ -54,7 +54,7 @@ class DerivedIndexes:
         self.store_ms = store_ms
         self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
 
-    def mend(self, entries: Sequence[Entry], end: int) -> None:
+    def mend(self, entries: Sequence[IndexEntry], end: int) -> None:
         """Take in records that were missing, some of them perhaps for the second time; the log ends at `end`."""
         self.producers.mend(
             [Sequenced(entry.producer_id, entry.sequence, entry.start, entry.store_ms) for entry in entries if entry.producer_id]
@@ -67,7 +67,7 @@ class DerivedIndexes:
         if entries and entries[-1].end > self.dispatch.applied:
             self.dispatch.forget_waiting(end)
 
-    def _take(self, batch: Batch, queues_from: int, producers_from: int) -> WaitingBatch:
+    def _take(self, batch: RecordBatch, queues_from: int, producers_from: int) -> WaitingBatch:
         for producer_id, first, positions, store_ms in batch.sequences:
             known = bisect_left(positions, producers_from)
             self.producers.note(producer_id, first + known, positions[known:], store_ms)

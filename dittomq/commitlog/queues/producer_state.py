@@ -45,7 +45,7 @@ class _Head(TypedDict):
     producers: list[tuple[str, state_file.Number, Annotated[int, Meta(ge=1, lt=1 << 32)]]]
 
 
-class Producer:
+class ProducerEntry:
     """Sequences [first, next) lie at `positions`, at least one; only the last MAX_SEQUENCES of them count."""
 
     __slots__ = ("first", "positions")
@@ -82,7 +82,7 @@ class Producers:
     """The table. One thread changes it."""
 
     def __init__(self) -> None:
-        self._producers: OrderedDict[str, Producer] = OrderedDict()
+        self._producers: OrderedDict[str, ProducerEntry] = OrderedDict()
         self._days: list[tuple[int, int]] = []  # each day of the last ones that has a record, and where its first one lies
         self.forgotten_end = 0
 
@@ -124,7 +124,7 @@ class Producers:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(first, array("q"))
+            producer = self._producers[producer_id] = ProducerEntry(first, array("q"))
         else:
             self._producers.move_to_end(producer_id)
         if first != producer.next:  # it was forgotten in between and began again
@@ -231,7 +231,7 @@ def from_bytes(payload: bytes) -> tuple[Producers, int]:
     for producer_id, first, count in head["producers"]:
         positions = array("q", payload[at : at + 8 * count])
         at += 8 * count
-        table._producers[producer_id] = Producer(first, positions)  # noqa: SLF001 - its own module
+        table._producers[producer_id] = ProducerEntry(first, positions)  # noqa: SLF001 - its own module
     return table, head["end"]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dittomq.commitlog.records import format as plain
-from dittomq.commitlog.records.columnar_codec import UNITS, Columns, Numbers, Truths, columns_of, follow, record_crcs_hold, windows
+from dittomq.commitlog.records.columnar_codec import UNITS, Numbers, RecordColumns, Truths, columns_of, follow, record_crcs_hold, windows
 from dittomq.commitlog.records.format import (
     CRC_BYTES,
     FIXED_BYTES,
@@ -42,7 +42,7 @@ _POWERS = 10 ** np.arange(_MOST_DIGITS - 1, -1, -1, dtype=np.int64)
 _MOST_SHAPES = 16
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Messages of one queue with neighbouring offsets from `first` on. `rows` says which records of the batch they are."""
 
     topic: str
@@ -51,7 +51,7 @@ class Run(NamedTuple):
     rows: Numbers
     units: bytes
 
-    def between(self, low: int, high: int) -> "Run":
+    def between(self, low: int, high: int) -> "OffsetRun":
         """Of these only records [low, high) of the batch."""
         if low <= self.rows[0] and self.rows[-1] < high:
             return self
@@ -59,7 +59,7 @@ class Run(NamedTuple):
         return self._replace(first=self.first + start, rows=self.rows[start:stop], units=self.units[start * UNIT_BYTES : stop * UNIT_BYTES])
 
 
-class Named(NamedTuple):
+class KeyedRecord(NamedTuple):
     """A record of the batch with keys: its topic and all its properties."""
 
     row: int
@@ -77,7 +77,7 @@ class Sequences(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class RecordBatch:
     """Whole records, each behind the other; record `row` lies at [starts[row], ends[row]). Holds nothing of their bytes.
 
     Every row is in one of the `runs`; those of one queue, `named` and `sequences` are in the order of the log.
@@ -86,20 +86,20 @@ class Batch:
     starts: Numbers
     ends: Numbers
     store_ms: Numbers
-    runs: list[Run]
-    named: list[Named]
+    runs: list[OffsetRun]
+    named: list[KeyedRecord]
     sequences: list[Sequences]
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
-def gather(data: bytes, base: int, segment_end: int) -> tuple[list[Batch], int]:
+def gather(data: bytes, base: int, segment_end: int) -> tuple[list[RecordBatch], int]:
     """Ordinary whole records from the first byte on, and the index in `data` at which others, or few, or none begin.
 
     `data` begins with a record at position `base` of a segment that ends at `segment_end`.
     """
-    batches: list[Batch] = []
+    batches: list[RecordBatch] = []
     at = 0
     while len(data) - at >= FEW * FIXED_BYTES:
         starts = follow(data, at, _MOST)
@@ -127,7 +127,7 @@ def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
     return plain.whole_end(data, base, segment_end, at)
 
 
-def _batch(columns: Columns, base: int) -> Batch | None:
+def _batch(columns: RecordColumns, base: int) -> RecordBatch | None:
     """The rows from the first on that are ordinary and whole; None for too few."""
     count = _leading(columns.plain)
     if count < FEW:
@@ -141,11 +141,11 @@ def _batch(columns: Columns, base: int) -> Batch | None:
     starts = columns.starts + base
     heads = _heads(columns)
     codes, keyed = _search(columns, heads)
-    named = [Named(row, names[int(which[row])][0], properties) for row, properties in keyed]
+    named = [KeyedRecord(row, names[int(which[row])][0], properties) for row, properties in keyed]
     units = np.empty(len(columns), UNITS)
     units["position"], units["size"], units["code"] = starts, columns.field("size"), codes
     runs = list(_runs(columns, units, names, which))
-    return Batch(starts, columns.ends + base, columns.field("store_ms"), runs, named, _sequences(columns, heads, starts))
+    return RecordBatch(starts, columns.ends + base, columns.field("store_ms"), runs, named, _sequences(columns, heads, starts))
 
 
 def _leading(truths: Truths) -> int:
@@ -153,7 +153,7 @@ def _leading(truths: Truths) -> int:
     return len(truths) if truths.all() else int(truths.argmin())
 
 
-def _name(columns: Columns) -> tuple[list[tuple[str, int]], Numbers]:
+def _name(columns: RecordColumns) -> tuple[list[tuple[str, int]], Numbers]:
     """Topics and queues in the order in which they come, and which of them each row names; ends before a topic that cannot be one."""
     lengths, queues = columns.topic_bytes, columns.field("queue")
     width = int(lengths.max(initial=1))
@@ -182,23 +182,23 @@ def _name(columns: Columns) -> tuple[list[tuple[str, int]], Numbers]:
     return names, np.repeat(np.array(numbered, np.int64), np.diff(borders))
 
 
-def _runs(columns: Columns, units: NDArray[np.void], names: list[tuple[str, int]], which: Numbers) -> Iterator[Run]:
+def _runs(columns: RecordColumns, units: NDArray[np.void], names: list[tuple[str, int]], which: Numbers) -> Iterator[OffsetRun]:
     order = np.argsort(which, kind="stable") if len(names) > 1 else np.arange(len(which))
     which, offsets = which[order], columns.field("queue_offset")[order]
     packed = units[order].tobytes()
     news = np.flatnonzero((which[1:] != which[:-1]) | (offsets[1:] != offsets[:-1] + 1)) + 1
     for start, stop in pairwise([0, *news.tolist(), len(which)]):
         topic, queue = names[int(which[start])]
-        yield Run(topic, queue, int(offsets[start]), order[start:stop], packed[start * UNIT_BYTES : stop * UNIT_BYTES])
+        yield OffsetRun(topic, queue, int(offsets[start]), order[start:stop], packed[start * UNIT_BYTES : stop * UNIT_BYTES])
 
 
-def _heads(columns: Columns) -> NDArray[np.uint8]:
+def _heads(columns: RecordColumns) -> NDArray[np.uint8]:
     """The first bytes of all properties; behind shorter ones stands what comes next in the log, or zeros."""
     longest = int(columns.properties_bytes.max()) - CRC_BYTES
     return _filled(columns, columns.properties, min(_HEAD_BYTES, max(longest, 8)))
 
 
-def _filled(columns: Columns, at: Numbers, count: int) -> NDArray[np.uint8]:
+def _filled(columns: RecordColumns, at: Numbers, count: int) -> NDArray[np.uint8]:
     """`count` bytes from each of these ascending indexes on; zeros for what lies behind the view."""
     view = columns.view
     inside = int(at.searchsorted(len(view) - count, side="right"))
@@ -213,7 +213,7 @@ def _filled(columns: Columns, at: Numbers, count: int) -> NDArray[np.uint8]:
     return found
 
 
-def _search(columns: Columns, heads: NDArray[np.uint8]) -> tuple[Numbers, list[tuple[int, bytes]]]:
+def _search(columns: RecordColumns, heads: NDArray[np.uint8]) -> tuple[Numbers, list[tuple[int, bytes]]]:
     """The tags code of each row, and rows with keys with all their properties. A find that is none costs a look."""
     codes: Numbers = np.zeros(len(columns), np.int64)
     keyed: list[tuple[int, bytes]] = []
@@ -239,7 +239,7 @@ def _places(flat: bytes, name: bytes) -> Iterator[int]:
         at = flat.find(name, at + 1)
 
 
-def _sequences(columns: Columns, heads: NDArray[np.uint8], starts: Numbers) -> list[Sequences]:
+def _sequences(columns: RecordColumns, heads: NDArray[np.uint8], starts: Numbers) -> list[Sequences]:
     """Sequences of producers, neighbours together: the next one of the same producer, whatever others lie between."""
     rows = np.flatnonzero(_word(heads, 0) == _PID_NAME)
     if not len(rows):
@@ -312,7 +312,7 @@ def _word(heads: NDArray[np.uint8], at: int) -> NDArray[np.uint32]:
     return np.ascontiguousarray(heads[:, at : at + 4]).view(np.uint32).reshape(-1)
 
 
-def _properties(columns: Columns, rows: list[int]) -> Iterator[tuple[int, bytes]]:
+def _properties(columns: RecordColumns, rows: list[int]) -> Iterator[tuple[int, bytes]]:
     """These rows, and what stands before the record CRC in each."""
     if rows:
         starts, lengths = columns.properties.tolist(), columns.properties_bytes.tolist()

@@ -37,7 +37,7 @@ _CRC_NAME = RECORD_CRC.encode()
 _PID_NAME = b"PID\x01"
 
 
-class Stamp(NamedTuple):
+class GroupStamp(NamedTuple):
     """What all records of a group have in common."""
 
     store_ms: int
@@ -62,7 +62,7 @@ class Neighbours(NamedTuple):
     end: int
 
 
-class _Columns(NamedTuple):
+class _MessageColumns(NamedTuple):
     """What the messages hold; one number stands for all."""
 
     neighbours: list[Neighbours]
@@ -75,13 +75,13 @@ class _Columns(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bulk:
+class BulkMessages:
     """Messages that need no closer look, column by column. `sizes` is what their records take; `keyed`: one may have keys."""
 
     sizes: Numbers
     size: int
     keyed: bool
-    _columns: _Columns
+    _columns: _MessageColumns
     _names: Sequence[bytes]
     _body_bytes: Numbers
     _properties_bytes: Numbers
@@ -119,7 +119,7 @@ class Bulk:
         """Of each message, as its draft has them."""
         return self._columns.properties
 
-    def encode(self, position: int, queue_offsets: Sequence[int], stamp: Stamp) -> Encoded:
+    def encode(self, position: int, queue_offsets: Sequence[int], stamp: GroupStamp) -> Encoded:
         """The records that begin at `position`, all in one segment."""
         ends = position + self.sizes.cumsum()
         starts = ends - self.sizes
@@ -132,7 +132,7 @@ class Bulk:
         units["position"], units["size"], units["code"] = starts, self.sizes, self._columns.tags_codes
         return Encoded(b"".join(parts), starts, ends, units)
 
-    def _headers(self, starts: Numbers, queue_offsets: Sequence[int], stamp: Stamp) -> NDArray[np.void]:
+    def _headers(self, starts: Numbers, queue_offsets: Sequence[int], stamp: GroupStamp) -> NDArray[np.void]:
         columns = self._columns
         header = np.zeros(len(starts), FIELDS)
         header["size"] = self.sizes
@@ -149,7 +149,7 @@ class Bulk:
         return header
 
 
-def _columns_of_runs(runs: Sequence[DraftRun]) -> _Columns:
+def _columns_of_runs(runs: Sequence[DraftRun]) -> _MessageColumns:
     counts = [len(run.bodies) for run in runs]
     ends = list(accumulate(counts))
     neighbours = [Neighbours(run.topic, run.queue, end - count, end) for run, count, end in zip(runs, counts, ends, strict=True)]
@@ -160,10 +160,10 @@ def _columns_of_runs(runs: Sequence[DraftRun]) -> _Columns:
         return numbers[0] if _same(numbers) else np.repeat(numbers, counts)
 
     queues, codes = column([run.queue for run in runs]), column([run.tags_code for run in runs])
-    return _Columns(neighbours, queues, 0, column([run.born_ms for run in runs]), bodies, properties, codes)
+    return _MessageColumns(neighbours, queues, 0, column([run.born_ms for run in runs]), bodies, properties, codes)
 
 
-def _columns_of(drafts: Sequence[Draft]) -> _Columns:
+def _columns_of(drafts: Sequence[Draft]) -> _MessageColumns:
     topics, queues, flags, born_ms, bodies, properties, codes = zip(*drafts, strict=True)
     if _same(topics) and _same(queues):
         neighbours = [Neighbours(topics[0], queues[0], 0, len(drafts))]
@@ -171,7 +171,7 @@ def _columns_of(drafts: Sequence[Draft]) -> _Columns:
         keys = list(zip(topics, queues, strict=True))
         starts = [row for row in range(len(keys)) if not row or keys[row] != keys[row - 1]]
         neighbours = [Neighbours(*keys[start], start, end) for start, end in pairwise([*starts, len(keys)])]
-    return _Columns(neighbours, _column(queues), _column(flags), _column(born_ms), bodies, properties, _column(codes))
+    return _MessageColumns(neighbours, _column(queues), _column(flags), _column(born_ms), bodies, properties, _column(codes))
 
 
 def _items(rows: NDArray[Any], item: np.dtype[np.void]) -> list[bytes]:

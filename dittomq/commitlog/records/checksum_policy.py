@@ -13,7 +13,7 @@ from dittomq.epoch_history import FOREIGN, EpochHistory
 FOREVER = sys.maxsize
 
 
-class Stretch(NamedTuple):
+class SealedRange(NamedTuple):
     """Bytes [start, end) of the log; `sealed`: epochs of ours wrote all of them. The last stretch never ends."""
 
     start: int
@@ -25,22 +25,22 @@ class ChecksumPolicy:
     """What an epoch history says of every byte. One thread changes it, any number ask."""
 
     def __init__(self, epoch_history: EpochHistory) -> None:
-        self.stretches: tuple[Stretch, ...] = ()
+        self.stretches: tuple[SealedRange, ...] = ()
         self.adopt(epoch_history)
 
     def adopt(self, epoch_history: EpochHistory) -> None:
         """Go by this epoch history from now on."""
         borders = [(0, False), *((entry.start, entry.master_id != FOREIGN) for entry in epoch_history)]
         ends = [*(start for start, _ in borders[1:]), FOREVER]
-        joined: list[Stretch] = []
+        joined: list[SealedRange] = []
         for (start, sealed), end in zip(borders, ends, strict=True):
             if joined and joined[-1].sealed == sealed:
-                joined[-1] = Stretch(joined[-1].start, end, sealed)
+                joined[-1] = SealedRange(joined[-1].start, end, sealed)
             elif start < end:
-                joined.append(Stretch(start, end, sealed))
+                joined.append(SealedRange(start, end, sealed))
         self.stretches = tuple(joined)
 
-    def at(self, position: int) -> Stretch:
+    def at(self, position: int) -> SealedRange:
         """The stretch in which a byte lies."""
         stretches = self.stretches
         last = stretches[-1]
@@ -51,8 +51,8 @@ class ChecksumPolicy:
     def end_at(self, position: int) -> None:
         """Take nothing from `position` on for ours."""
         kept = [stretch._replace(end=min(stretch.end, position)) for stretch in self.stretches if stretch.start < position]
-        self.stretches = (*kept, Stretch(position, FOREVER, sealed=False))
+        self.stretches = (*kept, SealedRange(position, FOREVER, sealed=False))
 
 
-def _start_of(stretch: Stretch) -> int:
+def _start_of(stretch: SealedRange) -> int:
     return stretch.start

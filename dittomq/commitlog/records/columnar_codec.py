@@ -50,7 +50,7 @@ _PROPERTY_END = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class RecordColumns:
     """Records that are said to begin at indexes `starts` of `view`; one row in each column for each.
 
     Where `fits` is false the other columns mean nothing. `topics` and `properties` are indexes of the first byte of each, `ends` of
@@ -98,13 +98,13 @@ class Columns:
         """
         return self._header[name].astype(np.int64)
 
-    def first(self, count: int) -> "Columns":
+    def first(self, count: int) -> "RecordColumns":
         """The first rows only."""
         return self if count == len(self) else self.part(slice(count))
 
-    def part(self, rows: slice) -> "Columns":
+    def part(self, rows: slice) -> "RecordColumns":
         """Some of the rows."""
-        return Columns(
+        return RecordColumns(
             self.view, self.starts[rows], self.fits[rows], self.ends[rows], self.topics[rows], self.topic_bytes[rows],
             self.properties[rows], self.properties_bytes[rows], self.stated[rows], self._header[rows], self._body_at,
         )  # fmt: skip
@@ -128,7 +128,7 @@ def follow(data: bytes | memoryview, at: int = 0, most: int = 1 << 62) -> list[i
     return starts
 
 
-def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end: int, *, sealed: bool = True) -> Columns:
+def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end: int, *, sealed: bool = True) -> RecordColumns:
     """What stands at each of the indexes `starts` of `data`, which begins at position `base` of a segment that ends at `segment_end`.
 
     Any index may be given, in any order, also one outside `data`: no record fits there. `sealed` False: nobody asks for the record
@@ -159,10 +159,10 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     stated = np.full(len(starts), -1)
     if sealed:
         stated = np.where(fits & (lengths >= CRC_BYTES), _stated(view, np.where(fits, ends, length)), -1)
-    return Columns(view, safe, fits, ends, body_ends + 1, topic_bytes, properties, lengths, stated, header, body_at)
+    return RecordColumns(view, safe, fits, ends, body_ends + 1, topic_bytes, properties, lengths, stated, header, body_at)
 
 
-def record_crcs_hold(columns: Columns) -> Truths:
+def record_crcs_hold(columns: RecordColumns) -> Truths:
     """Whether each record's bytes give the CRC that it states; false for one that is not plain."""
     rows = np.flatnonzero(columns.plain)
     hold: Truths = np.zeros(len(columns), np.bool_)
@@ -170,7 +170,7 @@ def record_crcs_hold(columns: Columns) -> Truths:
     return hold
 
 
-def body_crcs_hold(columns: Columns) -> Truths:
+def body_crcs_hold(columns: RecordColumns) -> Truths:
     """Whether each body gives the CRC in its record's header, as far as it is not empty; false for a record that does not fit."""
     rows = np.flatnonzero(columns.fits)
     lengths, bodies = columns.field("body_bytes")[rows], columns.bodies[rows]
@@ -179,7 +179,7 @@ def body_crcs_hold(columns: Columns) -> Truths:
     return hold
 
 
-def both_crcs_hold(columns: Columns) -> Truths:
+def both_crcs_hold(columns: RecordColumns) -> Truths:
     """Whether `record_crcs_hold` and `body_crcs_hold`; sooner than one after the other, a body is still near when it is read again."""
     plain = columns.plain
     rows = slice(None) if plain.all() else np.flatnonzero(plain)
@@ -219,7 +219,7 @@ def _form_of(view: memoryview, starts: Numbers) -> tuple[Form, np.dtype[np.void]
     return (IPV6, _FIELDS_IPV6) if 0 <= at < len(view) and view[at] & IPV6_FLAGS == IPV6_FLAGS else (IPV4, FIELDS)
 
 
-def _nowhere(view: memoryview, starts: Numbers) -> Columns:
+def _nowhere(view: memoryview, starts: Numbers) -> RecordColumns:
     nothing: Any = np.zeros(len(starts), np.int64)
     fits: Truths = np.zeros(len(starts), np.bool_)
-    return Columns(view, starts, fits, nothing, nothing, nothing, nothing, nothing, nothing - 1, np.zeros(len(starts), FIELDS), 0)
+    return RecordColumns(view, starts, fits, nothing, nothing, nothing, nothing, nothing, nothing - 1, np.zeros(len(starts), FIELDS), 0)

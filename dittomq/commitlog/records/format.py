@@ -68,7 +68,7 @@ _REMEMBERED_BYTES = 128
 _FOLDER_NAME_BYTES = 255
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """What a store keeps of a whole record; `queue` is -1 for one that no queue knows and for the mark at a segment's end.
 
     `producer_id` is empty for none. `keyed` are the properties of a record that the key index may have to know, empty for others.
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
 class Scan(NamedTuple):
     """Whole records from the first byte on, up to position `end`. `problem`: what stands there is none; empty: bytes ran out."""
 
-    entries: list[Entry]
+    entries: list[IndexEntry]
     end: int
     problem: str
 
@@ -113,7 +113,7 @@ class Form(NamedTuple):
         return self.fixed_bytes + body_bytes + topic_bytes + properties_bytes + CRC_BYTES
 
 
-class Layout(NamedTuple):
+class RecordLayout(NamedTuple):
     """Where the parts of a record lie, counted from its first byte."""
 
     body: int
@@ -153,7 +153,7 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
 
     The way for a few of them, and for what is unusual; `dittomq.commitlog.records.batch_index` takes many.
     """
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     view, length, unpack, make = memoryview(data), len(data), _SCANNED.unpack_from, tuple.__new__
     opening, producer_id, sequence = b"", "", -1
     while length - at >= _SCANNED.size:
@@ -186,7 +186,7 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
         # Not `in`, here and where records are made: on bytes it first tries its operand as a number, which costs more than the search.
         code = tags_code_of(properties) if properties.find(_TAGS_NAME) >= 0 else 0
         keyed = properties if properties.find(KEY_NAME) >= 0 and system_flag & ROLLED_BACK != ROLLED_BACK else b""
-        entries.append(make(Entry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)))
+        entries.append(make(IndexEntry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)))
         at = stop
     return _scan_slowly(data, at, Scan(entries, base, ""), segment_end)
 
@@ -217,7 +217,7 @@ def _scan_slowly(data: bytes, at: int, found: Scan, segment_end: int) -> Scan:
             problem = mark_problem(view[at:], base + at, segment_end)
             if problem or base + length < segment_end:
                 return Scan(entries, base + at, problem)
-            entries.append(Entry(base + at, segment_end, "", -1, -1, 0, 0, "", -1, b""))
+            entries.append(IndexEntry(base + at, segment_end, "", -1, -1, 0, 0, "", -1, b""))
             return Scan(entries, segment_end, "")
         stop = at + size
         problem = start_problem(size, magic, base + at, segment_end)
@@ -262,7 +262,7 @@ def intact(record: bytes, position: int) -> bool:
     return record[-CRC_BYTES:] == seal and _POSITION.unpack_from(record, 28)[0] == position
 
 
-def lay_out(record: bytes | memoryview) -> Layout | None:
+def lay_out(record: bytes | memoryview) -> RecordLayout | None:
     """Where the parts are; None when the lengths inside do not add up to the record."""
     length = len(record)
     if length < FIXED_BYTES:
@@ -278,7 +278,7 @@ def lay_out(record: bytes | memoryview) -> Layout | None:
     if properties > length:
         return None
     stop = properties + int.from_bytes(record[properties - 2 : properties], "big", signed=True)
-    return Layout(body, body_end, topic, properties) if properties <= stop == length else None
+    return RecordLayout(body, body_end, topic, properties) if properties <= stop == length else None
 
 
 def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
@@ -357,7 +357,7 @@ def safe_topic(name: bytes) -> str:
     return _known_topic(name) if len(name) <= _FOLDER_NAME_BYTES else ""
 
 
-def _entry(record: bytes, position: int) -> Entry | str:
+def _entry(record: bytes, position: int) -> IndexEntry | str:
     """What a store keeps of the record, or why it is damaged."""
     layout = lay_out(record)
     if layout is None or not intact(record, position):  # the record CRC covers the body too: see `scan`
@@ -371,7 +371,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
     end = position + len(record)
     keyed = properties if KEY_NAME in properties and record[39] & ROLLED_BACK != ROLLED_BACK else b""
     code, store_ms = tags_code_of(properties), store_ms_of(record)
-    return Entry(position, end, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)
+    return IndexEntry(position, end, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)
 
 
 @lru_cache(maxsize=4_096)

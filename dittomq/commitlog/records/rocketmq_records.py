@@ -28,7 +28,7 @@ from dittomq.commitlog.records.format import (
     MAX_QUEUE_OFFSETS,
     ROLLED_BACK,
     START,
-    Entry,
+    IndexEntry,
     Scan,
     decode_properties,
     lay_out,
@@ -75,7 +75,7 @@ class NotRead(DittoError):
 
 def scan(data: bytes, base: int, segment_end: int) -> Scan:
     """Like `dittomq.commitlog.records.format.scan`, for records that nothing seals. Bytes behind a mark mean nothing. Raises NotRead."""
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     at, length = 0, len(data)
     while length - at >= MARK_BYTES:
         size, magic = START.unpack_from(data, at)
@@ -83,7 +83,7 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
         if magic == MAGIC_MARK and position + size == segment_end:
             if base + length < segment_end:
                 return Scan(entries, position, "")
-            entries.append(Entry(position, segment_end, "", -1, -1, 0, 0, "", -1, b""))
+            entries.append(IndexEntry(position, segment_end, "", -1, -1, 0, 0, "", -1, b""))
             return Scan(entries, segment_end, "")
         problem = start_problem(size, magic, position, segment_end)
         if problem or stop > length:
@@ -150,7 +150,7 @@ def code_of(topic: str, values: dict[str, str], store_ms: int) -> int:
     return tags_code(values.get(TAGS, ""))
 
 
-def _entry(record: bytes, position: int) -> Entry | str:
+def _entry(record: bytes, position: int) -> IndexEntry | str:
     """What a store keeps of the record, or why it is damaged."""
     layout = lay_out(record)
     body_crc, queue, queue_offset, stated, system_flag = _FRONT.unpack_from(record)
@@ -170,7 +170,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
     end = position + len(record)
     keyed = properties if KEY_NAME in properties and system_flag & ROLLED_BACK != ROLLED_BACK else b""
     if not in_queues(system_flag):
-        return Entry(position, end, topic, -1, -1, 0, store_ms, "", -1, keyed)
+        return IndexEntry(position, end, topic, -1, -1, 0, store_ms, "", -1, keyed)
     coded = _TAGS_NAME in properties or topic == SCHEDULE_TOPIC
     code = code_of(topic, decode_properties(properties), store_ms) if coded else 0
-    return Entry(position, end, topic, queue, queue_offset, code, store_ms, "", -1, keyed)
+    return IndexEntry(position, end, topic, queue, queue_offset, code, store_ms, "", -1, keyed)

@@ -41,7 +41,7 @@ class DamagedRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedRanges:
     """Ranges in order, none of which touches another of its segment."""
 
     ranges: tuple[DamagedRange, ...] = ()
@@ -109,14 +109,14 @@ class Damage:
 class DamageMap(NamedTuple):
     """What is written down. `unread` are bytes of `damage`."""
 
-    damage: Damage = Damage()
-    unread: Damage = Damage()
+    damage: DamagedRanges = DamagedRanges()
+    unread: DamagedRanges = DamagedRanges()
 
     def clipped(self, start: int, end: int) -> "DamageMap":
         """What lies in [start, end)."""
         return DamageMap(self.damage.clipped(start, end), self.unread.clipped(start, end))
 
-    def with_range(self, start: int, end: int, segment_bytes: int, *, unread: Damage) -> "DamageMap":
+    def with_range(self, start: int, end: int, segment_bytes: int, *, unread: DamagedRanges) -> "DamageMap":
         """These and [start, end), which lies in one segment, and of which so much is unread as `unread` says."""
         hidden = self.unread
         for low, high in unread.clipped(start, end).ranges:
@@ -125,7 +125,7 @@ class DamageMap(NamedTuple):
 
     def with_unread(self, start: int, end: int, segment_bytes: int) -> "DamageMap":
         """These and [start, end), which lies in one segment and was not taken in."""
-        return self.with_range(start, end, segment_bytes, unread=Damage((DamagedRange(start, end),)))
+        return self.with_range(start, end, segment_bytes, unread=DamagedRanges((DamagedRange(start, end),)))
 
     def without_all(self, others: "DamageMap") -> "DamageMap":
         """What is left when all of `others` is whole."""
@@ -156,5 +156,5 @@ def cut(storage: Storage, to: int) -> None:
         save(storage, register.clipped(0, to))
 
 
-def _of(rows: Iterable[Sequence[int]]) -> Damage:
-    return Damage(tuple(DamagedRange(start, end) for start, end in rows))
+def _of(rows: Iterable[Sequence[int]]) -> DamagedRanges:
+    return DamagedRanges(tuple(DamagedRange(start, end) for start, end in rows))

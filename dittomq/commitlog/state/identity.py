@@ -37,7 +37,7 @@ class _Stated:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StoreIdentity:
     """`generation` counts the truncations. `written_by` is the version that made the store or last raised its format; "": not known.
 
     `replica_uuid` is that of a format below REPLICA_FORMAT; "" from then on.
@@ -49,7 +49,7 @@ class Identity:
     written_by: str = ""
 
 
-_S = TypeVar("_S", Identity, _Stated)
+_S = TypeVar("_S", StoreIdentity, _Stated)
 
 
 def refuse_newer(storage: Storage, name: str) -> None:
@@ -65,12 +65,12 @@ def refuse_newer(storage: Storage, name: str) -> None:
             )
 
 
-def load(storage: Storage) -> Identity | None:
+def load(storage: Storage) -> StoreIdentity | None:
     """None for a store that was never ours. `refuse_newer` has been asked before. Raises CorruptStateFile."""
-    return _load(storage, Identity)
+    return _load(storage, StoreIdentity)
 
 
-def save(storage: Storage, identity: Identity) -> None:
+def save(storage: Storage, identity: StoreIdentity) -> None:
     """Durably replace it."""
     value: dict[str, int | str] = {"generation": identity.generation, "format": identity.format, "written_by": identity.written_by}
     if identity.format < REPLICA_FORMAT:
@@ -79,9 +79,9 @@ def save(storage: Storage, identity: Identity) -> None:
     replace_file(storage, _PATH, state_file.seal(_KIND, payload, identity.format))
 
 
-def create(storage: Storage) -> Identity:
+def create(storage: Storage) -> StoreIdentity:
     """Durably make it for a new store, whose `dittomq/replica` is there already."""
-    identity = Identity(0, format=FORMAT, written_by=VERSION)
+    identity = StoreIdentity(0, format=FORMAT, written_by=VERSION)
     save(storage, identity)
     return identity
 

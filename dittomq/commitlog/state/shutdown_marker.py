@@ -31,7 +31,7 @@ class StopKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Stamp:
+class _SavedMarker:
     """The file. `clean`: all is synced, and the store is closed. `recovers`: a start brings it in order that found it like this."""
 
     boot: str
@@ -59,7 +59,7 @@ def read(storage: Storage) -> LastUse:
     if storage.exists(f"{state_file.FOLDER}/{_FAILED_NAME}"):
         return LastUse(StopKind.FAILED_SYNC, has_lost=True)
     try:
-        stamp = state_file.load_json(storage, _NAME, _KIND, _Stamp)
+        stamp = state_file.load_json(storage, _NAME, _KIND, _SavedMarker)
     except state_file.CorruptStateFile:
         stamp = None
     if stamp is None:
@@ -75,7 +75,7 @@ def read(storage: Storage) -> LastUse:
 
 def begin_recovery(storage: Storage, last: LastUse) -> None:
     """Durably stamp a store that a start brings in order now: until it is stamped again, a next start does that too."""
-    _save(storage, _Stamp(storage.boot_id(), acks_unsynced=last.acks_unsynced, recovers=last.stopped))
+    _save(storage, _SavedMarker(storage.boot_id(), acks_unsynced=last.acks_unsynced, recovers=last.stopped))
 
 
 def stamp(storage: Storage, *, clean: bool, acks_unsynced: bool) -> None:
@@ -83,7 +83,7 @@ def stamp(storage: Storage, *, clean: bool, acks_unsynced: bool) -> None:
 
     `acks_unsynced`: from now on bytes may be acknowledged before they are synced. The mark of a failed sync goes.
     """
-    _save(storage, _Stamp(storage.boot_id(), clean=clean, acks_unsynced=acks_unsynced and not clean))
+    _save(storage, _SavedMarker(storage.boot_id(), clean=clean, acks_unsynced=acks_unsynced and not clean))
     state_file.remove(storage, _FAILED_NAME)
 
 
@@ -93,5 +93,5 @@ def mark_failed(storage: Storage) -> None:
     state_file.save_json(storage, _FAILED_NAME, _FAILED_KIND, {})
 
 
-def _save(storage: Storage, stamp: _Stamp) -> None:
+def _save(storage: Storage, stamp: _SavedMarker) -> None:
     state_file.save_json(storage, _NAME, _KIND, asdict(stamp))

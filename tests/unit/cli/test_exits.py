@@ -3,7 +3,7 @@
 import pytest
 
 from dittomq import errors
-from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.message import Ack, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
@@ -31,18 +31,18 @@ SILENT = errors.Unavailable("a/0", "connection refused")
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (REFUSED, Exit.REFUSED),
-        (errors.AckLevelNotReached(RECEIPT), Exit.PARTLY),
-        (errors.OutcomeUnknown(HANDLE, "no answer"), Exit.UNKNOWN),
-        (errors.StorageFailure("fdatasync", "commitlog/0", "I/O error"), Exit.UNKNOWN),
-        (SILENT, Exit.UNAVAILABLE),
-        (errors.ConfigError("a.toml:3", "unknown key"), Exit.USAGE),
-        (errors.StoreLocked("/data"), Exit.REFUSED),
-        (errors.NotStored("t", REFUSED), Exit.REFUSED),
-        (errors.NotStored("t", SILENT), Exit.UNAVAILABLE),
+        (REFUSED, ExitCode.REFUSED),
+        (errors.AckLevelNotReached(RECEIPT), ExitCode.PARTLY),
+        (errors.OutcomeUnknown(HANDLE, "no answer"), ExitCode.UNKNOWN),
+        (errors.StorageFailure("fdatasync", "commitlog/0", "I/O error"), ExitCode.UNKNOWN),
+        (SILENT, ExitCode.UNAVAILABLE),
+        (errors.ConfigError("a.toml:3", "unknown key"), ExitCode.USAGE),
+        (errors.StoreLocked("/data"), ExitCode.REFUSED),
+        (errors.NotStored("t", REFUSED), ExitCode.REFUSED),
+        (errors.NotStored("t", SILENT), ExitCode.UNAVAILABLE),
     ],
 )
-def test_every_family_of_errors_has_its_exit_code(error: errors.DittoError, code: Exit) -> None:
+def test_every_family_of_errors_has_its_exit_code(error: errors.DittoError, code: ExitCode) -> None:
     assert exit_of(error) is code
 
 
@@ -53,4 +53,4 @@ def test_no_error_of_the_tree_is_an_internal_error() -> None:
 
     for leaf in leaves(errors.DittoError):
         if leaf is not errors.NotStored and leaf.__module__ == errors.__name__:
-            assert exit_of(leaf.__new__(leaf)) is not Exit.INTERNAL, leaf.__name__
+            assert exit_of(leaf.__new__(leaf)) is not ExitCode.INTERNAL, leaf.__name__

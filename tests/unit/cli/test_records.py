@@ -2,7 +2,7 @@
 
 import pytest
 
-from dittomq.cli.records import Recipe, Records, parse_path
+from dittomq.cli.records import LineSplitter, Recipe, parse_path
 from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES, Message
 
@@ -10,7 +10,7 @@ ORDERS = Recipe("orders")
 
 
 def read(recipe: Recipe, *pieces: bytes) -> list[Message]:
-    records = Records(recipe)
+    records = LineSplitter(recipe)
     return [message for piece in pieces for message in records.feed(piece)] + list(records.finish())
 
 
@@ -63,7 +63,7 @@ def test_a_line_without_the_key_that_is_asked_for_is_named(line: bytes) -> None:
 
 
 def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
-    records = Records(ORDERS)
+    records = LineSplitter(ORDERS)
 
     for _ in range(4):
         list(records.feed(b"x" * 2**20))
@@ -73,7 +73,7 @@ def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
 
 
 def test_the_lines_before_a_bad_one_are_given_out() -> None:
-    given = Records(Recipe("orders", keys=parse_path(".id"))).feed(b'{"id": 1}\nnot json\n')
+    given = LineSplitter(Recipe("orders", keys=parse_path(".id"))).feed(b'{"id": 1}\nnot json\n')
 
     assert next(given).keys == ("1",)
 

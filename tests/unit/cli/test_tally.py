@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.cli.exits import Exit
+from dittomq.cli.exits import ExitCode
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.cli.tally import Outcome, Tally
 from dittomq.errors import AckLevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown, TopicNotFound, Unavailable
@@ -44,7 +44,7 @@ def tally(*outcomes: Outcome) -> Tally:
 def test_all_stored_as_asked_is_done() -> None:
     counted = tally(STORED, STORED)
 
-    assert counted.exit() is Exit.DONE
+    assert counted.exit() is ExitCode.DONE
     expected = "2 stored · 2 flushed on 2 or more copies · 0 weaker · 0 not stored · 0 unknown · 0.5 s, 4 messages/s"
     assert counted.summary(0.5) == expected
 
@@ -101,7 +101,7 @@ def test_weaker_than_asked_counts_as_stored_and_ends_with_3() -> None:
     counted = tally(STORED, WEAKER)
 
     assert (counted.stored, counted.weaker) == (2, 1)
-    assert counted.exit() is Exit.PARTLY
+    assert counted.exit() is ExitCode.PARTLY
 
 
 def test_a_receipt_that_says_weaker_counts_like_the_error() -> None:
@@ -109,16 +109,16 @@ def test_a_receipt_that_says_weaker_counts_like_the_error() -> None:
 
 
 def test_an_unknown_outcome_ends_with_4_whatever_else_happened() -> None:
-    assert tally(STORED, WEAKER, REFUSED, UNKNOWN).exit() is Exit.UNKNOWN
+    assert tally(STORED, WEAKER, REFUSED, UNKNOWN).exit() is ExitCode.UNKNOWN
 
 
 def test_nothing_stored_ends_with_the_code_of_the_reason() -> None:
-    assert tally(REFUSED, REFUSED).exit() is Exit.REFUSED
-    assert tally(NotStored("t", Unavailable("a/0", "x"))).exit() is Exit.UNAVAILABLE
+    assert tally(REFUSED, REFUSED).exit() is ExitCode.REFUSED
+    assert tally(NotStored("t", Unavailable("a/0", "x"))).exit() is ExitCode.UNAVAILABLE
 
 
 def test_stored_in_part_ends_with_3() -> None:
-    assert tally(STORED, REFUSED).exit() is Exit.PARTLY
+    assert tally(STORED, REFUSED).exit() is ExitCode.PARTLY
 
 
 def test_a_message_is_printed_as_documented() -> None:
@@ -140,4 +140,4 @@ def test_what_was_handed_over_and_not_heard_of_is_unknown_when_a_publish_is_brok
 
     counted.break_off()
 
-    assert (counted.stored, counted.not_stored, counted.unknown, counted.exit()) == (2, 1, 2, Exit.UNKNOWN)
+    assert (counted.stored, counted.not_stored, counted.unknown, counted.exit()) == (2, 1, 2, ExitCode.UNKNOWN)

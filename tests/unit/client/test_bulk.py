@@ -8,8 +8,8 @@ import pytest
 
 from dittomq.client.batches import Batch as Handed
 from dittomq.client.batches import BatchQueue, make_frame
-from dittomq.client.bulk import Bulk
-from dittomq.client.partitioner import Partitioner, Target
+from dittomq.client.bulk import BulkPublish
+from dittomq.client.partitioner import Partitioner, SendTarget
 from dittomq.client.send_results import Absent, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
 from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_MESSAGES, Message
@@ -33,7 +33,7 @@ class Post:
         return Route(topic, "c", (QueueRange("a", 4, 4, 6), QueueRange("b", 2, 2, 6)), ())
 
     async def submit(
-        self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
+        self, target: SendTarget, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> asyncio.Future[Outcome]:
         self.batches.append(Handed(messages, queues, size, target.bound, plain, 0.0, 1.0))
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -77,7 +77,7 @@ def test_each_outcome_is_told_at_the_index_of_its_message(*, asked_one_by_one: b
 
     async def round_trip(number: int) -> None:
         messages, post = _some(chance, 3_000), Post()
-        bulk = Bulk(post, weak_fails=True, stop_at_failure=False)
+        bulk = BulkPublish(post, weak_fails=True, stop_at_failure=False)
         for part in [[message] for message in messages] if asked_one_by_one else [messages]:
             await bulk.add(part)
         outcomes = await bulk.finish()
@@ -113,7 +113,7 @@ def _check(batch: Handed, seed: str) -> None:
 
 @under(asyncio.run)
 async def test_a_body_that_is_too_large_or_no_bytes_is_refused_behind_those_that_are_not() -> None:
-    bulk = Bulk(Post(), weak_fails=True, stop_at_failure=False)
+    bulk = BulkPublish(Post(), weak_fails=True, stop_at_failure=False)
     odd = [bytes(MAX_BODY_BYTES + 1), "text"]
     await bulk.add([Message("orders", b"%08d" % 0), *(Message("orders", body) for body in odd), Message("orders", b"%08d" % 3)])  # type: ignore[arg-type]
     outcomes = await bulk.finish()

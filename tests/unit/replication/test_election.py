@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.doors.coordination import Conflict, Unknown, Versioned, WriteOutcome, Written
+from dittomq.doors.coordination import Conflict, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.group_record import GroupRecord, Member
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import election_events
@@ -15,6 +15,7 @@ from dittomq.replication.election_events import (
     AskMembers,
     AskPromises,
     BecomeMaster,
+    ElectionTick,
     EndElection,
     PromiseAnswered,
     PromiseSelf,
@@ -28,7 +29,6 @@ from dittomq.replication.election_events import (
     TailTaken,
     TakeTail,
     Target,
-    Tick,
     Unanswered,
     WriteEnded,
     WriteRecord,
@@ -84,15 +84,15 @@ def test_a_quorum_waits_a_moment_for_the_other_answers() -> None:
     candidacy = Candidacy()
 
     assert candidacy.asked(C) == []
-    assert candidacy.take(Tick(), at=0.19) == []
-    assert candidacy.take(Tick(), at=0.2) == [PromiseSelf(Epoch(2), "birth")]
+    assert candidacy.take(ElectionTick(), at=0.19) == []
+    assert candidacy.take(ElectionTick(), at=0.2) == [PromiseSelf(Epoch(2), "birth")]
 
 
 def test_a_candidate_that_dropped_a_torn_tail_waits_for_every_member() -> None:
     candidacy = Candidacy(own=replace(B, dropped_torn_tail=True))
 
     assert candidacy.asked(C, silent=("a/0",)) == []
-    assert candidacy.take(Tick(), at=0.5) == [ReadRecord()]
+    assert candidacy.take(ElectionTick(), at=0.5) == [ReadRecord()]
     candidacy.take(RecordRead(Versioned(THREE, "v1")), at=3.0)
     assert candidacy.asked(C, silent=("a/0",)) == [PromiseSelf(Epoch(2), "birth")]
 
@@ -182,8 +182,8 @@ def test_an_unknown_write_is_sent_again_unchanged() -> None:
     candidacy = writing()
     sent = candidacy.must(WriteRecord)
 
-    assert candidacy.take(WriteEnded(Unknown("no answer"))) == []
-    assert candidacy.take(Tick(), at=0.2) == [sent]
+    assert candidacy.take(WriteEnded(WriteUnknown("no answer"))) == []
+    assert candidacy.take(ElectionTick(), at=0.2) == [sent]
     candidacy.take(WriteEnded(Written("v2")))
 
     assert candidacy.must(BecomeMaster).elected.version == "v2"
@@ -192,10 +192,10 @@ def test_an_unknown_write_is_sent_again_unchanged() -> None:
 def test_a_store_that_stays_silent_ends_an_election_that_claims_nothing() -> None:
     candidacy = writing()
 
-    candidacy.take(WriteEnded(Unknown("no answer")))
-    candidacy.take(Tick(), at=1.0)
+    candidacy.take(WriteEnded(WriteUnknown("no answer")))
+    candidacy.take(ElectionTick(), at=1.0)
     candidacy.take(StoreSilent("no answer"))
-    candidacy.take(Tick(), at=4.0)
+    candidacy.take(ElectionTick(), at=4.0)
 
     assert candidacy.reason == "store_silent"
 
@@ -222,21 +222,21 @@ def test_an_own_write_that_an_operator_then_paused_still_elects() -> None:
     candidacy = writing()
     paused = candidacy.must(WriteRecord).record.next("operator", paused=True)
 
-    candidacy.take(WriteEnded(Unknown("")))
-    candidacy.take(Tick(), at=1.0)
+    candidacy.take(WriteEnded(WriteUnknown("")))
+    candidacy.take(ElectionTick(), at=1.0)
     candidacy.take(WriteEnded(Conflict()))
     candidacy.take(RecordRead(Versioned(paused, "v3")))
 
     assert candidacy.must(BecomeMaster).elected.record == paused
 
 
-@pytest.mark.parametrize("outcome", [Unknown(""), Conflict()])
+@pytest.mark.parametrize("outcome", [WriteUnknown(""), Conflict()])
 def test_the_old_version_leaves_a_write_in_doubt(outcome: WriteOutcome) -> None:
     candidacy = writing()
 
     candidacy.take(WriteEnded(outcome))
-    if isinstance(outcome, Unknown):
-        candidacy.take(Tick(), at=1.0)
+    if isinstance(outcome, WriteUnknown):
+        candidacy.take(ElectionTick(), at=1.0)
         candidacy.take(WriteEnded(Conflict()))
     candidacy.take(RecordRead(Versioned(THREE, "v1")))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dittomq.doors.coordination import Conflict, Unknown, Versioned, Written
+from dittomq.doors.coordination import Conflict, Versioned, WriteUnknown, Written
 from dittomq.offsets import Epoch
 from dittomq.replication.membership import WriteRefusalKind
 from dittomq.replication.membership_states import RecordWrite
@@ -35,7 +35,7 @@ def test_an_unknown_write_is_sent_again_unchanged_and_both_sets_confirm() -> Non
     group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
     group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.0)
     first = must(group, 0.0)
-    group.membership.write_ended(Unknown("no answer"), 0.1)
+    group.membership.write_ended(WriteUnknown("no answer"), 0.1)
 
     group.membership.record_read(Versioned(group.record, "v1"), 0.2)
     too_early = decided(group, 0.9)
@@ -88,7 +88,7 @@ def test_a_write_that_was_never_sent_leaves_no_doubt() -> None:
 def test_a_second_try_that_was_never_sent_leaves_the_doubt_of_the_first() -> None:
     group = caught_up("a/1")
     must(group, 0.0)
-    group.membership.write_ended(Unknown("no answer"), 0.1)
+    group.membership.write_ended(WriteUnknown("no answer"), 0.1)
     must(group, 1.0)
 
     group.membership.write_ended(NOT_SENT, 1.1)

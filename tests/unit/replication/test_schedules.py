@@ -5,7 +5,7 @@ The comment in each test names the rule without which it fails.
 
 from dataclasses import replace
 
-from dittomq.doors.coordination import Conflict, Unknown, Versioned, Written
+from dittomq.doors.coordination import Conflict, Versioned, WriteUnknown, Written
 from dittomq.message import Ack
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.election import may_stand, winner_of
@@ -13,6 +13,7 @@ from dittomq.replication.election_events import (
     Answered,
     AskMembers,
     BecomeMaster,
+    ElectionTick,
     PromiseAnswered,
     PromiseSelf,
     RecordRead,
@@ -20,7 +21,6 @@ from dittomq.replication.election_events import (
     StandOrder,
     TailTaken,
     TakeTail,
-    Tick,
     WriteEnded,
     WriteRecord,
 )
@@ -56,7 +56,7 @@ def test_schedule_02_the_old_version_does_not_end_a_doubt() -> None:
     group.membership.must_leave(replica_of("a/2"))
     change = must(group, 1.0)
 
-    group.membership.write_ended(Unknown("no answer"), 1.1)
+    group.membership.write_ended(WriteUnknown("no answer"), 1.1)
     group.membership.record_read(Versioned(THREE, "v1"), 1.2)
     group.master(200)
     group.slave("a/2", 200)
@@ -164,11 +164,11 @@ def test_schedule_08_an_unclean_election_waits_until_the_old_master_refuses_writ
 
     candidacy.asked(C, silent=("a/0",))
     for at in (0.5, 1.0, 1.5, 2.0, 2.5):
-        candidacy.take(Tick(), at=at)
+        candidacy.take(ElectionTick(), at=at)
         candidacy.take(RecordRead(versioned(ONE_COPY)))
         candidacy.asked(C, silent=("a/0",))
         assert candidacy.election.state is Attempt.WAITING
-    candidacy.take(Tick(), at=3.0)
+    candidacy.take(ElectionTick(), at=3.0)
     candidacy.take(RecordRead(versioned(ONE_COPY)))
 
     assert candidacy.asked(C, silent=("a/0",)) == [PromiseSelf(Epoch(2), "birth")]
@@ -254,8 +254,8 @@ def test_schedule_17_a_candidate_stands_back_once() -> None:
     candidacy = Candidacy()
 
     assert candidacy.asked(better, silent=("a/0",)) == []
-    assert candidacy.take(Tick(), at=0.29) == []
-    candidacy.take(Tick(), at=0.3)
+    assert candidacy.take(ElectionTick(), at=0.29) == []
+    candidacy.take(ElectionTick(), at=0.3)
     candidacy.take(RecordRead(versioned(THREE)))
 
     assert candidacy.asked(better, silent=("a/0",)) == [PromiseSelf(Epoch(2), "birth")]
@@ -265,7 +265,7 @@ def test_schedule_17_a_candidate_that_stood_back_yields_to_the_winner() -> None:
     # Rule: after it stood back it begins at the record again.
     candidacy = Candidacy()
     candidacy.asked(replace(C, log_end=end(120)), silent=("a/0",))
-    candidacy.take(Tick(), at=0.3)
+    candidacy.take(ElectionTick(), at=0.3)
 
     candidacy.take(RecordRead(versioned(THREE.next("x", epoch=Epoch(2), master=C.replica))))
 
@@ -305,7 +305,7 @@ def test_schedule_20_if_every_uuid_answers_the_best_log_leads_after_a_while() ->
     candidacy.asked(here[0], here[2])
     for tenth in range(5, 55, 5):
         assert candidacy.election.state is Attempt.WAITING
-        candidacy.take(Tick(), at=tenth / 10)
+        candidacy.take(ElectionTick(), at=tenth / 10)
         candidacy.take(RecordRead(versioned(THREE)))
         candidacy.asked(here[0], here[2])
     candidacy.promised(here[0], here[2])
