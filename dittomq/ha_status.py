@@ -65,7 +65,7 @@ class HaStatus:
     """Replication of one group; `nodes` starts with the node that answers.
 
     `in_sync_now` counts the master and the members that stream; 0: the node does not lead, and does not know. `degraded`: the in-sync set
-    has fewer members than copies are asked for, since `degraded_since_ms`. `release_level`: "flushed" when each of the copies asked for
+    has fewer members than copies are asked for, since `degraded_since_ms`. `replica_ack_level`: "flushed" when each of the copies asked for
     has flushed what is confirmed, "received" otherwise; "" for unknown. `members`: nodes of the in-sync set as the group record says,
     none without a record. `failover`: "automatic", "manual", "paused", or "none" where there is no record. `coordination_store` by name
     and address; `coordination_problem` says why it cannot be used now. `uncounted`: slaves that follow and do not count, because
@@ -90,7 +90,7 @@ class HaStatus:
     degraded_since_ms: int | None
     waiting_for: str
     nodes: tuple[NodeView, ...]
-    release_level: str = ""
+    replica_ack_level: str = ""
     members: tuple[str, ...] = ()
     failover: str = ""
     coordination_store: str = ""

@@ -69,7 +69,7 @@ async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerSer
     await lane.call(lambda: refuse_strangers(doors.storage, home, config.node.data_dir))
     options = StoreOptions(
         segment_bytes=config.store.segment_bytes,
-        reserve_bytes=config.store.reserve_bytes,
+        min_free_bytes=config.store.min_free_bytes,
         host=record_host(config.advertise, config.listen.clients),
         node=config.name,
         path=config.node.data_dir,

@@ -25,7 +25,7 @@ from dittomq.testing.state import Settings
 
 _MIB = 1 << 20
 _CALLERS = 8
-_SHORT_SILENCE: Settings = {"replication.heartbeat_ms": 500, "replication.leave_ms": 800, "failover.silence_ms": 1_000}
+_SHORT_SILENCE: Settings = {"replication.heartbeat_ms": 500, "replication.leave_ms": 800, "failover.peer_timeout_ms": 1_000}
 
 
 async def new_slave(bench: PairBench) -> list[Figure]:

@@ -35,7 +35,7 @@ class FlushMode(StrEnum):
     ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
-class ReleaseLevel(StrEnum):
+class ReplicaAckLevel(StrEnum):
     """Which ack of a slave counts towards the confirmed end."""
 
     RECEIVED = "received"
@@ -86,7 +86,7 @@ class StoreTable:
         int,
         Meta(ge=65_536, le=1 << 40, description="size of a commit log file; cannot be changed later. RocketMQ: mappedFileSizeCommitLog"),
     ] = 1 << 30
-    reserve_bytes: Annotated[
+    min_free_bytes: Annotated[
         int,
         Meta(
             ge=1_048_576,
@@ -153,7 +153,7 @@ def no_addresses() -> Mapping[str, str]:
 class ReadingTable:
     """Reading."""
 
-    master_gone_ms: Annotated[
+    master_timeout_ms: Annotated[
         Milliseconds, Meta(description="silence of the master after which a slave serves all it has flushed, marking what may be undone")
     ] = 30_000
     access_message_in_memory_max_ratio: Annotated[
@@ -199,9 +199,9 @@ class ReplicationTable:
         FlushMode,
         Meta(description="whether each group of writes is fsynced at once, or now and then. RocketMQ: flushDiskType, default ASYNC_FLUSH"),
     ] = FlushMode.SYNC_FLUSH
-    release_level: Annotated[
-        ReleaseLevel, Meta(description="which ack of a slave counts: for what it holds, or for what it has fsynced")
-    ] = ReleaseLevel.FLUSHED
+    replica_ack_level: Annotated[
+        ReplicaAckLevel, Meta(description="which ack of a slave counts: for what it holds, or for what it has fsynced")
+    ] = ReplicaAckLevel.FLUSHED
     ack_timeout_ms: Annotated[
         Milliseconds,
         Meta(
@@ -211,7 +211,7 @@ class ReplicationTable:
     ] = 3_000
     leave_ms: Annotated[
         Milliseconds,
-        Meta(description="a member of the in-sync set without a stream for so long is removed from it; less than failover.silence_ms"),
+        Meta(description="a member of the in-sync set without a stream for so long is removed from it; less than failover.peer_timeout_ms"),
     ] = 2_000
     ha_max_gap_bytes: Annotated[int, Meta(ge=1, description="a slave further behind is not in sync. RocketMQ: haMaxGapNotInSync")] = (
         256 * 1024 * 1024
@@ -219,7 +219,7 @@ class ReplicationTable:
     ha_max_lag_ms: Annotated[
         Milliseconds, Meta(description="a slave that did not catch up for so long is not in sync. RocketMQ: haMaxTimeSlaveNotCatchup")
     ] = 15_000
-    hold_max_bytes: Annotated[
+    max_slot_bytes: Annotated[
         int,
         Meta(
             ge=0,
@@ -229,7 +229,7 @@ class ReplicationTable:
     heartbeat_ms: Annotated[
         Milliseconds, Meta(description="how often a heartbeat goes to each slave. RocketMQ: haSendHeartbeatInterval, 5 s")
     ] = 500
-    window_bytes: Annotated[
+    max_inflight_bytes: Annotated[
         int, Meta(ge=1_048_576, le=1_073_741_824, description="no chunk leaves while so much is on its way to a slave without an ack")
     ] = 16 * 1024 * 1024
     max_bytes_per_s: Annotated[
@@ -243,13 +243,13 @@ class ReplicationTable:
     max_bytes_per_s_per_slave: Annotated[
         int, Meta(ge=0, description="the same for each replica by itself. RocketMQ: maxHaTransferByteInSecond with haFlowControlEnable")
     ] = 0
-    proof_bytes_per_s: Annotated[
+    verify_bytes_per_s: Annotated[
         int,
         Meta(
             ge=4_096,
             le=1 << 40,
             description="so much of a slave's copy is compared by content when it connects, and each second beside the stream, until all "
-            "that both hold is proven equal",
+            "that both hold is verified",
         ),
     ] = 64 * 1024 * 1024
     master_address: Annotated[
@@ -269,14 +269,14 @@ class ReplicationTable:
     @property
     def acks_unsynced(self) -> bool:
         """Whether a slave's ack of what is not synced yet counts: power loss may then take acknowledged bytes."""
-        return self.flush_mode is FlushMode.ASYNC_FLUSH or self.release_level is ReleaseLevel.RECEIVED
+        return self.flush_mode is FlushMode.ASYNC_FLUSH or self.replica_ack_level is ReplicaAckLevel.RECEIVED
 
     @property
     def default_ack(self) -> Ack:
         """The level of a producer that asks for none."""
         flushed = self.flush_mode is FlushMode.SYNC_FLUSH
         if self.mode is Mode.SYNC_MASTER and self.asked_copies > 1:
-            return Ack.REPLICA_FLUSHED if flushed and self.release_level is ReleaseLevel.FLUSHED else Ack.REPLICA_RECEIVED
+            return Ack.REPLICA_FLUSHED if flushed and self.replica_ack_level is ReplicaAckLevel.FLUSHED else Ack.REPLICA_RECEIVED
         return Ack.MASTER_FLUSHED if flushed else Ack.MASTER_RECEIVED
 
 
@@ -307,7 +307,7 @@ class FailoverTable:
             "Kafka: unclean.leader.election.enable"
         ),
     ] = False
-    silence_ms: Annotated[
+    peer_timeout_ms: Annotated[
         Milliseconds,
         Meta(description="a master, or a slave, that says nothing for so long is gone. RocketMQ: haHousekeepingInterval, 20 s"),
     ] = 3_000
@@ -372,10 +372,10 @@ class BrokerConfig:
 
     def _failover_problems(self) -> Iterator[tuple[str, str]]:
         replication, failover, coordination = self.replication, self.failover, self.coordination
-        if failover.silence_ms < 2 * replication.heartbeat_ms:
-            yield "failover.silence_ms", "must be at least twice replication.heartbeat_ms, or living nodes are taken for dead"
-        if replication.leave_ms >= failover.silence_ms:
-            yield "replication.leave_ms", "must be less than failover.silence_ms, or a slave that is cut off deposes a living master"
+        if failover.peer_timeout_ms < 2 * replication.heartbeat_ms:
+            yield "failover.peer_timeout_ms", "must be at least twice replication.heartbeat_ms, or living nodes are taken for dead"
+        if replication.leave_ms >= failover.peer_timeout_ms:
+            yield "replication.leave_ms", "must be less than failover.peer_timeout_ms, or a slave that is cut off deposes a living master"
         if replication.replicas_expected and not self.coordination_endpoints and coordination.backend is not CoordinationBackend.KUBERNETES:
             yield (
                 "coordination.endpoints",

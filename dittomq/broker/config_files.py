@@ -10,7 +10,7 @@ from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from dittomq.metadata.formats import DamagedFile, TableKind, decode, encode
 from dittomq.metadata.tables import R, Table
 
-RESERVE_BYTES = 1024 * 1024
+MIN_FREE_BYTES = 1024 * 1024
 
 _FOLDER = "config"
 
@@ -55,7 +55,7 @@ class ConfigFiles:
         DiskFull before anything is written; StorageFailure when the disk fails.
         """
         data = encode(kind, table)
-        free, needed = self._storage.free_bytes(), 2 * len(data) + RESERVE_BYTES
+        free, needed = self._storage.free_bytes(), 2 * len(data) + MIN_FREE_BYTES
         if free < needed:
             raise DiskFull(self._node, free, needed)
         try:

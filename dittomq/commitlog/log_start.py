@@ -74,7 +74,7 @@ class Front(ABC):
     def check_room(self, size: int) -> None:
         """Raise DiskFull when the disk cannot take that many bytes and keep its reserve, and what a checkpoint or a drop writes."""
         if not self._has_ample_room(size):
-            self.check_free(size + max(self._options.reserve_bytes, self._measure()))
+            self.check_free(size + max(self._options.min_free_bytes, self._measure()))
 
     def check_free(self, needed: int) -> None:
         """Raise DiskFull when fewer bytes than that are free."""
@@ -83,7 +83,7 @@ class Front(ABC):
 
     def _has_ample_room(self, size: int) -> bool:
         """Whether nothing need be measured."""
-        return self._storage.free_bytes() >= size + self._options.reserve_bytes + _AMPLE_BYTES
+        return self._storage.free_bytes() >= size + self._options.min_free_bytes + _AMPLE_BYTES
 
     def _check_room_to_checkpoint(self, queues: int = 0) -> None:
         """Raise DiskFull when the disk may not take what a checkpoint or a drop writes. What is written meanwhile leaves it that room.

@@ -20,7 +20,7 @@ class StoreOptions:
     queue_file_units: int = 300_000
     key_sizes: KeySizes = ROCKETMQ_KEY_SIZES
     # Appends are refused when they would leave less than this on the disk.
-    reserve_bytes: int = 256 * 1024 * 1024
+    min_free_bytes: int = 256 * 1024 * 1024
     open_files: int = 512
     # How far zeros are written ahead of the end.
     zero_window_bytes: int = 64 * 1024 * 1024

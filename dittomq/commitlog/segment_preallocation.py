@@ -43,4 +43,4 @@ class Ahead:
             return self._has_room() and self._log().zero_ahead(self._options.zero_window_bytes, max_bytes)
 
     def _has_room(self) -> bool:
-        return self._storage.free_bytes() > self._options.reserve_bytes + self._options.zero_window_bytes
+        return self._storage.free_bytes() > self._options.min_free_bytes + self._options.zero_window_bytes

@@ -64,7 +64,7 @@ _STEP_S: Final = 0.95  # steps of `verify_step_bytes` come at most once a second
 class SessionLimits:
     """Sizes in bytes, times in seconds. Every `digest_s`, or each second while much is to be compared, a heartbeat carries a digest."""
 
-    window_bytes: int = 16 * 1024 * 1024
+    max_inflight_bytes: int = 16 * 1024 * 1024
     heartbeat_s: float = 0.5
     silence_s: float = 3.0
     digest_s: float = 5.0
@@ -304,7 +304,7 @@ class MasterSession:
         """
         if self.state is not MasterSessionState.STREAMING:
             return []
-        room = self._limits.window_bytes - (self._sent - self._received)
+        room = self._limits.max_inflight_bytes - (self._sent - self._received)
         if not self._sending and self._sent < self._end and room > 0:
             self._sending, self._confirmed_sending = True, self._confirmed
             return [self._chunk(min(self._end, self._next_border(self._sent)))]

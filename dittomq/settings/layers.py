@@ -12,7 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from dittomq.errors import ConfigError
-from dittomq.settings.schema import MISSING, Key, SettingsTable, bare_kind, nearest, tables_of
+from dittomq.settings.renamed import RENAMED
+from dittomq.settings.schema import MISSING, Key, SettingsTable, bare_kind, nearest, tables_of, variable_of
 
 PREFIX: Final = "DITTOMQ_"
 CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ_NAMESERVER"})
@@ -106,7 +107,13 @@ def _from_environment(tables: Mapping[str, SettingsTable], environment: Mapping[
         elif table is not None and rest:
             yield _Given(table, rest.lower(), environment[variable], variable, is_text=True)
         else:
-            raise ConfigError(variable, f"unknown variable; {nearest(variable, variables)}")
+            raise ConfigError(variable, _renamed_variable(variable) or f"unknown variable; {nearest(variable, variables)}")
+
+
+def _renamed_variable(variable: str) -> str:
+    """What to say of the variable of a renamed key; empty for another one."""
+    new = {variable_of(old): variable_of(new) for old, new in RENAMED.items()}.get(variable)
+    return "" if new is None else f"is called {new} since 0.2.0; set that"
 
 
 def _from_overrides(tables: Mapping[str, SettingsTable], overrides: Sequence[str]) -> Iterator[_Given]:
@@ -122,6 +129,8 @@ def _from_overrides(tables: Mapping[str, SettingsTable], overrides: Sequence[str
 def _check_known(tables: Mapping[str, SettingsTable], table: str, name: str, origin: str) -> None:
     if table in tables and tables[table].key(name) is not None:
         return
+    if f"{table}.{name}" in RENAMED:
+        raise ConfigError(origin, f'"{table}.{name}" is called "{RENAMED[f"{table}.{name}"]}" since 0.2.0; write that')
     known = [key.path for each in tables.values() if each.keys is not None for key in each.keys.values()]
     in_table = [path for path in known if path.startswith(f"{table}.")]
     raise ConfigError(origin, f'unknown key "{table}.{name}"; {nearest(f"{table}.{name}", known if table not in tables else in_table)}')

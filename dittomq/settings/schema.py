@@ -30,7 +30,7 @@ class Key:
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return f"DITTOMQ_{self.table}__{self.name}".upper()
+        return variable_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class SettingsTable:
         if self.keys is None:
             return Key(self.name, name, str, MISSING, "")
         return self.keys.get(name)
+
+
+def variable_of(path: str) -> str:
+    """The environment variable that sets the key "table.key"."""
+    return f"DITTOMQ_{path.replace('.', '__')}".upper()
 
 
 def tables_of(config_class: type) -> dict[str, SettingsTable]:

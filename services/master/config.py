@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from dittomq.broker.config import BrokerConfig, FlushMode, Mode, NodeTable, ReleaseLevel, ReplicationTable
+from dittomq.broker.config import BrokerConfig, FlushMode, Mode, NodeTable, ReplicaAckLevel, ReplicationTable
 from dittomq.replication.progress import ConfirmRules
 from dittomq.routes import Role
 
-__all__ = ["FlushMode", "MasterConfig", "Mode", "NodeTable", "ReleaseLevel", "ReplicationTable", "confirm_rules"]
+__all__ = ["FlushMode", "MasterConfig", "Mode", "NodeTable", "ReplicaAckLevel", "ReplicationTable", "confirm_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def confirm_rules(config: BrokerConfig) -> ConfirmRules:
         min_in_sync_replicas=table.min_in_sync_replicas if waits else 1,
         replicas_expected=table.replicas_expected,
         sync_flush=table.flush_mode is FlushMode.SYNC_FLUSH,
-        release_flushed=table.release_level is ReleaseLevel.FLUSHED,
+        release_flushed=table.replica_ack_level is ReplicaAckLevel.FLUSHED,
         max_gap_bytes=table.ha_max_gap_bytes,
         max_lag_s=table.ha_max_lag_ms / 1000,
         write_deadline_s=table.ack_timeout_ms / 1000,

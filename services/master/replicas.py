@@ -230,12 +230,12 @@ class Replicas:
 
     def _limits(self) -> SessionLimits:
         table = self._config.replication
-        silence_s = self._config.failover.silence_ms / 1000
+        silence_s = self._config.failover.peer_timeout_ms / 1000
         return SessionLimits(
-            window_bytes=table.window_bytes,
+            max_inflight_bytes=table.max_inflight_bytes,
             heartbeat_s=table.heartbeat_ms / 1000,
             silence_s=silence_s,
-            verify_step_bytes=table.proof_bytes_per_s,
+            verify_step_bytes=table.verify_bytes_per_s,
         )
 
 

@@ -12,7 +12,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ReplicaView
 from dittomq.replication.lag import LagHistory
 from dittomq.replication.membership_states import Following
-from services.master.config import FlushMode, MasterConfig, ReleaseLevel
+from services.master.config import FlushMode, MasterConfig, ReplicaAckLevel
 from services.master.in_sync_set import InSyncSet
 from services.master.replica_registry import FOLLOWING, GONE, MOST_REMEMBERED, SlaveRecord
 from services.master.term import Term
@@ -113,7 +113,7 @@ class StatusBoard:
             degraded_since_ms=term.degraded_since_ms if term is not None else None,
             waiting_for=waiting_for,
             nodes=(own, *slaves),
-            release_level=self._release_level,
+            replica_ack_level=self._replica_ack_level,
             members=members,
             failover=self._failover,
             coordination_store="" if watch is None else watch.store_name,
@@ -137,10 +137,10 @@ class StatusBoard:
         return watch.problem or ("there is no group record" if watch.found is None else "")
 
     @property
-    def _release_level(self) -> str:
+    def _replica_ack_level(self) -> str:
         table = self._config.replication
-        each_flushes = table.flush_mode is FlushMode.SYNC_FLUSH and table.release_level is ReleaseLevel.FLUSHED
-        return ReleaseLevel.FLUSHED if each_flushes else ReleaseLevel.RECEIVED
+        each_flushes = table.flush_mode is FlushMode.SYNC_FLUSH and table.replica_ack_level is ReplicaAckLevel.FLUSHED
+        return ReplicaAckLevel.FLUSHED if each_flushes else ReplicaAckLevel.RECEIVED
 
     def _slave(self, term: Term, record: SlaveRecord, in_sync_set: InSyncSet | None) -> NodeView:
         view, now = term.confirm.view(record.node), self._clock.monotonic()

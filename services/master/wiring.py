@@ -233,7 +233,7 @@ class Master:
             doors.storage, store, parts.lanes.files, slaves, lambda: replication.records, members=Members(others, must_leave)
         )
         retaining_parts = RetentionLoopParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
-        retaining = RetentionLoop(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
+        retaining = RetentionLoop(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.max_slot_bytes))
         self.registry.register(RetentionCollector(retaining))
         await holds.load(self._config.name)
         replication.held, replication.slots = holds.slaves, lambda: holds.written

@@ -169,7 +169,7 @@ class Resync:
         if self.replica is not None:
             await self.give_up(order.reason)
         free = parts.doors.storage.free_bytes()
-        needed = order.end - order.start + parts.config.store.reserve_bytes
+        needed = order.end - order.start + parts.config.store.min_free_bytes
         if free < needed:
             raise NoSpaceForResync(free, needed)
         log.warning(
@@ -239,7 +239,7 @@ class Resync:
         doors = replace(parts.doors, storage=store_swap.copy_of(parts.doors.storage))
         options = StoreOptions(
             segment_bytes=config.store.segment_bytes,
-            reserve_bytes=config.store.reserve_bytes,
+            min_free_bytes=config.store.min_free_bytes,
             node=config.name,
             path=f"{config.node.data_dir}/{store_swap.COPY_FOLDER}",
             acks_unsynced=config.replication.acks_unsynced,

@@ -15,8 +15,8 @@ class MasterLiveness:
 
     def __init__(self, config: SlaveConfig, clock: Clock) -> None:
         self._clock = clock
-        self._silence_s = config.failover.silence_ms / 1000
-        self._gone_s = config.reading.master_gone_ms / 1000
+        self._silence_s = config.failover.peer_timeout_ms / 1000
+        self._gone_s = config.reading.master_timeout_ms / 1000
         self._time = ActiveTime(clock.monotonic())
         self._heard_at = 0.0  # of the running time, as is
         self._left_at = 0.0
@@ -61,7 +61,7 @@ class MasterLiveness:
 
     @property
     def is_gone(self) -> bool:
-        """Whether there was no stream of its for `master_gone_ms`."""
+        """Whether there was no stream of its for `master_timeout_ms`."""
         return not self.is_there and self._now() - self._left_at >= self._gone_s
 
     @property

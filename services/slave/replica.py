@@ -161,7 +161,7 @@ class Replica:
         """Of the newest ranges and of the one that is known to differ; none of those that are not whole here."""
         parts, store = self.parts, self.store
         extent = Extent(store.min_offset, store.end, self.known_confirmed, self.verified, store.segment_bytes)
-        ranges = handshake_ranges(extent, parts.config.replication.proof_bytes_per_s)
+        ranges = handshake_ranges(extent, parts.config.replication.verify_bytes_per_s)
         ranges += [self._differs] if self._differs is not None else []
         found = [await digest_of(store, parts.reads, start, end) for start, end in ranges]
         return tuple(digest for digest in found if digest is not None)

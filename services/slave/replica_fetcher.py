@@ -75,7 +75,7 @@ class ReplicaFetcher:
         self.master = MasterLiveness(parts.config, parts.clock)
         self._wake = asyncio.Event()
         self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
-        self._silence_s = parts.config.failover.silence_ms / 1000
+        self._silence_s = parts.config.failover.peer_timeout_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self._pauses = Backoff()
         self.dials = ""

@@ -190,7 +190,7 @@ class Slave:
             copies=replication.asked_copies,
             automatic=failover.mode is FailoverMode.AUTOMATIC,
             allow_data_loss=failover.allow_data_loss,
-            silence_s=failover.silence_ms / 1000,
+            silence_s=failover.peer_timeout_ms / 1000,
             isolation_s=failover.isolation_ms / 1000,
         )
         return Candidate(
@@ -245,7 +245,7 @@ class Slave:
         return SlaveParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
 
     def _retaining(self, bound: "_Bound", channels: Channels) -> RetentionLoop:
-        table, hold_bytes = self._config.retention, self._config.replication.hold_max_bytes
+        table, hold_bytes = self._config.retention, self._config.replication.max_slot_bytes
         parts, lane, follower = bound.parts, bound.lanes.retention, bound.follower
         told = beginning_of_master(follower, channels, self._config)
         work = RetentionLoopParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
@@ -321,7 +321,7 @@ class Slave:
 
     async def _check_room(self, lanes: Lanes) -> None:
         """Raise DiskFull where a master would take no writes."""
-        await lanes.files.call(lambda: check_room(self._doors.storage, self._config.name, self._config.store.reserve_bytes))
+        await lanes.files.call(lambda: check_room(self._doors.storage, self._config.name, self._config.store.min_free_bytes))
 
     def _identity(self, store: Store, wire_id: int, clients: RpcServer, replicas: RpcServer) -> NodeIdentity:
         config = self._config

@@ -86,7 +86,7 @@ def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_
 
 @pytest.fixture
 def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
-    with linked_group(tmp_path, 1, master={**DROPS, "replication.hold_max_bytes": HOLD_BYTES}, slave=SMALL) as running:
+    with linked_group(tmp_path, 1, master={**DROPS, "replication.max_slot_bytes": HOLD_BYTES}, slave=SMALL) as running:
         yield running
 
 
@@ -123,8 +123,8 @@ def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_cop
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[LinkedGroup]:
     """It may be as silent as in a group of defaults. Segments are large enough for retention to keep pace with producers."""
-    patient = {"failover.silence_ms": 20_000}
-    caps = {"replication.hold_max_bytes": 2 * MIB, "replication.ha_max_gap_bytes": MIB, "replication.window_bytes": MIB}
+    patient = {"failover.peer_timeout_ms": 20_000}
+    caps = {"replication.max_slot_bytes": 2 * MIB, "replication.ha_max_gap_bytes": MIB, "replication.max_inflight_bytes": MIB}
     drops = {"retention.max_age_ms": 1, "retention.check_period_ms": 100}
     with linked_group(tmp_path, 1, master={**patient, **caps, **drops}, slave=patient) as running:
         yield running

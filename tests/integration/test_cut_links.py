@@ -144,7 +144,7 @@ def test_a_link_that_flaps_sees_few_dials_and_lets_the_log_pass(linked: LinkedGr
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[LinkedGroup]:
     """Its streams end after more silence than a busy machine makes."""
-    silence: Settings = {"failover.silence_ms": 10_000}
+    silence: Settings = {"failover.peer_timeout_ms": 10_000}
     with linked_group(tmp_path, master=silence, slave=silence) as running:
         yield running
 

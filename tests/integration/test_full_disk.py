@@ -14,14 +14,14 @@ from tests.support.told import wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
-RESERVE_BYTES = 8 * 1024 * 1024
+MIN_FREE_BYTES = 8 * 1024 * 1024
 DISK_BYTES = 32 * 1024 * 1024
 
 
 @pytest.fixture
 def full_disk_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealGroup]:
     """A group of which the node that the test names has a small disk."""
-    small = {"store.reserve_bytes": RESERVE_BYTES}
+    small = {"store.min_free_bytes": MIN_FREE_BYTES}
     with (
         small_tmpfs(tmp_path / "cluster" / request.param.replace("/", "-"), DISK_BYTES),
         real_group(tmp_path, shape(master=small, slave=small)) as group,
@@ -33,7 +33,7 @@ def filler(group: RealGroup, name: str) -> Path:
     """A file that somebody else puts on the disk: it leaves less than the reserve."""
     path = group.cluster.data_dir(name) / "filler"
     stat = os.statvfs(path.parent)
-    path.write_bytes(bytes(stat.f_bavail * stat.f_frsize - RESERVE_BYTES // 2))
+    path.write_bytes(bytes(stat.f_bavail * stat.f_frsize - MIN_FREE_BYTES // 2))
     return path
 
 

@@ -107,8 +107,8 @@ def test_a_node_says_what_it_is_and_where_its_settings_come_from(curl: Grpcurl, 
 
     settings = {setting["key"]: setting for setting in broker["settings"]}
     assert (broker["node"], broker["role"]) == ("a/1", "SLAVE")
-    assert settings["reading.master_gone_ms"]["value"] == "500"
-    assert "a-1.toml:" in settings["reading.master_gone_ms"]["origin"]
+    assert settings["reading.master_timeout_ms"]["value"] == "500"
+    assert "a-1.toml:" in settings["reading.master_timeout_ms"]["origin"]
 
 
 @pytest.mark.parametrize("service", ["", "startup", "readiness", "liveness", MESSAGING])

@@ -148,7 +148,7 @@ def unanswered(group: RealGroup, name: str, frame: pb.PublishStreamRequest) -> I
 @pytest.fixture
 def electing(tmp_path: Path) -> Iterator[RealGroup]:
     """It fails over by itself, and a slave that was killed stays a member for long."""
-    settings = {"replication.ack_timeout_ms": ACK_TIMEOUT_MS, "replication.leave_ms": 20_000, "failover.silence_ms": 21_000}
+    settings = {"replication.ack_timeout_ms": ACK_TIMEOUT_MS, "replication.leave_ms": 20_000, "failover.peer_timeout_ms": 21_000}
     with real_group(tmp_path, shape(master=settings, slave=settings, automatic=True)) as running:
         yield running
 

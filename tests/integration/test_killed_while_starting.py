@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE_S
 SLAVE = "a/1"
 SOME = 200
 STEP = 24  # so many calls apart it dies in its recovery, which makes several times as many
-SLOW_TO_LEAVE = {"replication.leave_ms": 20_000, "failover.silence_ms": 21_000}  # a slave that was killed stays a member
+SLOW_TO_LEAVE = {"replication.leave_ms": 20_000, "failover.peer_timeout_ms": 21_000}  # a slave that was killed stays a member
 IN_CUT = (("commitlog", "pwrite"), ("commitlog", "fdatasync"), ("dittomq", "unlink"), ("dittomq", "rename"))
 
 

@@ -16,7 +16,7 @@ SLAVE = "a/1"
 SOME = 40
 RESENT_S = 0.1  # TCP waits for 0.2 s at least before it sends anything a second time
 PORT = 10_912
-PATIENT = {**QUICK, "failover.silence_ms": 20_000}  # TCP stands still for six seconds at most
+PATIENT = {**QUICK, "failover.peer_timeout_ms": 20_000}  # TCP stands still for six seconds at most
 
 
 @pytest.fixture

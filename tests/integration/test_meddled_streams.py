@@ -37,7 +37,7 @@ class Meddled:
 def meddled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Meddled]:
     folder = tmp_path_factory.mktemp("meddled")
     with Meddler(port_of(folder, "replication")).running() as meddler:
-        both = {**QUICK, "failover.silence_ms": 6_000}  # a stream ends for what was made of a frame, not because a machine is busy
+        both = {**QUICK, "failover.peer_timeout_ms": 6_000}  # a stream ends for what was made of a frame, not because a machine is busy
         of = shape(1, master={**both, "advertise_replication.default": meddler.address}, slave=both)
         with real_group(folder, of) as group:
             yield Meddled(group, meddler, History(group))

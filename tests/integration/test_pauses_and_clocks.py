@@ -146,7 +146,7 @@ def run_clocks_fast_and_slow(group: RealGroup, history: History, clocks: Path) -
 @pytest.fixture
 def paused(tmp_path: Path) -> Iterator[RealGroup]:
     """Its streams end after a silence of 4 s, and a slave leaves after two waits of 2 s: the pause is longer, a busy machine's are not."""
-    patient = {**QUICK, "replication.ack_timeout_ms": 2_000, "failover.silence_ms": int(SILENCE_S * 1_000)}
+    patient = {**QUICK, "replication.ack_timeout_ms": 2_000, "failover.peer_timeout_ms": int(SILENCE_S * 1_000)}
     with real_group(tmp_path, shape(1, master=patient, slave=patient)) as running:
         yield running
 

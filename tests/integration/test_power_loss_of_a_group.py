@@ -19,7 +19,7 @@ from tests.support.traffic import Publishing, messages, nothing_is_lost, read_al
 from tests.support.waiting import PATIENCE_S, eventually
 
 IMAGE_BYTES = 48 * 1024 * 1024
-RESERVE_BYTES = 4 * 1024 * 1024
+MIN_FREE_BYTES = 4 * 1024 * 1024
 NODES = (MASTER, "a/1", "a/2")
 FLUSHED = 1_000
 STRUCK = 6_000  # more than may wait: most of them are sent before the power goes
@@ -111,7 +111,7 @@ def machines(folder: Path, *, master: Settings, slave: Settings) -> Iterator[tup
     """A group each of whose nodes has a disk of its own."""
     with fast_folder() as memory, ExitStack() as mounts:
         disks = Machines(folder / "cluster", memory, mounts)
-        small: Settings = {"store.reserve_bytes": RESERVE_BYTES}
+        small: Settings = {"store.min_free_bytes": MIN_FREE_BYTES}
         with real_group(folder, shape(master={**small, **master}, slave={**small, **slave}, automatic=True)) as group:
             yield disks, group
 
@@ -162,7 +162,7 @@ def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged
 
 def test_power_loss_of_every_machine_at_once_costs_what_was_only_received_since_the_last_flush_and_no_more(tmp_path: Path) -> None:
     in_memory: Settings = {"replication.flush_mode": "ASYNC_FLUSH"}
-    with machines(tmp_path, master={**in_memory, "replication.release_level": "received"}, slave=in_memory) as (disks, group):
+    with machines(tmp_path, master={**in_memory, "replication.replica_ack_level": "received"}, slave=in_memory) as (disks, group):
         with (
             group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer,
             group.mq.producer(timeout_s=PATIENCE_S) as other,

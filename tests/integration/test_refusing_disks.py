@@ -19,7 +19,7 @@ from tests.support.traffic import Publishing, messages, nothing_is_lost
 REFUSED, INTERNAL = 1, 128
 DISK_BYTES = 64 * 1024 * 1024
 THIN_BYTES = 24 * 1024 * 1024
-RESERVE_BYTES = 8 * 1024 * 1024
+MIN_FREE_BYTES = 8 * 1024 * 1024
 SOME = 500
 MANY = 100_000  # a quick disk takes 10,000 in the second after which the master next writes what it is denied
 STOPS = "the node stops, check its disk and start it again"
@@ -77,7 +77,7 @@ def bench(device: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Be
 @contextmanager
 def started(folder: Path, slaves: int, disk: ExitStack) -> Iterator[Bench]:
     """The master's disk is mounted."""
-    small = {"store.reserve_bytes": RESERVE_BYTES}
+    small = {"store.min_free_bytes": MIN_FREE_BYTES}
     with real_group(folder, shape(slaves, master=small)) as group, group.mq.producer(timeout_s=1.0, retry_s=0.5) as producer:
         bench = Bench(group, Publishing(producer), disk)
         bench.publish_some()

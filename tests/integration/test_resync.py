@@ -18,7 +18,7 @@ from tests.support.traffic import Publishing, messages
 from tests.support.waiting import eventually
 
 SLAVE = "a/1"
-FORGETFUL = {"retention.max_age_ms": 1_000, "retention.check_period_ms": 200, "replication.hold_max_bytes": SEGMENT_BYTES}
+FORGETFUL = {"retention.max_age_ms": 1_000, "retention.check_period_ms": 200, "replication.max_slot_bytes": SEGMENT_BYTES}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ R = TypeVar("R")
 def group(tmp_path: Path) -> Iterator[RealGroup]:
     with real_group(
         tmp_path,
-        shape(1, master={**RULES, "replication.hold_max_bytes": HOLD_BYTES}, slave=RULES, nameserver={"registry.broker_expiry_ms": 5_000}),
+        shape(1, master={**RULES, "replication.max_slot_bytes": HOLD_BYTES}, slave=RULES, nameserver={"registry.broker_expiry_ms": 5_000}),
     ) as running:
         yield running
 
@@ -109,7 +109,7 @@ USED_PERCENT = 50
 
 
 def test_the_oldest_files_go_while_more_of_the_disk_is_used_than_may_be_and_no_others(tmp_path: Path) -> None:
-    rules = {"retention.max_used_percent": USED_PERCENT, "retention.check_period_ms": 200, "store.reserve_bytes": 4 * SEGMENT_BYTES}
+    rules = {"retention.max_used_percent": USED_PERCENT, "retention.check_period_ms": 200, "store.min_free_bytes": 4 * SEGMENT_BYTES}
     with small_tmpfs(tmp_path / "cluster" / "a-0", DISK_BYTES), real_group(tmp_path, shape(0, master=rules)) as group:
 
         def used() -> float:

@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 LIMIT = 16 * MIB
 WINDOW = 4 * MIB
 SEGMENTS = {"store.segment_bytes": 8 * MIB}
-LIMITS = {"replication.max_bytes_per_s_per_slave": LIMIT, "replication.window_bytes": WINDOW}
+LIMITS = {"replication.max_bytes_per_s_per_slave": LIMIT, "replication.max_inflight_bytes": WINDOW}
 
 
 @pytest.fixture

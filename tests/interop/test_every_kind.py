@@ -90,7 +90,7 @@ def test_queues_and_key_index_built_from_the_log_alone_are_rocketmqs_byte_for_by
     copy(filled.folder / "commitlog", log)
     store = Store.open(
         OsStorage(log.parent),
-        StoreOptions(segment_bytes=SEGMENT_BYTES, reserve_bytes=0, key_sizes=SIZES),
+        StoreOptions(segment_bytes=SEGMENT_BYTES, min_free_bytes=0, key_sizes=SIZES),
         chance=os_chance(), wall_ms=OsClock().wall_ms(),
     )  # fmt: skip
 

@@ -80,7 +80,7 @@ def copy(store: Path, to: Path) -> Path:
 
 def open_store(folder: Path, host: Host | None = None) -> Store:
     """Open it as a node of ours does that is reached at `host`."""
-    options = StoreOptions(segment_bytes=SEGMENT_BYTES, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=SEGMENT_BYTES, min_free_bytes=0)
     options = options if host is None else replace(options, host=host)
     return Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
 

@@ -111,9 +111,9 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
             "node": NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
             "advertise": {"default": f"a{number}:10911"},
             "advertise_replication": {"default": f"a{number}:10912"},
-            "store": StoreTable(segment_bytes=SEGMENT, reserve_bytes=0),
+            "store": StoreTable(segment_bytes=SEGMENT, min_free_bytes=0),
             "retention": retention,
-            "replication": ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, hold_max_bytes=HOLD_BYTES),
+            "replication": ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, max_slot_bytes=HOLD_BYTES),
         }
         leading, following = MasterConfig(**tables), SlaveConfig(**tables)
 

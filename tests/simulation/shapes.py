@@ -6,14 +6,14 @@ from typing import Any, Self
 
 from dittomq.broker.config import FailoverMode, FailoverTable, RetentionTable, StoreTable
 from dittomq.commitlog.queues.producer_state import MAX_PRODUCERS
-from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReleaseLevel, ReplicationTable
+from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReplicaAckLevel, ReplicationTable
 from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines
 
 NAMESERVER = "ns:9876"
 PUBLISHERS = ("p0", "p1")
 SUBSCRIBER = "r0"
-RESERVE_BYTES = 256 * 1024
+MIN_FREE_BYTES = 256 * 1024
 _SMALL_SEGMENT = 16_384
 _KEPT_MS = 8_000
 _HELD_SEGMENTS = 2
@@ -40,7 +40,7 @@ class Shape:
         if self.producers < MAX_PRODUCERS:
             told += f", {self.producers} producers remembered"
         if self.retention.max_age_ms:
-            told += f", kept for {self.retention.max_age_ms:,} ms, held for {table.hold_max_bytes:,} bytes"
+            told += f", kept for {self.retention.max_age_ms:,} ms, held for {table.max_slot_bytes:,} bytes"
         return told
 
     @property
@@ -48,7 +48,9 @@ class Shape:
         table = self.replication
         copies = f"{self.slaves} slaves, {table.asked_copies} copies asked, {table.min_in_sync_replicas} at least"
         failover = f"failover {self.failover.mode}"
-        return f"{table.mode}, {copies}, {table.flush_mode}, {table.release_level}, {failover}, segments of {self.segment_bytes:,} bytes"
+        return (
+            f"{table.mode}, {copies}, {table.flush_mode}, {table.replica_ack_level}, {failover}, segments of {self.segment_bytes:,} bytes"
+        )
 
     @property
     def is_manual(self) -> bool:
@@ -79,7 +81,7 @@ class Shape:
     def _confirms_what_copies_flushed(self) -> bool:
         table = self.replication
         alone = table.asked_copies == 1 and not self._all_sync  # then a master may confirm what it has written
-        return table.mode is Mode.SYNC_MASTER and table.release_level is ReleaseLevel.FLUSHED and not alone
+        return table.mode is Mode.SYNC_MASTER and table.replica_ack_level is ReplicaAckLevel.FLUSHED and not alone
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ class Shape:
     @property
     def store(self) -> StoreTable:
         """Of every broker."""
-        return StoreTable(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
+        return StoreTable(segment_bytes=self.segment_bytes, min_free_bytes=MIN_FREE_BYTES)
 
     def undegraded(self) -> Self:
         """The same, but refusing what cannot be on as many copies as asked."""
@@ -107,7 +109,7 @@ class Shape:
 
     def forgetting(self) -> Self:
         """The same, but the log is dropped after a while, and held for slaves only a little."""
-        held = replace(self.replication, hold_max_bytes=_HELD_SEGMENTS * _SMALL_SEGMENT)
+        held = replace(self.replication, max_slot_bytes=_HELD_SEGMENTS * _SMALL_SEGMENT)
         dropped = RetentionTable(max_age_ms=_KEPT_MS, check_period_ms=1_000)
         return replace(self, segment_bytes=_SMALL_SEGMENT, replication=held, retention=dropped)
 
@@ -165,7 +167,7 @@ def shape(chance: random.Random) -> Shape:
         in_sync_replicas=0 if asynchronous else copies,
         min_in_sync_replicas=1 if asynchronous else chance.choice((1, 1, copies, chance.randint(1, copies))),
         flush_mode=FlushMode.ASYNC_FLUSH if lazy else FlushMode.SYNC_FLUSH,
-        release_level=ReleaseLevel.RECEIVED if lazy or chance.random() < 0.1 else ReleaseLevel.FLUSHED,
+        replica_ack_level=ReplicaAckLevel.RECEIVED if lazy or chance.random() < 0.1 else ReplicaAckLevel.FLUSHED,
     )
     segment_bytes = chance.choice((_SMALL_SEGMENT, 65_536))
     replication, slave_flush = _unusual(chance, slaves, replication)
@@ -176,6 +178,6 @@ def shape(chance: random.Random) -> Shape:
 def _unusual(chance: random.Random, slaves: int, replication: ReplicationTable) -> tuple[ReplicationTable, FlushMode]:
     """Rarely, what is allowed and seldom wanted: slaves that flush otherwise than their master."""
     if replication.flush_mode is FlushMode.ASYNC_FLUSH and chance.random() < 0.3:
-        replication = replace(replication, release_level=ReleaseLevel.FLUSHED)
+        replication = replace(replication, replica_ack_level=ReplicaAckLevel.FLUSHED)
     others = [mode for mode in FlushMode if mode is not replication.flush_mode]
     return replication, chance.choice(others) if slaves and chance.random() < 0.05 else replication.flush_mode

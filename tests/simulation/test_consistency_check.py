@@ -23,7 +23,7 @@ SEGMENT = 16_384
 STEP = 4_096
 SHAPE = Shape(
     1,
-    ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=STEP),
+    ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, verify_bytes_per_s=STEP),
     FlushMode.SYNC_FLUSH,
     SEGMENT,
 )
@@ -187,7 +187,7 @@ async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_t
     await goes_away(group)
     rewrite(group, large(LARGE - 3), WIDE.segment_bytes)
 
-    group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.failover.silence_ms / 1_000)
+    group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.failover.peer_timeout_ms / 1_000)
     group.node("a1").start()
     async with asyncio.timeout(300):
         while not [line for line in group.world.transcript.lines if "log_truncated node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody

@@ -11,7 +11,7 @@ from tests.simulation import forgetful
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
-from tests.simulation.shapes import RESERVE_BYTES
+from tests.simulation.shapes import MIN_FREE_BYTES
 from tests.simulation.world import Power, World
 from tests.support.stories import told_by
 
@@ -54,7 +54,7 @@ async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_t
             await producer.publish("orders", b"paid", queue=0)
         group.world.network.heal("a0", "client")
         await asyncio.sleep(10.0)
-        disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
+        disk.capacity_bytes = disk.used_bytes() + MIN_FREE_BYTES // 2
 
         receipt = await producer.send_again(lost.value.handle, Message("orders", b"paid"))
 
@@ -73,7 +73,7 @@ async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there
     async with mq.producer(retry_s=0.5) as producer:
         await producer.publish("orders", b"before", queue=0)
         await asyncio.sleep(15.0)  # the master has written down for whom it keeps its log
-        disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
+        disk.capacity_bytes = disk.used_bytes() + MIN_FREE_BYTES // 2
         with pytest.raises(NotStored) as refused:
             await producer.publish("orders", b"refused", queue=0)
 

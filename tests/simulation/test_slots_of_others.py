@@ -17,7 +17,7 @@ OLD_S = 40.0
 
 def shape(slaves: int, hold_bytes: int = 64 * SEGMENT) -> Shape:
     """Every node keeps 20 s of its log."""
-    table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=slaves, hold_max_bytes=hold_bytes)
+    table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=slaves, max_slot_bytes=hold_bytes)
     retention = RetentionTable(max_age_ms=20_000, check_period_ms=1_000)
     return replace(Shape(slaves, table, FlushMode.SYNC_FLUSH), segment_bytes=SEGMENT, retention=retention)
 

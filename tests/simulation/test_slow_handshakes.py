@@ -15,9 +15,9 @@ from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 from tests.support.stories import told_by
 
-TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=2**30)
+TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, verify_bytes_per_s=2**30)
 SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)
-READING_S = 3 * FailoverTable().silence_ms / 1_000
+READING_S = 3 * FailoverTable().peer_timeout_ms / 1_000
 
 
 async def publish(mq: AsyncClient, count: int) -> int:

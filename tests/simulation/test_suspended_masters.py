@@ -7,7 +7,7 @@ from dittomq.client import AsyncClient
 from tests.simulation.group import SYNC, Group, play
 
 ELECTS = replace(SYNC, slaves=2, failover=FailoverTable(mode=FailoverMode.AUTOMATIC))
-ELECTED_S = 3.0  # `failover.silence_ms`
+ELECTED_S = 3.0  # `failover.peer_timeout_ms`
 
 
 def test_a_producer_leaves_a_suspended_master_as_soon_as_another_one_leads() -> None:

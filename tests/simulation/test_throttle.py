@@ -87,7 +87,7 @@ async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_fo
     seen = await copying(group, mq, "a/1")
 
     took, dropped = seen[-1][0] - seen[0][0], [line for line in group.world.transcript.lines if "slave_dropped" in line]
-    assert took > 2 * FailoverTable().silence_ms / 1000, "the line is not slow enough to tell anything"
+    assert took > 2 * FailoverTable().peer_timeout_ms / 1000, "the line is not slow enough to tell anything"
     assert [line for line in dropped if "silent" in line] == []
     heard = [at for (at, each), (_, before) in zip(seen[1:], seen, strict=False) if each.received != before.received]
     assert max(late - early for early, late in pairwise(heard)) < 8.0

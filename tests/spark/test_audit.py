@@ -58,7 +58,7 @@ def flipped(log: SyntheticLog, position: int) -> bytes:
 
 def real_stores(folder: Path) -> list[Store]:
     """A master's store and two that were written from its stream."""
-    options = StoreOptions(segment_bytes=SEGMENT, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=SEGMENT, min_free_bytes=0)
     opened = [Store.open(OsStorage(folder / name), options, chance=random.Random(1), wall_ms=1_700_000_000_000) for name in "012"]
     master, *slaves = opened
     begin_epoch(master, EpochEntry(Epoch(1), 0, 99, PhysicalOffset(0)))

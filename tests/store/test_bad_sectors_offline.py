@@ -23,7 +23,7 @@ from tests.store.test_bad_sectors import BadSectors
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, led, whole_log
 
-OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=200, reserve_bytes=0)
+OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=200, min_free_bytes=0)
 QUEUE = "consumequeue/orders/0"
 PAGE = 4_096
 

@@ -21,7 +21,7 @@ GROUPS = 300
 
 
 def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(tmp_path: Path) -> None:
-    options = StoreOptions(segment_bytes=16 * 1024, queue_file_units=100, reserve_bytes=0, open_files=4, zero_window_bytes=8_192)
+    options = StoreOptions(segment_bytes=16 * 1024, queue_file_units=100, min_free_bytes=0, open_files=4, zero_window_bytes=8_192)
     store = led(OsStorage(tmp_path), options, chance=os_chance(), wall_ms=0)
     done = threading.Event()
 

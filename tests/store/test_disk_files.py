@@ -95,7 +95,7 @@ def test_a_pipe_with_the_name_of_a_file_is_an_error_and_nobody_waits_for_its_wri
 
 def test_a_segment_counts_with_its_blocks_not_with_its_size(tmp_path: Path) -> None:
     """A second record of its size does not fit into a segment: the rest of each is a hole."""
-    options = StoreOptions(segment_bytes=4 * MIB, queue_file_units=1_000, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=4 * MIB, queue_file_units=1_000, min_free_bytes=0)
     store = led(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=1)
     for _ in range(2):
         store.append([frame(os.urandom(5 * MIB // 2))], 1)

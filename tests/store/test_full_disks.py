@@ -14,7 +14,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.support.stores import SMALL, Machine, frame, whole_log
 
-OPTIONS = replace(SMALL, reserve_bytes=32 * 1024)
+OPTIONS = replace(SMALL, min_free_bytes=32 * 1024)
 SEGMENT = OPTIONS.segment_bytes
 PRODUCERS = 300
 EACH = 40

@@ -270,7 +270,7 @@ def test_it_may_be_written_while_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_file_of_rocketmqs_size_takes_the_room_of_what_it_holds(tmp_path: Path) -> None:
-    store = led(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, reserve_bytes=0), chance=os_chance(), wall_ms=1_000)
+    store = led(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, min_free_bytes=0), chance=os_chance(), wall_ms=1_000)
     store.append([Frame([keyed("one", "two")])], 1_000)
 
     kept(store)

@@ -59,7 +59,7 @@ def arguments(command: str, folder: Path) -> list[str]:
 
 def filled(folder: Path, size: int, body: bytes, segment_bytes: int = 16 * MIB) -> Store:
     """A store in use, all of it dispatched."""
-    options = StoreOptions(segment_bytes=segment_bytes, queue_file_units=10_000, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=segment_bytes, queue_file_units=10_000, min_free_bytes=0)
     store = led(OsStorage(folder), options, chance=random.Random(1), wall_ms=1)
     at = 0
     while store.end < size:

@@ -70,7 +70,7 @@ def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_the
 
 
 def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: Machine) -> None:
-    machine.options = replace(SMALL, reserve_bytes=RESERVE)
+    machine.options = replace(SMALL, min_free_bytes=RESERVE)
     store = dispatched(machine)
     log = whole_log(store)
     [(start, end)] = damage(store, machine, 20)
@@ -84,7 +84,7 @@ def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: M
 
 
 def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Machine) -> None:
-    machine.options = replace(SMALL, reserve_bytes=RESERVE)
+    machine.options = replace(SMALL, min_free_bytes=RESERVE)
     store, log = with_a_hole(machine)
     leave(machine, RESERVE)
 

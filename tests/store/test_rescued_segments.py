@@ -78,7 +78,7 @@ def test_wherever_the_node_dies_meanwhile_no_half_of_it_is_taken_for_the_whole()
 
 
 def test_a_full_disk_gives_nothing_of_it_up() -> None:
-    machine, store, log, _ = removed(Machine(random.Random(1), replace(SMALL, refills=True, reserve_bytes=2_000)))
+    machine, store, log, _ = removed(Machine(random.Random(1), replace(SMALL, refills=True, min_free_bytes=2_000)))
     machine.disk.capacity_bytes = machine.disk.used_bytes() + SEGMENT
 
     with pytest.raises(DiskFull):

@@ -217,7 +217,7 @@ def test_one_that_somebody_removed_is_made_again(store: Store, machine: Machine)
 
 
 def test_nothing_is_prepared_from_the_reserve(store: Store, door: CrashingStorage) -> None:
-    door.free = SMALL.reserve_bytes + SMALL.zero_window_bytes
+    door.free = SMALL.min_free_bytes + SMALL.zero_window_bytes
     door.heard.clear()
 
     assert not store.ahead.prepare_segment()

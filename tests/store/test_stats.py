@@ -15,7 +15,7 @@ from dittomq.commitlog.offline.verify import StoreFault
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from tests.support.stores import draft, frame, led
 
-OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=500, reserve_bytes=0)
+OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=500, min_free_bytes=0)
 
 
 def opened(folder: Path) -> Store:

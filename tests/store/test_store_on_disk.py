@@ -17,7 +17,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.errors import StorageFailure, StoreLocked, StoreOpenFailed
 from tests.support.stores import frame, open_epoch
 
-OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=100, reserve_bytes=0)
+OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=100, min_free_bytes=0)
 HOLDER = """
 import random, sys
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_another_segment_size_is_refused_by_name_and_nothing_is_changed(tmp_path
 
     for refills in (False, True):
         with pytest.raises(StoreOpenFailed, match="segment_bytes is 131,072; configure the size it was made with"):
-            reopen(tmp_path, StoreOptions(segment_bytes=128 * 1024, reserve_bytes=0, refills=refills))
+            reopen(tmp_path, StoreOptions(segment_bytes=128 * 1024, min_free_bytes=0, refills=refills))
 
     again = reopen(tmp_path)
     assert (again.end, again.stopped) == (store.end, StopKind.CLEAN)

@@ -26,7 +26,7 @@ from tests.support.stories import under
 
 
 def open_store(folder: Path) -> Store:
-    options = StoreOptions(segment_bytes=1 << 20, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=1 << 20, min_free_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=random.Random(1), wall_ms=1_700_000_000_000)
     if not store.epoch_history:
         begin_epoch(store, EpochEntry(Epoch(1), 0, 77, store.end))

@@ -25,7 +25,7 @@ QUEUE_0 = f"consumequeue/orders/0/{0:020d}"
 
 @pytest.fixture
 def machine() -> Machine:
-    return Machine(random.Random(7), StoreOptions(segment_bytes=16 * 1024, queue_file_units=500, reserve_bytes=0))
+    return Machine(random.Random(7), StoreOptions(segment_bytes=16 * 1024, queue_file_units=500, min_free_bytes=0))
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ class Meanwhile:
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Store:
-    return led(OsStorage(tmp_path), StoreOptions(segment_bytes=1024 * 1024, reserve_bytes=0), chance=random.Random(1), wall_ms=1)
+    return led(OsStorage(tmp_path), StoreOptions(segment_bytes=1024 * 1024, min_free_bytes=0), chance=random.Random(1), wall_ms=1)
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])

@@ -50,7 +50,7 @@ CONFIG = SlaveConfig(
     store=StoreTable(segment_bytes=SMALL.segment_bytes),
     replication=ReplicationTable(master_address="a-0:10912"),
 )
-SILENCE_S = CONFIG.failover.silence_ms / 1000
+SILENCE_S = CONFIG.failover.peer_timeout_ms / 1000
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -268,7 +268,7 @@ async def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(t
 @under(run)
 async def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master() -> None:
     one, clock, readable = next_border(0), StoppedClock(), []
-    config = replace(CONFIG, reading=ReadingTable(master_gone_ms=10_000))
+    config = replace(CONFIG, reading=ReadingTable(master_timeout_ms=10_000))
     async with following(Machine(random.Random(5)), config, clock) as (master, slave):
         await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
@@ -322,7 +322,7 @@ async def test_what_was_found_to_differ_is_in_every_handshake_until_it_is_proven
     size = SMALL.segment_bytes
     newest = (2 * size - 4_096, 2 * size)
     told: list[tuple[int, list[tuple[int, int]]]] = []
-    few = replace(CONFIG, replication=replace(CONFIG.replication, proof_bytes_per_s=4_096))
+    few = replace(CONFIG, replication=replace(CONFIG.replication, verify_bytes_per_s=4_096))
     async with following(Machine(random.Random(4)), few) as (master, _):
         await handshake(master)
         master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 2 * size), chunk(1, size, 2 * size, 2 * size))

@@ -11,7 +11,7 @@ from tests.support.history import History
 from tests.support.proxy import Proxy
 from tests.support.real_group import MASTER, RealGroup, Settings, real_group, shape
 
-QUICK: Settings = {"replication.heartbeat_ms": 200, "replication.leave_ms": 1_000, "failover.silence_ms": 1_500}
+QUICK: Settings = {"replication.heartbeat_ms": 200, "replication.leave_ms": 1_000, "failover.peer_timeout_ms": 1_500}
 SILENCE_S = 1.5
 
 

@@ -55,7 +55,7 @@ def shape(
     return Shape(
         slaves=slaves,
         master_settings={**both, **(master or {})},
-        slave_settings={**both, "reading.master_gone_ms": MASTER_GONE_MS, **(slave or {})},
+        slave_settings={**both, "reading.master_timeout_ms": MASTER_GONE_MS, **(slave or {})},
         usual_ports=False,
         nameserver_settings=nameserver or {},
     )

@@ -26,7 +26,7 @@ from dittomq.routes import DataVersion
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.support.stores import draft, open_epoch
 
-OPTIONS = StoreOptions(segment_bytes=256 * 1024, queue_file_units=100, reserve_bytes=0, zero_window_bytes=64 * 1024)
+OPTIONS = StoreOptions(segment_bytes=256 * 1024, queue_file_units=100, min_free_bytes=0, zero_window_bytes=64 * 1024)
 FAILED = 3
 BROKEN = 70
 QUEUES = 3

@@ -21,7 +21,7 @@ from tests.simulation.life import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 
 SMALL = StoreOptions(
-    segment_bytes=16 * 1024, queue_file_units=25, key_sizes=KeySizes(slots=7, entries=12), reserve_bytes=0, zero_window_bytes=4_096
+    segment_bytes=16 * 1024, queue_file_units=25, key_sizes=KeySizes(slots=7, entries=12), min_free_bytes=0, zero_window_bytes=4_096
 )
 
 

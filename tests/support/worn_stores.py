@@ -23,7 +23,7 @@ from tests.support.foreign_records import foreign_log, foreign_record
 from tests.support.stores import open_epoch
 
 HOST = Host(bytes((127, 0, 0, 1)), 10911)
-OPTIONS = StoreOptions(segment_bytes=128 * 1024, queue_file_units=60, reserve_bytes=0)
+OPTIONS = StoreOptions(segment_bytes=128 * 1024, queue_file_units=60, min_free_bytes=0)
 TOPICS = ["orders", "a", "eight-by", "a-topic-with-a-name-of-forty-two-letters-xx", "訂單"]
 TAG_NAMES = ["", "", "", "a", "express", "Ärger", "訂單", "x" * 40]
 

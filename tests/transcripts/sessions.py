@@ -58,7 +58,8 @@ _UNTOLD: dict[str, Any] = {
 class Master:
     """A master's session.
 
-    Opened with end, epoch history, confirmed, min, segment, window_bytes, step_bytes, heartbeat_s, birth, member, counts, acknowledged.
+    Opened with end, epoch history, confirmed, min, segment, max_inflight_bytes, step_bytes, heartbeat_s, birth, member, counts,
+    acknowledged.
     """
 
     ticks = True
@@ -69,7 +70,7 @@ class Master:
         log = dataclasses.replace(log, birth=given.get("birth", ""), is_member=given.get("member", False), counts=given.get("counts", True))
         log = dataclasses.replace(log, acknowledged=given.get("acknowledged", 0))
         limits = SessionLimits(
-            given.get("window_bytes", 16 * 1024 * 1024),
+            given.get("max_inflight_bytes", 16 * 1024 * 1024),
             heartbeat_s=given.get("heartbeat_s", 5.0),
             silence_s=20.0,
             verify_step_bytes=given.get("step_bytes", 64 * 1024 * 1024),

@@ -4,6 +4,8 @@ import pytest
 
 from dittomq.errors import ConfigError
 from dittomq.settings import load
+from dittomq.settings.renamed import RENAMED
+from dittomq.settings.schema import tables_of
 from services.master.config import MasterConfig
 from services.slave.config import SlaveConfig
 
@@ -81,5 +83,22 @@ def test_an_address_that_nameservers_take_is_taken(address: str) -> None:
 
 
 def test_a_reserve_that_leaves_no_room_for_what_a_node_notes_is_refused() -> None:
-    assert refusal("store.reserve_bytes=0") == "--set: store.reserve_bytes: expected int >= 1048576, got 0"
-    assert refusal("store.reserve_bytes=1048576") == ""
+    assert refusal("store.min_free_bytes=0") == "--set: store.min_free_bytes: expected int >= 1048576, got 0"
+    assert refusal("store.min_free_bytes=1048576") == ""
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_renamed_key_is_refused_with_its_new_name(old: str) -> None:
+    table, _, name = old.partition(".")
+    variable = f"DITTOMQ_{table}__{name}".upper()
+
+    assert refusal(f"{old}=1") == f'--set {old}=1: "{old}" is called "{RENAMED[old]}" since 0.2.0; write that'
+    with pytest.raises(ConfigError, match=f"^{variable}: is called DITTOMQ_.* since 0.2.0; set that$"):
+        load(MasterConfig, None, {variable: "1"}, [])
+
+
+@pytest.mark.parametrize("new", RENAMED.values())
+def test_the_new_name_of_a_renamed_key_is_a_key(new: str) -> None:
+    table, _, name = new.partition(".")
+
+    assert tables_of(MasterConfig)[table].key(name) is not None

@@ -24,7 +24,7 @@ class Line:
 
     def __init__(self) -> None:
         log = MasterLog("c", "a", 1 << 20, at(0), at(0), at(0), EPOCH_HISTORY, "a/0", "u0")
-        self.session = MasterSession(log, SessionLimits(window_bytes=WINDOW), 0.0)
+        self.session = MasterSession(log, SessionLimits(max_inflight_bytes=WINDOW), 0.0)
         self.end = self.confirmed = 0
         self.asked: SendChunk | None = None
         self.under_way: list[Chunk] = []

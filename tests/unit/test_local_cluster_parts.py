@@ -99,7 +99,7 @@ def test_ports_that_another_process_chose_and_has_not_bound_are_not_chosen() -> 
 def test_the_state_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     state = ClusterState(
         "local-1",
-        Shape(1, ("a", "b"), slave_settings={"reading.master_gone_ms": 1000}),
+        Shape(1, ("a", "b"), slave_settings={"reading.master_timeout_ms": 1000}),
         (LocalNode("nameserver", nameserver_ports(9876), processes.ProcessIdentity(1, 2, "boot")), LocalNode("a/0", broker_ports(10_911))),
     )
 
@@ -139,7 +139,7 @@ def test_a_node_that_does_not_run_has_no_pid(tmp_path: Path) -> None:
 
 def test_the_configuration_of_a_slave_is_toml_that_names_it_and_its_neighbours(tmp_path: Path) -> None:
     slave = LocalNode("a/1", broker_ports(10_921))
-    shape = Shape(1, slave_settings={"reading.master_gone_ms": 1000})
+    shape = Shape(1, slave_settings={"reading.master_timeout_ms": 1000})
     state = ClusterState("local-1", shape, (LocalNode("nameserver", nameserver_ports(9876)), slave))
 
     document = tomllib.loads(config_text(state, slave, tmp_path / 'odd "name"'))
@@ -149,4 +149,4 @@ def test_the_configuration_of_a_slave_is_toml_that_names_it_and_its_neighbours(t
     assert document["node"]["nameservers"] == ["127.0.0.1:9876"]
     assert document["node"]["data_dir"] == str(tmp_path / 'odd "name"')
     assert document["listen"]["replication"] == "127.0.0.1:10922"
-    assert document["reading"]["master_gone_ms"] == 1000
+    assert document["reading"]["master_timeout_ms"] == 1000

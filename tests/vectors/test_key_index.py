@@ -46,7 +46,7 @@ def test_it_equals_a_restarted_brokers_up_to_where_that_was_killed(vector: Vecto
 def rebuilt(vector: Vector, folder: Path) -> list[bytes]:
     """What we make of the log when nothing else is there."""
     log = shutil.copytree(vector.folder / "commitlog", folder / "commitlog")
-    options = StoreOptions(segment_bytes=next(log.iterdir()).stat().st_size, reserve_bytes=0, key_sizes=SIZES)
+    options = StoreOptions(segment_bytes=next(log.iterdir()).stat().st_size, min_free_bytes=0, key_sizes=SIZES)
     store = Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
     store.dispatch(store.end)
     store.close(clean=True)

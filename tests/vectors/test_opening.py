@@ -24,7 +24,7 @@ REFUSED = {"queues-5.3.3/master": "batch queues", "queues-5.3.3/slave": "queue e
 def open_copy(vector: Vector, folder: Path) -> Store:
     shutil.copytree(vector.folder, folder)
     segment_bytes = next((folder / "commitlog").iterdir()).stat().st_size
-    options = StoreOptions(segment_bytes=segment_bytes, queue_file_units=QUEUE_FILE_UNITS, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=segment_bytes, queue_file_units=QUEUE_FILE_UNITS, min_free_bytes=0)
     return Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
 
 

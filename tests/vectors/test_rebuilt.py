@@ -33,7 +33,7 @@ LEFT_OUT = OURS | {"MIN_OFFSET", "MAX_OFFSET"}
 def rebuilt(log: Path, folder: Path) -> Store:
     """A store of the log alone, its queues and index built."""
     shutil.copytree(log, folder / "commitlog")
-    options = StoreOptions(segment_bytes=next(log.iterdir()).stat().st_size, queue_file_units=QUEUE_FILE_UNITS, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=next(log.iterdir()).stat().st_size, queue_file_units=QUEUE_FILE_UNITS, min_free_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
     store.dispatch(store.end)
     return store

@@ -107,7 +107,7 @@ def test_the_topics_that_a_broker_registered_are_read_with_nothing_lost(variant:
 
 def received(sent: list[Frame], start: int, folder: Path) -> int:
     """Take the frames into a new store as a slave of ours takes chunks; where it ends then."""
-    options = StoreOptions(segment_bytes=SEGMENT_BYTES, reserve_bytes=0)
+    options = StoreOptions(segment_bytes=SEGMENT_BYTES, min_free_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
     if start:
         store.begin_at(LogStart(PhysicalOffset(start)))

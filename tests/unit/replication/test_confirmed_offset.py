@@ -24,7 +24,7 @@ def test_the_faster_of_two_members_is_enough_for_two_copies() -> None:
     assert group.confirmed.level_end(Ack.REPLICA_FLUSHED) == 80
 
 
-def test_release_level_received_counts_what_was_received() -> None:
+def test_replica_ack_level_received_counts_what_was_received() -> None:
     group = ConfirmingGroup(replace(SMALL_GAP, release_flushed=False))
     group.master(100, 70)
 
