@@ -217,7 +217,7 @@ class NodeContext:
         """Stop this service, and let `service` begin on the store when this one has drained and closed it. The first call counts."""
         if self._changed is None and not self._stop.is_set():
             self._changed = RoleChanged(service, why, replace(start, served=True))
-            log.info("role_changes", node=self._node, service=service, why=why)
+            log.info("role_change_began", node=self._node, service=service, why=why)
         self._stop.set()
 
     async def leave(self, registrar: Registrar) -> None:
@@ -246,7 +246,7 @@ def _report(options: StoreOptions, store: Store) -> None:
     """Log what opening the store has found."""
     log.info("store_opened", node=options.node, stopped=store.stopped, end=store.end, generation=store.generation)
     for note in store.notes:
-        log.warning("store_note", node=options.node, note=note)
+        log.warning("store_reported", node=options.node, note=note)
     for start, end in store.damaged:
         log.error("store_damaged", node=options.node, start=start, end=end)
     if store.recovery_cut is not None:

@@ -74,7 +74,7 @@ def _end(program: str, limit_s: float, hung: Call, doors: BrokerDoors) -> NoRetu
     marking = threading.Thread(target=shutdown_marker.mark_failed, args=(doors.storage,), name="disk mark", daemon=True)
     marking.start()
     marking.join(_MARK_WITHIN_S)
-    log.error("disk_hangs", operation=operation, path=path, seconds=limit_s)
+    log.error("disk_io_stalled", operation=operation, path=path, seconds=limit_s)
     sys.stderr.write(
         f"{program}: {operation} of {path} has not returned for {limit_s:g} s; the node ends, check its disk and start it again\n"
     )

@@ -98,7 +98,7 @@ def run(program: str, load: Callable[[], Loaded[C]], compose: Callable[[Loaded[C
         root = _root(raised)
         if not isinstance(root, RoleChanged):
             return _exit_status(program, raised)
-        log.info("goes_on", service=root.service, why=root.why)
+        log.info("service_resumed", service=root.service, why=root.why)
         if not asked_to_end.is_set():
             raise root from None
     return 0
@@ -152,7 +152,7 @@ async def _serve(node: RunnableService, ops: str, asked_to_end: asyncio.Event) -
 def _exit_status(program: str, raised: BaseException) -> int:
     """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
     if not all(isinstance(failure, DittoError) for failure in leaves(raised)):  # also where one of ours is the reason that is told
-        log.error("broke", exc_info=raised)
+        log.error("service_failed", exc_info=raised)
     error = _reason(raised)
     sys.stderr.write(f"{program}: {str(error) or type(error).__name__}\n")
     match error:

@@ -422,7 +422,7 @@ class _ElectionDriver:
             problem = str(error)
         except TimeoutError:
             pass
-        log.warning("tables_not_taken", node=self._parts.rules.node, source=source.node, problem=problem)
+        log.warning("metadata_not_applied", node=self._parts.rules.node, source=source.node, problem=problem)
 
     async def _take_tail(self, source: Position) -> None:
         parts = self._parts
@@ -434,7 +434,7 @@ class _ElectionDriver:
         except StorageFailure:
             raise
         except DittoError as error:
-            log.warning("tail_not_taken", node=parts.rules.node, source=source.node, problem=str(error))
+            log.warning("log_tail_not_fetched", node=parts.rules.node, source=source.node, problem=str(error))
             await self._events.put(election.TailFailed(str(error)))
             return
         await self._events.put(election.TailTaken(replace(own, hears_master=False)))

@@ -123,11 +123,11 @@ class Repairer:
                 self._suspects[position] = None
                 hindrance = type(problem), getattr(problem.__cause__, "errno", None)  # its sentence may name another file each time
                 if hindrance != self._hindrance:
-                    log.warning("not_verified", node=self._node, position=position, problem=str(problem))
+                    log.warning("verification_failed", node=self._node, position=position, problem=str(problem))
                 self._hindrance = hindrance
                 return
             if self._hindrance is not None:
-                log.info("verifies_again", node=self._node)
+                log.info("verification_resumed", node=self._node)
                 self._hindrance = None
 
     async def verify(self, start: int, end: int) -> tuple[PhysicalOffset, PhysicalOffset]:

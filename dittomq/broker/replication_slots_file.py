@@ -20,7 +20,7 @@ def load(storage: Storage) -> dict[str, int]:
     try:
         found = state_file.load_json(storage, _NAME, _KIND, dict[str, state_file.Number])
     except state_file.CorruptStateFile as damage:
-        log.warning("holds_forgotten", problem=str(damage))
+        log.warning("replication_slots_lost", problem=str(damage))
         return {}
     return found or {}
 

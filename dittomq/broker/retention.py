@@ -85,7 +85,7 @@ class RetentionLoop:
         if store.min_offset > begin:
             log.info("log_dropped", node=parts.node, before=store.min_offset, bytes=store.min_offset - begin)
             for name in lost:
-                log.warning("hold_released", node=parts.node, holder=name, log_begins=store.min_offset)
+                log.warning("retention_overridden", node=parts.node, holder=name, log_start=store.min_offset)
 
     async def _drop_one(self, lost: dict[str, None], told: LogStart | None) -> int:
         """Drop the first segment, if it may go now; how many bytes went. `lost` learns who wanted them.

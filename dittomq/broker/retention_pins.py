@@ -177,7 +177,7 @@ class Pins:
         try:
             found = state_file.load_json(self._parts.storage, _NAME, _KIND, dict[str, tuple[str, state_file.Number, float]])
         except state_file.CorruptStateFile as damage:
-            log.warning("pins_forgotten", node=self._parts.node, problem=str(damage))
+            log.warning("retention_pins_lost", node=self._parts.node, problem=str(damage))
             return {}
         return found or {}
 

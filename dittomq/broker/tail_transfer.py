@@ -48,7 +48,7 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
     check_promise()
     start = common_end(ours=store.epoch_history, our_end=store.end, theirs=source.epoch_history, their_end=source.log_end)
     begins_later = start < source.log_start
-    log.info("tail_taken_over", node=parts.node, source=source.node, start=start, end=source.log_end)
+    log.info("log_tail_fetched", node=parts.node, source=source.node, start=start, end=source.log_end)
     if begins_later and store.end > store.min_offset:
         raise CorruptRecord(source.node, start, f"both logs agree up to there, and the log of {source.node} begins at {source.log_start:,}")
     if store.end == store.min_offset and source.log_start != store.end:

@@ -56,7 +56,7 @@ class NameserverSession:
         """Log when it no longer answers, and when it does again, if only to refuse; `silence` None: it answered just now."""
         if silence is not None and self.silent_since_s is None:
             self.silent_since_s = now
-            log.warning("nameserver_silent", node=node, nameserver=self.nameserver, problem=str(silence))
+            log.warning("nameserver_unreachable", node=node, nameserver=self.nameserver, problem=str(silence))
         elif silence is None and self.silent_since_s is not None:
-            log.info("nameserver_answers_again", node=node, nameserver=self.nameserver, silent_s=round(now - self.silent_since_s, 1))
+            log.info("nameserver_reachable", node=node, nameserver=self.nameserver, silent_s=round(now - self.silent_since_s, 1))
             self.silent_since_s = None

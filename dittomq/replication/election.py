@@ -175,7 +175,7 @@ class Election:
             case TailTaken(position):
                 return self._tail_taken(position)
             case TailFailed(problem):
-                return self._end(ElectionReasonKind.TAIL_NOT_TAKEN, (self._winner().node,), ours=problem)
+                return self._end(ElectionReasonKind.LOG_TAIL_NOT_FETCHED, (self._winner().node,), ours=problem)
             case WriteEnded(outcome):
                 return self._write_ended(outcome, now)
             case ElectionTick():
@@ -344,7 +344,7 @@ class Election:
             return self._overtaken([own])
         if own.log_rank != winner.log_rank:
             held = f"this log ends at {own.log_end:,} in epoch {own.adopted}, not at {winner.log_end:,} in {winner.adopted}"
-            return self._end(ElectionReasonKind.TAIL_NOT_TAKEN, (winner.node,), ours=held)
+            return self._end(ElectionReasonKind.LOG_TAIL_NOT_FETCHED, (winner.node,), ours=held)
         return self._write_record()
 
     # Writing

@@ -130,7 +130,7 @@ class ElectionReasonKind(StrEnum):
     TOO_FEW_TO_CREATE = "too_few_to_create"
     OVERTAKEN = "overtaken"
     CONFLICT = "conflict"
-    TAIL_NOT_TAKEN = "tail_not_taken"
+    LOG_TAIL_NOT_FETCHED = "log_tail_not_fetched"
     CONFIRMED_MISSING = "confirmed_missing"
 
 
@@ -156,7 +156,7 @@ _SENTENCES: Final = {
     ),
     ElectionReasonKind.OVERTAKEN: "a higher epoch than {0.ours} was promised: {0.theirs}",
     ElectionReasonKind.CONFLICT: "the group record was changed first",
-    ElectionReasonKind.TAIL_NOT_TAKEN: "the tail of {0.names} was not fetched: {0.ours}",
+    ElectionReasonKind.LOG_TAIL_NOT_FETCHED: "the tail of {0.names} was not fetched: {0.ours}",
     ElectionReasonKind.CONFIRMED_MISSING: (
         "{0.names} knows {0.theirs} bytes to be confirmed, and the best log has {0.ours}: a disk was copied or restored; "
         "an operator may allow data loss"

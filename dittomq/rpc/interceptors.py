@@ -166,7 +166,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
         except UnreadError:
             code = "UNAVAILABLE"
-            log.info("caller_let_go", method=method, node=node, peer=context.peer(), unread_s=UNREAD_S)
+            log.info("caller_disconnected", method=method, node=node, peer=context.peer(), unread_s=UNREAD_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {UNREAD_S:g} s")
         except Exception as raised:
             error = _ours(raised)

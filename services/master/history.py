@@ -49,6 +49,6 @@ def _load(storage: Storage) -> tuple[HaChange, ...]:
     try:
         rows = state_file.load_json(storage, _NAME, _KIND, list[_Row])
     except state_file.CorruptStateFile as damage:
-        log.warning("ha_history_forgotten", problem=str(damage))
+        log.warning("ha_history_lost", problem=str(damage))
         return ()
     return tuple(HaChange(*row) for row in rows or ())

@@ -144,7 +144,7 @@ class Replicas:
         if (known := self.records.get(handshake.node)) is None or known.replica != handshake.replica:
             self.records[handshake.node] = SlaveRecord(handshake.node, handshake.replica)
             if not leading.counts:
-                log.warning("slave_does_not_count", node=self._config.name, slave=handshake.node, reason="replicas_expected is 0")
+                log.warning("slave_not_counted", node=self._config.name, slave=handshake.node, reason="replicas_expected is 0")
         record = self.records[handshake.node]
         record.connected, record.replication_address = True, handshake.replication_address
         record.become("waiting", self._clock)
@@ -165,7 +165,7 @@ class Replicas:
     def _make_room(self, members: Collection[str], term: Term) -> None:
         """For one more slave to remember; one that is forgotten is a new one when it comes again."""
         if node := to_forget(self.records, members):
-            log.info("slave_forgotten", slave=node, why="more of them came")
+            log.info("slave_removed", slave=node, why="more of them came")
             del self.records[node]
             term.forget(node)
 

@@ -102,7 +102,7 @@ class SlotsOfSlaves:
         wanted = {node: int(self._store.segment_of(offset)[0]) for node, offset in self._wanted().items()}
         if wanted != self._kept and await self._lane.call(lambda: replication_slots_file.save_if_room(self._storage, wanted)):
             for node in self._kept.keys() - wanted.keys():
-                log.info("hold_forgotten", slave=node, start=self._kept[node])
+                log.info("replication_slot_dropped", slave=node, start=self._kept[node])
             self._kept = wanted
 
     def _wanted(self) -> dict[str, PhysicalOffset]:

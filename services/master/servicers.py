@@ -85,7 +85,7 @@ class MasterMessagingServicer(PullServicer):
         except* _ClientDeafError:
             is_unread = True
         if is_unread:
-            log.info("client_let_go", peer=context.peer(), unread_s=_UNREAD_S)
+            log.info("client_disconnected", peer=context.peer(), unread_s=_UNREAD_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {_UNREAD_S:.0f} s")
 
     async def _take_frames(self, frames: AsyncIterator[pb.PublishStreamRequest], answers: "_Answers", tasks: asyncio.TaskGroup) -> None:

@@ -244,7 +244,7 @@ class Master:
 
     async def _drain(self, node: MasterNode, around: "_MasterContext", registrar: Registrar, servers: list[RpcServer]) -> None:
         """Unready, no new writes, its place given away where that is wanted, known to be gone, all writes answered, then closed."""
-        log.info("draining", node=self._config.name)
+        log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")

@@ -159,7 +159,7 @@ class Resync:
             except StoreOpenFailed as problem:
                 if _may_pass(problem.__cause__):
                     raise
-                log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))
+                log.warning("full_resync_aborted", node=self._parts.config.name, problem=str(problem))
                 await files.call(lambda: store_swap.discard(storage))
             await self.tidy()
 
@@ -192,7 +192,7 @@ class Resync:
 
     async def give_up(self, reason: str) -> None:
         """Throw the copy away, durably: this replica will not come back, and what it acknowledged counts as that of a lost disk."""
-        log.warning("copy_given_up", node=self._parts.config.name, problem=reason)
+        log.warning("full_resync_aborted", node=self._parts.config.name, problem=reason)
         await self._close()
         await self._parts.lanes.files.call(lambda: store_swap.discard(self._parts.doors.storage))
 
@@ -222,7 +222,9 @@ class Resync:
         storage, is_told = self._parts.doors.storage, False
         while not await self._parts.lanes.files.call(lambda: store_swap.has_room(storage)):
             if not is_told:
-                log.warning("copy_waits_for_room", node=self._parts.config.name, what="it takes the store's place when its disk has room")
+                log.warning(
+                    "full_resync_blocked_on_space", node=self._parts.config.name, what="it takes the store's place when its disk has room"
+                )
             is_told = True
             await asyncio.sleep(_ROOM_S)
 

@@ -200,6 +200,6 @@ class Replica:
             raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {beginning}")
         if beginning.offset != at:
             raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {beginning.offset:,}")
-        log.info("log_begins", node=self.parts.config.name, at=at)
+        log.info("log_start_set", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
             await self.copy.begin(beginning)

@@ -262,7 +262,7 @@ class Slave:
         return follower
 
     async def _drain(self, node: SlaveNode, place: NodeContext, registrar: Registrar, servers: list[RpcServer]) -> None:
-        log.info("draining", node=self._config.name)
+        log.info("drain_started", node=self._config.name)
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         await node.leave(says_goodbye=not place.is_left)

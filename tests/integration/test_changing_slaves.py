@@ -116,7 +116,7 @@ def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_cop
         history.publish(producer, SOME, size=2_000)
         end = group.wait_equal()
         eventually(lambda: group.status().min_offset > end - 2 * SEGMENT_BYTES, "retention has dropped all that is old")
-    assert {event["holder"] for event in group.events("a/0", "hold_released")} == {slave}
+    assert {event["holder"] for event in group.events("a/0", "retention_overridden")} == {slave}
     history.check_what_retention_left()
 
 
@@ -139,7 +139,7 @@ def test_a_slave_on_a_slow_link_under_full_load_is_seen_to_fall_behind_what_is_h
         link.dribble(8 * 1024, 0.02, Way.BACK)  # 0.4 MB/s
         with history.publishing(producer, size=2_000, burst=64):
             eventually(lambda: group.metrics(MASTER).get(lag, 0) > MIB, "its lag is told")
-            released = eventually(lambda: group.events(MASTER, "hold_released"), "the cap decides, and the master says so")
+            released = eventually(lambda: group.events(MASTER, "retention_overridden"), "the cap decides, and the master says so")
             told = eventually(lambda: group.events(slave, "full_resync_began"), "the slave is told to copy the log anew")
             assert group.metrics(MASTER)[f'dittomq_replica_in_sync{{node="{slave}"}}'] == 0
         link.heal()

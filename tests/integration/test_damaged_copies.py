@@ -210,7 +210,7 @@ def test_a_node_whose_segment_is_gone_fills_it_from_the_group_and_is_never_refus
     group.let_lead("a/1")  # what lost bytes is another replica, which is not elected
 
     eventually(lambda: group.status(name).nodes[0].damaged_bytes == 0, f"{name} has its segment back")
-    assert "are fetched from other copies" in " ".join(event["note"] for event in group.events(name, "store_note"))
+    assert "are fetched from other copies" in " ".join(event["note"] for event in group.events(name, "store_reported"))
     assert group.wait_equal() == end
     group.let_lead(MASTER)
     nothing_is_lost(group, told)
@@ -234,7 +234,7 @@ def test_a_master_whose_derived_and_temporary_knowledge_is_damaged_builds_it_aga
     group.let_lead("a/1")  # it cannot show that it lost nothing, so it is another replica
     group.let_lead(MASTER)
 
-    noted = " ".join(event["note"] for event in group.events(MASTER, "store_note"))
+    noted = " ".join(event["note"] for event in group.events(MASTER, "store_reported"))
     assert all(f"dittomq/{name} is damaged" in noted for name in ("checkpoint", "producers"))
     assert group.stopped(MASTER) == "power loss", "a stamp that cannot be read says nothing"
     nothing_is_lost(group, told)

@@ -101,7 +101,7 @@ def test_clients_that_never_read_are_held_back_and_let_go_while_memory_stays_and
             assert {receipt.status for receipt in history.publish(producer, SOME)} == {PutStatus.PUT_OK}
             held = resident_bytes(pid)
             assert held - before < MOST_GROWTH_BYTES
-            eventually(lambda: len(group.events(MASTER, "client_let_go")) == CLIENTS, "they are let go")
+            eventually(lambda: len(group.events(MASTER, "client_disconnected")) == CLIENTS, "they are let go")
             assert resident_bytes(pid) - held < FLAT_BYTES
             with pytest.raises(grpc.RpcError) as told:
                 list(clients[0].call)

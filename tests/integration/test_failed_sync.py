@@ -104,7 +104,7 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
         sentence = group.last_words(MASTER)
         assert sentence.startswith(f"dittomq serve master: fdatasync of {group.cluster.data_dir(MASTER)}/commitlog/")
         assert sentence.endswith("failed: [Errno 5] Input/output error; the node stops, check its disk and start it again")
-        assert group.events(MASTER, "broke") == []
+        assert group.events(MASTER, "service_failed") == []
         assert bench.nothing_is_tried_again()
         assert not (own / "boot").exists()
         assert set(told.outcomes.values()) & set(Fate)

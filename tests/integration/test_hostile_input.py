@@ -37,7 +37,7 @@ def unharmed(group: RealGroup) -> Iterator[None]:
         assert producer.publish(TOPIC, b"well", queue=0).status is PutStatus.PUT_OK
     assert [group.cluster.pid(name) for name in group.copies] == pids
     for name in group.copies:
-        assert [event for event in ("broke", "call_failed") if group.events(name, event)] == []
+        assert [event for event in ("service_failed", "call_failed") if group.events(name, event)] == []
         assert "Traceback" not in group.cluster.log_file(name).read_text()
 
 

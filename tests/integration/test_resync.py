@@ -85,7 +85,7 @@ def test_a_slave_that_was_away_for_too_long_is_copied_anew_though_it_is_killed_h
     assert slave.content == group.parsed_log(MASTER).content
     assert group.cluster.pid(SLAVE) == process, "it came back as the same process"
     assert [len(group.events(SLAVE, event)) for event in ("full_resync_began", "full_resync_ended")] == [1, 1]
-    [note] = group.events(SLAVE, "store_note")
+    [note] = group.events(SLAVE, "store_reported")
     assert f"bytes 0 to {old:,} of the old one, which its master no longer had" in note["note"]
     with pytest.raises(OffsetOutOfRange):
         group.mq.reader(TOPIC, 0, node=SLAVE).pull(0)

@@ -130,7 +130,7 @@ class Witness:
                 self._stepped_down.add(machine)
             case "range_repaired" if fields["source"] != fields["node"] and self._rotten:
                 self._note(Happened.ROT_MENDED)
-            case "tail_taken_over":
+            case "log_tail_fetched":
                 self._note(Happened.TAIL_TAKEN_OVER)
 
     def crashed(self, machine: str, holes: list[str]) -> None:

@@ -261,8 +261,8 @@ def test_a_nameserver_that_falls_silent_and_comes_back_is_logged_once_each(world
 
     told = [line for line in logged if line["event"].startswith("nameserver_") and "nameserver" in line]
     assert [(line["event"], line["node"], line["nameserver"]) for line in told] == [
-        ("nameserver_silent", "a/0", "n1:9876"),
-        ("nameserver_answers_again", "a/0", "n1:9876"),
+        ("nameserver_unreachable", "a/0", "n1:9876"),
+        ("nameserver_reachable", "a/0", "n1:9876"),
     ]
     assert "does not answer" in told[0]["problem"]
     assert 45 < told[1]["silent_s"] < 60

@@ -100,7 +100,7 @@ async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until
     assert (await group.status("a1")).min_offset == copy.start
     assert len(told(world, "full_resync_began")) == len(told(world, "full_resync_ended")) == 1
     assert "bytes 0 to 65,360, which the master does not have any more" in told(world, "full_resync_ended")[0]
-    assert any("bytes 0 to 65,360 of the old one" in note for note in told(world, "store_note"))
+    assert any("bytes 0 to 65,360 of the old one" in note for note in told(world, "store_reported"))
 
 
 @told_by(play)
@@ -213,13 +213,13 @@ async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads
 async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(group: Group, /, world: World, late_s: float) -> None:
     await away_for_too_long(group)
     async with asyncio.timeout(60):
-        while not told(world, "log_begins"):  # noqa: ASYNC110  # nobody tells when a log line is written
+        while not told(world, "log_start_set"):  # noqa: ASYNC110  # nobody tells when a log line is written
             await asyncio.sleep(0.0001)
     await asyncio.sleep(late_s)
     world.nodes["a0"].crash(Power.KILL)
     await asyncio.sleep(1)
 
-    assert told(world, "copy_given_up")
+    assert told(world, "full_resync_aborted")
 
 
 @told_by(play)
@@ -235,7 +235,7 @@ async def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_
     disk.capacity_bytes, opened = disk.used_bytes(), len(told(world, "store_opened"))
     await asyncio.sleep(20)
     assert world.nodes["a1"].running
-    assert (len(told(world, "store_opened")), len(told(world, "copy_waits_for_room"))) == (opened, 1)
+    assert (len(told(world, "store_opened")), len(told(world, "full_resync_blocked_on_space"))) == (opened, 1)
     disk.capacity_bytes = BOUNDLESS
     await copied(group)
     assert len(told(world, "full_resync_ended")) == 1

@@ -176,7 +176,7 @@ def test_a_mender_says_once_that_it_cannot_read_and_once_that_it_can_again() -> 
     with structlog.testing.capture_logs() as logged:
         SimulatedLoop().run_until_complete(story())
 
-    assert [each["event"] for each in logged] == ["not_verified", "not_verified", "verifies_again"]
+    assert [each["event"] for each in logged] == ["verification_failed", "verification_failed", "verification_resumed"]
     assert ["Too many open files" in logged[0]["problem"], "Cannot allocate memory" in logged[1]["problem"]] == [True, True]
 
 

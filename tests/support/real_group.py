@@ -166,10 +166,10 @@ class RealGroup:
     def stopped(self, name: str) -> str:
         """How the node's newest process found that its store was stopped; one that changes its role opens it once more."""
         found, opens_again = "", False
-        for entry in self.events(name, "store_opened", "goes_on"):
+        for entry in self.events(name, "store_opened", "service_resumed"):
             if entry["event"] == "store_opened":
                 found = found if opens_again else entry["stopped"]
-            opens_again = entry["event"] == "goes_on" and entry["why"] != _NOT_OPENED_YET
+            opens_again = entry["event"] == "service_resumed" and entry["why"] != _NOT_OPENED_YET
         return found
 
     def metrics(self, name: str) -> dict[str, float]:

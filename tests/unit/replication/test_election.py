@@ -152,7 +152,7 @@ def test_a_tail_that_was_not_taken_ends_an_election() -> None:
     assert candidacy.must(TakeTail).source.node == "a/2"
     candidacy.take(TailFailed("out of reach"))
 
-    assert candidacy.reason == "tail_not_taken"
+    assert candidacy.reason == "log_tail_not_fetched"
 
 
 def test_late_answers_change_nothing() -> None:
@@ -339,4 +339,4 @@ def test_a_tail_of_another_end_than_the_winners_is_not_led_with() -> None:
 
     candidacy.take(TailTaken(replace(candidacy.own, log_end=PhysicalOffset(110))))
 
-    assert candidacy.reason == "tail_not_taken"
+    assert candidacy.reason == "log_tail_not_fetched"

@@ -84,7 +84,7 @@ def test_schedule_04_a_tail_without_its_adopted_epoch_is_not_led_with() -> None:
     assert candidacy.must(TakeTail).source.node == "a/0"
     candidacy.take(TailTaken(replace(candidacy.own, log_end=end(10))))
 
-    assert candidacy.reason == "tail_not_taken"
+    assert candidacy.reason == "log_tail_not_fetched"
     assert winner_of([B, C, newer], B) == newer
 
 
