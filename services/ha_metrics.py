@@ -67,9 +67,9 @@ class HaCollector(Collector):
             name, help_ = "dittomq_degraded_since_timestamp_seconds", "Since when fewer copies confirm than were asked for."
             yield GaugeMetricFamily(name, help_, value=status.degraded_since_ms / 1000)
         if status.in_sync_now:  # only who leads knows, and counts itself
-            yield GaugeMetricFamily("dittomq_copies_in_sync", "Members that stream, the master counts.", value=status.in_sync_now)
+            yield GaugeMetricFamily("dittomq_in_sync_replicas", "Members that stream, the master counts.", value=status.in_sync_now)
         if status.in_sync_replicas:  # who leads, or is to, is configured with them
-            yield GaugeMetricFamily("dittomq_copies_asked", "Copies asked for, the master counts.", value=status.in_sync_replicas)
+            yield GaugeMetricFamily("dittomq_in_sync_replicas_required", "Copies asked for, the master counts.", value=status.in_sync_replicas)
         yield GaugeMetricFamily("dittomq_replicas_expected", "Slaves configured.", value=status.replicas_expected)
         yield GaugeMetricFamily("dittomq_in_sync_set_members", "Members by the group record; 0: no record.", value=len(status.members))
         if status.failover:
