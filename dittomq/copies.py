@@ -44,15 +44,15 @@ class CopyDescription:
 class LogStart:
     """Where a log and its queues begin, which the bytes of a log that begins late do not tell.
 
-    By (topic, queue): `lows` are the offsets of the first messages that do not lie below `offset`, or that come next; `hidden` are the
-    minimums of deleted topics, whose records may lie behind `offset`. What is in neither begins at 0. `leapt`: queues give no offset
-    below these, which messages before `offset` may have that were damaged there.
+    By (topic, queue): `first_offsets` are the offsets of the first messages that do not lie below `offset`, or that come next;
+    `deleted_below` are the minimums of deleted topics, whose records may lie behind `offset`. What is in neither begins at 0.
+    `reserved_below`: queues give no offset below these, which messages before `offset` may have that were damaged there.
     """
 
     offset: PhysicalOffset
-    lows: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    hidden: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    leapt: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    first_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    deleted_below: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    reserved_below: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

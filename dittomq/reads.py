@@ -57,7 +57,7 @@ class PullOrder:
 class PullAnswer:
     """Messages of one queue in its order. The queue holds [min_offset, max_offset) here, `confirmed` is the log's confirmed end.
 
-    `may_be_undone_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
+    `unconfirmed_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
     other messages there; None: nothing of it. `suggested_broker_id`: the node of the group that the next pull of this queue had better
     ask; 0 is the master.
     """
@@ -68,5 +68,5 @@ class PullAnswer:
     min_offset: QueueOffset
     max_offset: QueueOffset
     confirmed: PhysicalOffset
-    may_be_undone_from: QueueOffset | None = None
+    unconfirmed_from: QueueOffset | None = None
     suggested_broker_id: int = 0

@@ -103,13 +103,13 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A topic's route. `unsettled`: groups and nodes may be missing that have not registered yet since the nameserver was started."""
+    """A topic's route. `warming_up`: groups and nodes may be missing that have not registered yet since the nameserver was started."""
 
     topic: str
     cluster: str
     queues: tuple[QueueRange, ...]
     nodes: tuple[Node, ...]
-    unsettled: bool = False
+    warming_up: bool = False
 
 
 DEFAULT_NETWORK = "default"
@@ -178,9 +178,9 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """A nameserver's answer to a heartbeat. `register_again`: it knows an older topic table. `master` is None while it knows none."""
+    """A nameserver's answer to a heartbeat. `must_reregister`: it knows an older topic table. `master` is None while it knows none."""
 
-    register_again: bool
+    must_reregister: bool
     master: GroupMaster | None
 
 

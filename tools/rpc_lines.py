@@ -109,7 +109,9 @@ LINES: Final = {
     f"{_TOPICS}/DeleteTopic": RpcLine(_CLIENTS, '{"name":"invoices"}'),
     f"{_BROKER}/GetBroker": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": RpcLine(_CLIENTS, "{}"),
-    f"{_BROKER}/WatchHaStatus": RpcLine(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
+    f"{_BROKER}/WatchHaStatus": RpcLine(
+        _CLIENTS, '{"period":"1s","max_responses":2}', "Without `max_responses` it goes on until you leave."
+    ),
     f"{_BROKER}/Switchover": RpcLine(_CLIENTS, '{"target":"a/1","validate_only":true}', "Without `validate_only` a/1 becomes the master."),
     f"{_BROKER}/Failover": RpcLine(
         _CLIENTS,
@@ -126,7 +128,7 @@ LINES: Final = {
     f"{_MESSAGING}/PublishStream": RpcLine(
         _CLIENTS, '{"messages":[{"topic":"orders","text":"packed"},{"topic":"orders","text":"sent"}],"frame_id":1}'
     ),
-    f"{_MESSAGING}/GetOutcome": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
+    f"{_MESSAGING}/GetPublishResult": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
     f"{_MESSAGING}/Pull": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
     f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
     f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}", "Empty until consumer groups exist."),

@@ -189,7 +189,8 @@ def _use(folder: Path, queues: int) -> dict[str, float]:
     _one_to_each(store, 1)
     store.dispatch(store.end)
     timed("a checkpoint behind one message", store.checkpoint)
-    timed("where each queue begins when half of the log is dropped", lambda: log_start_state.lows_at(store._derived.index, store.end // 2))  # noqa: SLF001
+    index = store._derived.index  # noqa: SLF001
+    timed("where each queue begins when half of the log is dropped", lambda: log_start_state.first_offsets_at(index, store.end // 2))
     store.close(clean=False)
     (folder / "dittomq/boot").unlink()
     began = time.perf_counter()

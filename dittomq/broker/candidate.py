@@ -38,7 +38,7 @@ class Follows(Protocol):
     """What a candidate asks of the part of a node that follows the master."""
 
     @property
-    def hears_master(self) -> bool:
+    def sees_master(self) -> bool:
         """Whether the record's master was heard within the time of silence."""
         ...
 
@@ -146,7 +146,7 @@ class Candidate:
             revision=store.record_revision,
             damaged_bytes=store.damage.total_bytes,
             priority=parts.priority,
-            hears_master=parts.follower.hears_master,
+            sees_master=parts.follower.sees_master,
             dropped_torn_tail=store.dropped_torn_tail,
             address=self.address,
             tables=parts.tables(),
@@ -244,7 +244,7 @@ class Candidate:
         follower = self._parts.follower
         if record is None or record.master == self._parts.store.replica:
             return True
-        return not follower.hears_master and (follower.connection_refused or follower.silent_s >= self._parts.rules.silence_s)
+        return not follower.sees_master and (follower.connection_refused or follower.silent_s >= self._parts.rules.silence_s)
 
     def _give_time(self) -> None:
         self._waits_until = self._parts.clock.monotonic() + self._parts.rules.silence_s
@@ -398,10 +398,10 @@ class _ElectionDriver:
         request = PromiseRequest(parts.rules.node, parts.store.replica, asked.epoch, asked.birth, asked.sent_by)
         event: election.Event
         try:
-            position, granted = await parts.replicas.promise(target.address, request)
-            if granted and position.tables != parts.tables():
+            position, is_promised = await parts.replicas.promise(target.address, request)
+            if is_promised and position.tables != parts.tables():
                 await self._take_tables(position)
-            event = election.PromiseAnswered(position, granted)
+            event = election.PromiseAnswered(position, is_promised)
         except DittoError:
             event = election.PromiseUnanswered(target.node)
         await self._events.put(event)
@@ -437,7 +437,7 @@ class _ElectionDriver:
             log.warning("log_tail_not_fetched", node=parts.rules.node, source=source.node, problem=str(error))
             await self._events.put(election.TailFailed(str(error)))
             return
-        await self._events.put(election.TailTaken(replace(own, hears_master=False)))
+        await self._events.put(election.TailTaken(replace(own, sees_master=False)))
 
     def _check_promise(self) -> None:
         """Raise StaleEpoch once a higher epoch is promised: from there on the log stays as the answer to that told it."""

@@ -11,10 +11,10 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
-from dittomq.wire.beginning import beginning_from_pb
+from dittomq.wire.log_start import log_start_from_pb
 
 _DEADLINE_S = 600.0
-_BEGINNING_S = 10.0
+_LOG_START_S = 10.0
 
 
 class RangeClient:
@@ -27,14 +27,14 @@ class RangeClient:
         self._broker = asking.node.broker
         self._node = asking.name
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
         """Whole records of [start, end) in order; the other side's typed error, or Unavailable: also while it serves all that it may.
 
-        `past_damage`: where that copy is damaged a piece that says so instead of CorruptRecord.
+        `skip_damaged`: where that copy is damaged a piece that says so instead of CorruptRecord.
         """
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchRangeRequest(
-            cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node, past_damage=past_damage
+            cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node, skip_damaged=skip_damaged
         )
         try:
             with peers_disk(self._address), breaking(self._address):
@@ -43,9 +43,9 @@ class RangeClient:
         except LimitReached as problem:
             raise Unavailable(self._address, str(problem)) from problem
 
-    async def beginning(self) -> LogStart:
+    async def log_start(self) -> LogStart:
         """Where its log and its queues begin; the other side's typed error, or Unavailable, within 10 s."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchLogStartRequest(cluster=self._cluster, broker=self._broker)
         with peers_disk(self._address), breaking(self._address):
-            return await beginning_from_pb(stub.FetchLogStart(request, timeout=_BEGINNING_S))
+            return await log_start_from_pb(stub.FetchLogStart(request, timeout=_LOG_START_S))

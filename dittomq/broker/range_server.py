@@ -23,15 +23,15 @@ Stores = Callable[[], Sequence[Store]]
 class ServedLog(Protocol):
     """A node whose log can be read from afar."""
 
-    def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
-        """Whole records of [start, end) in order; `past_damage`: where that copy is damaged a piece that says so instead of an error."""
+    def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
+        """Whole records of [start, end) in order; `skip_damaged`: where that copy is damaged a piece that says so instead of an error."""
         ...
 
 
 class LogSource(ServedLog, Protocol):
     """One whose log can be copied from where it begins."""
 
-    async def beginning(self) -> LogStart:
+    async def log_start(self) -> LogStart:
         """Where its log and its queues begin."""
         ...
 
@@ -58,23 +58,23 @@ class RangeServer:
         if broker != self._broker:
             raise WrongCluster("broker", broker, self._broker)
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
         """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged.
 
-        `past_damage`: there comes a piece that names the damage instead, once it is durably noted here, and what is behind it follows.
+        `skip_damaged`: there comes a piece that names the damage instead, once it is durably noted here, and what is behind it follows.
         Each that is under way keeps a piece in memory: with 32 of them, of whomever, the next one gets LimitReached.
         """
         if self._fetches >= MAX_FETCHES:
             raise LimitReached("the number of ranges that are fetched", MAX_FETCHES)
         self._fetches += 1
         try:
-            async with contextlib.aclosing(self._pieces(start, end, past_damage)) as pieces:
+            async with contextlib.aclosing(self._pieces(start, end, skip_damaged)) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:
             self._fetches -= 1
 
-    async def _pieces(self, start: PhysicalOffset, end: PhysicalOffset, past_damage: bool) -> AsyncGenerator[RangePiece, None]:
+    async def _pieces(self, start: PhysicalOffset, end: PhysicalOffset, skip_damaged: bool) -> AsyncGenerator[RangePiece, None]:
         stores = self._stores()
         store = next((each for each in stores if each.min_offset <= start <= end <= each.end), None)
         if store is None:
@@ -86,13 +86,13 @@ class RangeServer:
             entry = entry_at(epoch_history, at)
             border = epoch_end_offset(epoch_history, at, end)
             epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
-            read = whole_records if past_damage else Store.read_records
+            read = whole_records if skip_damaged else Store.read_records
             try:
                 data = await self._lane.call(functools.partial(read, store, at, border, PIECE_BYTES))
             except CorruptRecord as problem:
                 damaged(problem.position)
                 raise
-            behind = await self._behind_damage(store, at, border) if past_damage and not data else None
+            behind = await self._behind_damage(store, at, border) if skip_damaged and not data else None
             if (entry, border) != (
                 entry_at(store.epoch_history, at),
                 epoch_end_offset(store.epoch_history, at, end),
@@ -109,9 +109,9 @@ class RangeServer:
         end = await self._lane.call(lambda: damaged_end(store, at))
         return None if end is None else min(end, border, store.segment_of(at)[1])
 
-    async def beginning(self) -> LogStart:
+    async def log_start(self) -> LogStart:
         """Where the log and the queues of the store begin that the node's handshake describes."""
-        return await self._lane.call(self._stores()[0].beginning)
+        return await self._lane.call(self._stores()[0].log_start)
 
 
 def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, max_bytes: int) -> bytes:

@@ -279,7 +279,7 @@ class Repairer:
             problem, is_damaged_there = await self._fetch(peer.name, peer.ranges.fetch(low, high), low, gave)
             problems.append(problem)
             for first, stop in self._left(low, high) if is_damaged_there else ():
-                problem, _ = await self._fetch(peer.name, peer.ranges.fetch(first, stop, past_damage=True), first, gave)
+                problem, _ = await self._fetch(peer.name, peer.ranges.fetch(first, stop, skip_damaged=True), first, gave)
                 problems.append(problem)
         return next(filter(None, problems), "")
 

@@ -16,10 +16,10 @@ UNCHANGED_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WatchOrder:
-    """At most one answer in `period_s`, and `max_answers` of them, 0 for any number."""
+    """At most one answer in `period_s`, and `max_responses` of them, 0 for any number."""
 
     period_s: float
-    max_answers: int
+    max_responses: int
 
 
 class StatusWatches:
@@ -56,7 +56,7 @@ class StatusWatches:
             if told is None or _essence(status) != told or now - told_at >= UNCHANGED_S:
                 await taken_in_time(tell(status))
                 answers, told, told_at = answers + 1, _essence(status), now
-                if answers == order.max_answers:
+                if answers == order.max_responses:
                     return
             if await self._stops_within(order.period_s):
                 return

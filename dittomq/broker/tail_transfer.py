@@ -59,7 +59,7 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
         epoch_history = tuple(entry for entry in source.epoch_history if entry.start <= low)
         check_promise()
         await parts.lane.call(partial(store.replace_epoch_history, epoch_history))
-        pieces = parts.ranges(source.address).fetch(low, high, past_damage=True)
+        pieces = parts.ranges(source.address).fetch(low, high, skip_damaged=True)
         await _copy(parts, pieces, entry_at(source.epoch_history, low), check_promise)
     check_promise()
     if store.epoch_history != source.epoch_history:  # an epoch that holds no bytes yet
@@ -69,10 +69,10 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
 
 async def _begin(parts: TailTransferParts, source: Position) -> PhysicalOffset:
     """A log that holds nothing begins where the source's does, and its queues too."""
-    beginning = await parts.ranges(source.address).beginning()
-    async with parts.dispatcher.cutting(beginning.offset):
-        await parts.lane.call(lambda: parts.store.begin_at(beginning))
-    return beginning.offset
+    log_start = await parts.ranges(source.address).log_start()
+    async with parts.dispatcher.cutting(log_start.offset):
+        await parts.lane.call(lambda: parts.store.set_log_start(log_start))
+    return log_start.offset
 
 
 async def _copy(

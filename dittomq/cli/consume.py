@@ -112,7 +112,7 @@ class Printer:
             if self._left is not None:
                 self._left -= 1
         flush()
-        if page.may_be_undone_from is not None and not self._warned:
+        if page.unconfirmed_from is not None and not self._warned:
             self._warned = True
             hint(f"read from {page.node} without its master: what was not confirmed before may be undone by a new master")
         if self._left == 0:

@@ -23,7 +23,7 @@ class Trail:
         self._is_whole = True  # none that was printed is forgotten
         self._sure = -1  # the last one before the newest page
         self._copy: tuple[str, int] | None = None  # node and epoch of the newest page; None: the next node that answers may have others
-        self._may_be_undone = False
+        self._is_unconfirmed = False
         self._probed: int | None = None
         self.end = 0  # behind the last one that was printed
 
@@ -49,7 +49,7 @@ class Trail:
             return start
         if offset == probed:
             return None if page.messages and _identity(page.messages[0]) == self._printed.get(offset) else start
-        is_settled = self._may_be_undone and page.confirmed > next(reversed(self._printed.values()))[0]
+        is_settled = self._is_unconfirmed and page.confirmed > next(reversed(self._printed.values()))[0]
         if (page.node, page.epoch) != self._copy or is_settled:
             self._probed = max((each for each in self._printed if each <= self._sure), default=start)
         return self._probed
@@ -61,7 +61,7 @@ class Trail:
         """
         self._copy = page.node, page.epoch
         if page.messages:
-            self._may_be_undone = page.may_be_undone_from is not None
+            self._is_unconfirmed = page.unconfirmed_from is not None
         found: dict[int, tuple[int, int, int]] = {message.queue_offset: _identity(message) for message in page.messages}
         other_from = next((offset for offset, identity in found.items() if self._printed.get(offset, identity) != identity), None)
         perhaps_before = other_from == self.start and not self._is_whole

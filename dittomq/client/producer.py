@@ -58,7 +58,7 @@ _ANSWER_GRACE_S = 2.0
 _CLOSED_AGE_S = 1.0
 _MAX_TIMEOUT_S = 3_600
 
-_AboutSent = pb.PublishRequest | pb.GetOutcomeRequest
+_AboutSent = pb.PublishRequest | pb.GetPublishResultRequest
 OnWeak = Literal["raise", "return"]
 OnFull = Literal["wait", "raise"]
 Messages = Iterable[Message] | AsyncIterable[Message]
@@ -194,7 +194,7 @@ class Producer:
     async def resolve(self, handle: OutcomeHandle) -> Receipt:
         """What became of a message whose answer was lost: its receipt; raises NotStored, or OutcomeUnknown as long as nobody can know."""
         request = wire.outcome_request(handle, self._options.ack, self._options.timeout_s)
-        response, epoch = await self._ask_master(handle, "GetOutcome", request)
+        response, epoch = await self._ask_master(handle, "GetPublishResult", request)
         outcome = wire.outcome(response)
         if outcome.receipt is not None:
             return self._judged(outcome.receipt)
@@ -348,7 +348,7 @@ class Producer:
             raise Unavailable(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)
         who = f"{master.name} at {address}"
-        request.sent_since_offset = self._sent_since(handle)
+        request.min_possible_offset = self._sent_since(handle)
         answer = getattr(self._around.channels.stub(MessagingServiceStub, address), method)(
             request, timeout=self._options.timeout_s + _ANSWER_GRACE_S, metadata=meant_for(group_of(master))
         )

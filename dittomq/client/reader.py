@@ -58,7 +58,7 @@ class ReaderOptions:
 class Page:
     """Messages of one queue, in its order, and the node that had them. The queue holds [min_offset, max_offset) there.
 
-    `epoch`: the newest of that node's log when it was asked. `confirmed`: its confirmed end of the log, bytes. `may_be_undone_from`: from
+    `epoch`: the newest of that node's log when it was asked. `confirmed`: its confirmed end of the log, bytes. `unconfirmed_from`: from
     this queue offset on a new master may undo what was returned; None: nothing of it.
     """
 
@@ -67,7 +67,7 @@ class Page:
     min_offset: QueueOffset
     max_offset: QueueOffset
     confirmed: PhysicalOffset
-    may_be_undone_from: QueueOffset | None
+    unconfirmed_from: QueueOffset | None
     node: str
     epoch: Epoch
 
@@ -340,7 +340,7 @@ def _page(answer: PullAnswer, node: Node, epoch: Epoch) -> Page:
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
         confirmed=answer.confirmed,
-        may_be_undone_from=answer.may_be_undone_from,
+        unconfirmed_from=answer.unconfirmed_from,
         node=node.name,
         epoch=epoch,
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dittomq.commitlog.log_start_state import first_at
 from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, ConsumeQueue, QueueIndex
-from dittomq.commitlog.queues.index_checkpoint import Leap
+from dittomq.commitlog.queues.index_checkpoint import OffsetReservation
 from dittomq.copies import MessageRun
 from dittomq.offsets import QueueOffset
 
@@ -28,26 +28,28 @@ class NamedMessages(NamedTuple):
 
 def messages_in(index: QueueIndex, ranges: Sequence[tuple[int, int]]) -> list[NamedMessages]:
     """Of each range of the log. Raises OSError where the disk does not give a queue's units."""
-    leap = index.leapt(0)
-    queues = [queue for key, queue in sorted(index.queues.copy().items()) if queue.min < queue.max or key in leap.nexts]
+    reservation = index.reservation(0)
+    queues = [queue for key, queue in sorted(index.queues.copy().items()) if queue.min < queue.max or key in reservation.nexts]
     searched, left = MAX_SEARCHES // max(1, len(queues)), MAX_RUNS_IN_ALL
     found: list[NamedMessages] = []
     for number, each in enumerate(ranges):
-        found.append(_messages_in(index, queues, leap, *each) if number < searched and left > 0 else NamedMessages((), more=True))
+        found.append(_messages_in(index, queues, reservation, *each) if number < searched and left > 0 else NamedMessages((), more=True))
         left -= len(found[-1].messages)
     return found
 
 
-def _messages_in(index: QueueIndex, queues: Sequence[ConsumeQueue], leap: Leap, start: int, end: int) -> NamedMessages:
+def _messages_in(index: QueueIndex, queues: Sequence[ConsumeQueue], reservation: OffsetReservation, start: int, end: int) -> NamedMessages:
     runs: list[MessageRun] = []
-    more = any(low < end and start < high for low, high in leap.strange)
+    more = any(low < end and start < high for low, high in reservation.strange)
 
     def lies_in_it(position: int | None) -> bool | None:
         return None if position is None else start <= position < end
 
     for queue in queues:
         at, stop = first_at(index, queue, start), first_at(index, queue, end)
-        more |= end > leap.low and stop >= queue.max < leap.nexts.get((queue.topic, queue.queue), 0)  # numbers that it may have there
+        more |= end > reservation.low and stop >= queue.max < reservation.nexts.get(
+            (queue.topic, queue.queue), 0
+        )  # numbers that it may have there
         for lies_there, neighbours in groupby(_places(index, queue, at, stop), lies_in_it):
             first, at = at, at + sum(1 for _ in neighbours)  # there may be millions
             more |= lies_there is None

@@ -113,15 +113,15 @@ class Front(ABC):
         if to <= log.min_offset:
             return self.min_offset
         to = self._before_unread(to, told)
-        self._check_room_to_checkpoint(queues=0 if told is None else len(told.lows) + len(told.leapt))
+        self._check_room_to_checkpoint(queues=0 if told is None else len(told.first_offsets) + len(told.reserved_below))
         with reading(self._options.node):
-            lows = log_start_state.lows_at(derived.index, to)
+            first_offsets = log_start_state.first_offsets_at(derived.index, to)
         hidden = self._unread.touches(log.min_offset, to)
         if hidden and told is not None:
-            lows |= log_start_state.lows_told(derived.index, lows, told.lows)
+            first_offsets |= log_start_state.first_offsets_given(derived.index, first_offsets, told.first_offsets)
             if not self._damage.touches(to, log.end):  # all that is left has its place in a queue
                 with reading(self._options.node):
-                    lows |= log_start_state.lows_held(derived.index, lows)
+                    first_offsets |= log_start_state.first_offsets_present(derived.index, first_offsets)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):
             # A deletion that a cut may still undo, or that was undone, needs the records before it, to know where its queues go on.
@@ -133,18 +133,18 @@ class Front(ABC):
                 return self.min_offset
             self._note_begun_anew()
             before = log_start_state.load(self._storage)
-            lows = {**before.lows, **lows}
-            self._forget_leap()
+            first_offsets = {**before.first_offsets, **first_offsets}
+            self._clear_reservation()
             if hidden and told is not None:
-                derived.index.leap(index_checkpoint.Leap(told.leapt))
-            leapt = derived.index.leapt_below(to)
-            log_start_state.save(self._storage, replace(before, min_offset=to, lows=lows, leapt=leapt))
+                derived.index.apply_reservation(index_checkpoint.OffsetReservation(told.reserved_below))
+            reserved_below = derived.index.reserved_below(to)
+            log_start_state.save(self._storage, replace(before, min_offset=to, first_offsets=first_offsets, reserved_below=reserved_below))
             with gate.looking():
                 log.min_offset = to
                 if hidden:
                     derived.producers.doubt(to)
                 derived.producers.drop_before(to)
-            doomed = [*log_start_state.segments_below(self._storage, to), *log_start_state.hide(derived.index, lows)]
+            doomed = [*log_start_state.segments_below(self._storage, to), *log_start_state.hide(derived.index, first_offsets)]
             doomed += derived.dispatch.keys.drop_before(to)
             self._checkpointed = None
         self.checkpoint()  # names none of the files that go now
@@ -153,15 +153,15 @@ class Front(ABC):
                 log_start_state.unlink(self._storage, self._files, [path])
         return self.min_offset
 
-    def _leapt(self, applied: int) -> index_checkpoint.Leap:
+    def _reservation(self, applied: int) -> index_checkpoint.OffsetReservation:
         """What a checkpoint says of numbers that were left out."""
-        self._forget_leap()
-        return self._derived.index.leapt(applied)
+        self._clear_reservation()
+        return self._derived.index.reservation(applied)
 
-    def _forget_leap(self) -> None:
+    def _clear_reservation(self) -> None:
         """Numbers that were left out are so no more once the log from there on is here, and whole: it tells them all."""
         log = self._log
-        self._derived.index.forget_leap(lambda low: log.min_offset <= low and not self._damage.touches(low, log.end))
+        self._derived.index.clear_reservation(lambda low: log.min_offset <= low and not self._damage.touches(low, log.end))
 
     def _before_unread(self, to: int, told: LogStart | None) -> int:
         """The segment up to which nothing unread is dropped but what `told` knows of; NotReady where that is the first one."""
@@ -241,7 +241,7 @@ class Front(ABC):
             less = {key: minimums.get(key, 0) for key, each in kept.items() if each.hidden > minimums.get(key, 0)}
             if less:
                 dropped = log_start_state.load(self._storage)
-                self.check_free(4 * state_file.ROOM_BYTES + index_checkpoint.QUEUE_ROW_BYTES * (2 * len(kept) + len(dropped.lows)))
+                self.check_free(4 * state_file.ROOM_BYTES + index_checkpoint.QUEUE_ROW_BYTES * (2 * len(kept) + len(dropped.first_offsets)))
                 index_checkpoint.order_queues_anew(self._storage)
                 if self._log.min_offset:
                     log_start_state.save(self._storage, dropped.unsure_of({key: kept[key].low for key in less}))
@@ -249,32 +249,34 @@ class Front(ABC):
                 index_checkpoint.save_minimums(self._storage, {key: each for key, each in left.items() if each.low})
         return bool(less)
 
-    def beginning(self) -> LogStart:
+    def log_start(self) -> LogStart:
         """Where this log and its queues begin, for a copy that is to begin there: without it, it would count anew in empty queues."""
         with self._gate.filing:
             minimums = index_checkpoint.load_minimums(self._storage)
             lasting = {key: each.low for key, each in minimums.items() if not each.anew and each.end <= self._mark.confirmed}
             found = {key: low for key, low in self._derived.index.guessed_minimums().items() if key not in minimums}
             dropped = log_start_state.load(self._storage)
-            return LogStart(self.min_offset, {**dropped.lows, **found}, lasting, dropped.leapt)
+            return LogStart(self.min_offset, {**dropped.first_offsets, **found}, lasting, dropped.reserved_below)
 
-    def begin_at(self, beginning: LogStart) -> None:
+    def set_log_start(self, log_start: LogStart) -> None:
         """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more.
 
         Raises DiskFull before anything is changed.
         """
-        gate, offset = self._gate, beginning.offset
-        with gate.filing, gate.dispatching, gate.syncing, gate.writing("begin_at"):
+        gate, offset = self._gate, log_start.offset
+        with gate.filing, gate.dispatching, gate.syncing, gate.writing("set_log_start"):
             if self._log.end > self._log.min_offset or offset % self._log.segment_bytes:
                 raise InvalidField("offset", f"a log that ends at {self._log.end:,} cannot begin at {offset:,}")
             kept = index_checkpoint.load_minimums(self._storage)
-            rows = len(kept) + len(beginning.hidden) + len(beginning.lows) + len(beginning.leapt)
+            rows = len(kept) + len(log_start.deleted_below) + len(log_start.first_offsets) + len(log_start.reserved_below)
             self.check_free(state_file.ROOM_BYTES + index_checkpoint.QUEUE_ROW_BYTES * rows)
-            if beginning.hidden:
-                hidden = {key: index_checkpoint.Minimum(low, offset) for key, low in beginning.hidden.items()}
+            if log_start.deleted_below:
+                hidden = {key: index_checkpoint.Minimum(low, offset) for key, low in log_start.deleted_below.items()}
                 index_checkpoint.save_minimums(self._storage, kept | hidden)
             log_start_state.empty_from(
-                self._storage, self._files, log_start_state.LogStartState(offset, beginning.lows, leapt=beginning.leapt)
+                self._storage,
+                self._files,
+                log_start_state.LogStartState(offset, log_start.first_offsets, reserved_below=log_start.reserved_below),
             )
             self._reload()
 

@@ -36,25 +36,25 @@ _NOT_GIVEN = (PhysicalOffset(1 << 63), 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class LogStartState:
-    """Nothing below `min_offset` is held; queues begin at `lows`, those that are not named at 0.
+    """Nothing below `min_offset` is held; queues begin at `first_offsets`, those that are not named at 0.
 
-    `noted`: `lows` know what somebody else dropped below it. Should such segments come back, they are no rest of a drop of ours.
+    `noted`: `first_offsets` know what somebody else dropped below it. Should such segments come back, they are no rest of a drop of ours.
     `unsure` are lows of queues of which the log may hold messages: then they begin with the first. A start that ends leaves none.
-    `leapt`: queues give no offset below these, which damage hid that is gone by now: only a checkpoint knows it otherwise.
+    `reserved_below`: queues give no offset below these, which damage hid that is gone by now: only a checkpoint knows it otherwise.
     """
 
     min_offset: int = 0
-    lows: Mapping[QueueKey, int] = field(default_factory=dict)
+    first_offsets: Mapping[QueueKey, int] = field(default_factory=dict)
     noted: int = 0
     unsure: Mapping[QueueKey, int] = field(default_factory=dict)
-    leapt: Mapping[QueueKey, int] = field(default_factory=dict)
+    reserved_below: Mapping[QueueKey, int] = field(default_factory=dict)
 
     def tells_queues(self, begin: int) -> bool:
         """Whether all queues are named of which messages lay before `begin`, where the log begins.
 
         Of what somebody else dropped the queues' files may not have told all; an older version let a log begin late and knew none.
         """
-        return begin <= self.min_offset and not self.noted and bool(self.lows)
+        return begin <= self.min_offset and not self.noted and bool(self.first_offsets)
 
     def unsure_of(self, hidden: Mapping[QueueKey, int]) -> Self:
         """The same where queues no longer begin at what was `hidden`: of which of those messages were dropped, nobody knows any more."""
@@ -77,43 +77,47 @@ def load(storage: Storage) -> LogStartState:
     if value is None:
         return LogStartState()
     tables = (value["queues"], value.get("unsure", ()), value.get("leapt", ()))
-    lows, unsure, leapt = ({(topic, queue): low for topic, queue, low in rows} for rows in tables)
-    return LogStartState(value["min_offset"], lows, value.get("noted", 0), unsure, leapt)
+    first_offsets, unsure, reserved_below = ({(topic, queue): low for topic, queue, low in rows} for rows in tables)
+    return LogStartState(value["min_offset"], first_offsets, value.get("noted", 0), unsure, reserved_below)
 
 
 def save(storage: Storage, dropped: LogStartState) -> None:
     """Durably say that the log begins there. One caller at a time."""
-    rarely = {name: rows for name, rows in (("unsure", _rows(dropped.unsure)), ("leapt", _rows(dropped.leapt))) if rows}
-    value = {"min_offset": dropped.min_offset, "queues": _rows(dropped.lows), "noted": dropped.noted}
+    rarely = {name: rows for name, rows in (("unsure", _rows(dropped.unsure)), ("leapt", _rows(dropped.reserved_below))) if rows}
+    value = {"min_offset": dropped.min_offset, "queues": _rows(dropped.first_offsets), "noted": dropped.noted}
     state_file.save_json(storage, _NAME, _KIND, value | rarely)
 
 
-def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
+def first_offsets_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
     """Of each queue with a record below `offset`, the first message whose record does not begin below it. Looks only."""
-    lows = {}
+    first_offsets = {}
     for key, queue in list(index.queues.items()):
         low = first_at(index, queue, offset)
         if low > queue.min:
-            lows[key] = low
-    return lows
+            first_offsets[key] = low
+    return first_offsets
 
 
-def lows_told(index: QueueIndex, lows: Mapping[QueueKey, int], told: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-    """Of each queue that is left without a message, where it begins in a log that has dropped more of it, if that is behind `lows`."""
+def first_offsets_given(index: QueueIndex, first_offsets: Mapping[QueueKey, int], told: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Of each queue that is left without a message, where it begins in a log that has dropped more of it, if that is behind
+    `first_offsets`.
+    """
     found = {}
     for key, low in told.items():
         queue = index.queues.get(key)
         begin, end = (0, 0) if queue is None else queue.range
-        if end <= lows.get(key, begin) < low:
+        if end <= first_offsets.get(key, begin) < low:
             found[key] = low
     return found
 
 
-def lows_held(index: QueueIndex, lows: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-    """Of each queue whose first messages behind `lows` have no unit, though others behind them have, the first of those. Looks only."""
+def first_offsets_present(index: QueueIndex, first_offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Of each queue whose first messages behind `first_offsets` have no unit, though others behind them have, the first of those. Looks
+    only.
+    """
     found: dict[QueueKey, int] = {}
     for key, queue in list(index.queues.items()):
-        first = at = max(lows.get(key, 0), queue.min)
+        first = at = max(first_offsets.get(key, 0), queue.min)
         while at < queue.max:
             units = _units(index, queue, at, min(_UNITS_AT_ONCE, queue.max - at))
             held = next((number for number, unit in enumerate(units, at) if unit[1] not in {0, BLANK_UNIT_BYTES}), None)
@@ -124,10 +128,10 @@ def lows_held(index: QueueIndex, lows: Mapping[QueueKey, int]) -> dict[QueueKey,
     return found
 
 
-def hide(index: QueueIndex, lows: Mapping[QueueKey, int]) -> list[str]:
+def hide(index: QueueIndex, first_offsets: Mapping[QueueKey, int]) -> list[str]:
     """Let the queues begin there; returns the paths of their files that hold nothing else. Nobody dispatches meanwhile."""
     paths: list[str] = []
-    for key, low in lows.items():
+    for key, low in first_offsets.items():
         paths += index.begin_at(index.queue(*key), low)
     return paths
 
@@ -135,9 +139,9 @@ def hide(index: QueueIndex, lows: Mapping[QueueKey, int]) -> list[str]:
 def begin_with(storage: Storage, index: QueueIndex, keys: Iterable[QueueKey]) -> None:
     """Durably let these queues begin where they do now at the latest: messages that their beginnings passed over are there after all."""
     dropped = load(storage)
-    found = {key: index.queues[key].min for key in keys if index.queues[key].min < dropped.lows.get(key, 0)}
+    found = {key: index.queues[key].min for key in keys if index.queues[key].min < dropped.first_offsets.get(key, 0)}
     if found:
-        save(storage, replace(dropped, lows={**dropped.lows, **found}))
+        save(storage, replace(dropped, first_offsets={**dropped.first_offsets, **found}))
 
 
 def segments_below(storage: Storage, offset: int) -> list[str]:
@@ -175,8 +179,8 @@ def survey(storage: Storage, log: Log, start: int) -> Segment:
     return Segment(PhysicalOffset(start), PhysicalOffset(end), None if record is None else store_ms_of(record), disk_bytes)
 
 
-def _rows(lows: Mapping[QueueKey, int]) -> list[list[str | int]]:
-    return [[*key, low] for key, low in lows.items()]
+def _rows(first_offsets: Mapping[QueueKey, int]) -> list[list[str | int]]:
+    return [[*key, low] for key, low in first_offsets.items()]
 
 
 def first_at(index: QueueIndex, queue: ConsumeQueue, offset: int) -> int:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.queues.consume_queue import QueueIndex
-from dittomq.commitlog.queues.index_checkpoint import Leap, QueueKey, most_messages
+from dittomq.commitlog.queues.index_checkpoint import OffsetReservation, QueueKey, most_messages
 from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.state.damage_map import DamagedRanges
 
 
-def leap(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: DamagedRanges, others: Iterable[QueueKey]) -> int:
+def reserve_offsets(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: DamagedRanges, others: Iterable[QueueKey]) -> int:
     """Change queues and producers in memory; returns how many offsets a queue leaps over. `others`: queues that may lie in there only."""
     index, behind = derived.index, unread.ranges[-1].end
     count = most_messages(unread.ranges)
@@ -24,7 +24,7 @@ def leap(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: Damag
     nexts = {key: index.queue(*key).next for key in {*index.queues, *others}}
     for key in nexts.keys() - seen:
         nexts[key] += 0 if _ends_behind(index, key, behind) else count
-    index.leap(Leap(nexts, unread.ranges, low=unread.ranges[0].start))
+    index.apply_reservation(OffsetReservation(nexts, unread.ranges, low=unread.ranges[0].start))
     derived.producers.doubt(behind)
     return count
 

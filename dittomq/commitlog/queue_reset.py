@@ -26,8 +26,10 @@ def note(storage: Storage, index: QueueIndex) -> None:
     if kept != minimums:
         index_checkpoint.save_minimums(storage, kept)
     dropped = log_start_state.load(storage)
-    if fresh.keys() & dropped.lows.keys():
-        log_start_state.save(storage, replace(dropped, lows={key: low for key, low in dropped.lows.items() if key not in fresh}))
+    if fresh.keys() & dropped.first_offsets.keys():
+        log_start_state.save(
+            storage, replace(dropped, first_offsets={key: low for key, low in dropped.first_offsets.items() if key not in fresh})
+        )
     for queue in fresh.values():
         queue.anew_at = -1
 

@@ -23,7 +23,7 @@ from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, key_index, orphaned_queue_files, producer_state, queue_truncation
 from dittomq.commitlog.queues.consume_queue import ConsumeQueue, QueueIndex, absent_files, folder_of, path_of
 from dittomq.commitlog.queues.dispatch import Dispatch
-from dittomq.commitlog.queues.index_checkpoint import Checkpoint, Leap, QueueKey
+from dittomq.commitlog.queues.index_checkpoint import Checkpoint, OffsetReservation, QueueKey
 from dittomq.commitlog.queues.indexes import DerivedIndexes
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import KeyIndex
@@ -75,9 +75,9 @@ class Recovered:
     register: DamageMap
     notes: list[str] = field(default_factory=list)
 
-    def pass_over(self, start: int, end: int, leap: Leap) -> None:
+    def pass_over(self, start: int, end: int, reservation: OffsetReservation) -> None:
         """Note that [start, end) is damaged, and unread unless all its numbers were left out."""
-        unread = DamagedRanges() if leap.covers(start, end) else DamagedRanges((DamagedRange(start, end),))
+        unread = DamagedRanges() if reservation.covers(start, end) else DamagedRanges((DamagedRange(start, end),))
         self.register = self.register.with_range(start, end, self.log.segment_bytes, unread=unread)
 
 
@@ -87,7 +87,7 @@ class _IndexedEnds(NamedTuple):
     dispatched: int
     covered: int
     readable: int
-    leap: Leap
+    reservation: OffsetReservation
 
 
 class _Unsure:
@@ -136,17 +136,19 @@ def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
         queue_truncation.clear(layout.storage, {}, layout.queue_file_units)
         layout.files.forget("")  # whoever read meanwhile has files open that are gone
         keys = key_index.begin(layout.storage, layout.files, layout.key_sizes)
-        leap = Leap(log_start_state.load(layout.storage).leapt)
-        held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes), leap)
+        reservation = OffsetReservation(log_start_state.load(layout.storage).reserved_below)
+        held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes), reservation)
     elif power_lost:
         queue_truncation.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
-    index.leap(held.leap)
+    index.apply_reservation(held.reservation)
     unsure = [_Unsure(index.queue(*key), low) for key, low in told_in_part.items()]
     derived = DerivedIndexes(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
-        end = _absorb(found, visits, _IndexedEnds(held.end, covered, readable, held.leap if covered >= held.end else Leap()))
+        end = _absorb(
+            found, visits, _IndexedEnds(held.end, covered, readable, held.reservation if covered >= held.end else OffsetReservation())
+        )
     except NotRead as problem:
         raise StoreOpenFailed(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
@@ -191,18 +193,18 @@ def _absorb(found: Recovered, visits: ForeignWrites, known: _IndexedEnds) -> int
         over = found.register.damage.end_over(scan.end)
         if over is not None and over <= log.stop:
             at = over
-            found.pass_over(scan.end, at, known.leap)
+            found.pass_over(scan.end, at, known.reservation)
         elif scan.end == at and not below:
             if visits.begin_at(at):
                 continue
             behind = visits.begin_behind_torn_at(at)
             if behind is None:
                 return at
-            found.pass_over(at, behind, known.leap)
+            found.pass_over(at, behind, known.reservation)
             at = behind
         elif scan.end == at or (scan.problem and below):
             at = skip_damage(source, found.seals, scan.end, flushed)
-            found.pass_over(scan.end, at, known.leap)
+            found.pass_over(scan.end, at, known.reservation)
         else:
             at = scan.end
         log.end = max(log.end, at)
@@ -239,7 +241,9 @@ def _load_checkpoint(layout: StoreLayout, log: Log, notes: list[str]) -> Checkpo
     is_visited = log.min_offset > max(dropped.min_offset, dropped.noted)  # RocketMQ has dropped files of queues, too
     unmade = {}
     for key, (low, high) in held.ranges.items():
-        begin = max(low, minimums[key].hidden if key in minimums else 0, dropped.lows.get(key, 0))  # files below may have gone since
+        begin = max(
+            low, minimums[key].hidden if key in minimums else 0, dropped.first_offsets.get(key, 0)
+        )  # files below may have gone since
         known = held.unmade.get(key, 0)
         absent = known if is_visited else absent_files(layout.storage, held, key, begin)
         if absent > known or (begin < high and not _ends_as_told(layout, held, key)):
@@ -330,18 +334,20 @@ def _begin_queues(layout: StoreLayout, index: QueueIndex, begin: int, notes: lis
     not tell for certain, because the disk does not give all of them: see `log_start_state.LogStartState.unsure`.
     """
     dropped = log_start_state.load(layout.storage)
-    doomed = log_start_state.hide(index, dropped.lows)
+    doomed = log_start_state.hide(index, dropped.first_offsets)
     before = max(dropped.min_offset, dropped.noted)
     if before < begin:
         layout.replica.draw_incarnation()
         notes.append(f"the log began at byte {before:,} and begins at {begin:,} now: RocketMQ dropped what was between, or it is lost")
-        lows = log_start_state.lows_at(index, begin)
+        first_offsets = log_start_state.first_offsets_at(index, begin)
         left = orphaned_queue_files.emptied(layout.storage, layout.name, begin)
-        for key, low in left.lows.items():
-            lows[key] = max(low, lows.get(key, 0))
-        dropped = replace(dropped, lows={**dropped.lows, **lows}, noted=begin, unsure={**dropped.unsure, **left.unsure})
+        for key, low in left.first_offsets.items():
+            first_offsets[key] = max(low, first_offsets.get(key, 0))
+        dropped = replace(
+            dropped, first_offsets={**dropped.first_offsets, **first_offsets}, noted=begin, unsure={**dropped.unsure, **left.unsure}
+        )
         log_start_state.save(layout.storage, dropped)
-        doomed += log_start_state.hide(index, lows)
+        doomed += log_start_state.hide(index, first_offsets)
     log_start_state.unlink(layout.storage, layout.files, doomed)
     return dropped.unsure
 
@@ -356,9 +362,9 @@ def _begin_unsure(layout: StoreLayout, index: QueueIndex, queues: Sequence[_Unsu
         notes.append(f"{folder}/ cannot be read to its end, and the log holds no message of that queue: it goes on at offset {low:,}")
     dropped = log_start_state.load(layout.storage)
     keys = {(each.queue.topic, each.queue.queue): each.low for each in empty}
-    lows = {key: max(low, dropped.lows.get(key, 0)) for key, low in keys.items()}
-    log_start_state.save(layout.storage, replace(dropped, lows={**dropped.lows, **lows}, unsure={}))
-    log_start_state.unlink(layout.storage, layout.files, log_start_state.hide(index, lows))
+    first_offsets = {key: max(low, dropped.first_offsets.get(key, 0)) for key, low in keys.items()}
+    log_start_state.save(layout.storage, replace(dropped, first_offsets={**dropped.first_offsets, **first_offsets}, unsure={}))
+    log_start_state.unlink(layout.storage, layout.files, log_start_state.hide(index, first_offsets))
 
 
 def _lost(flushed: int, stop: int) -> str:

@@ -89,7 +89,7 @@ class Mending(DeletedFiles):
             reverify_from, self._reverify_from = self._reverify_from, None
         return None if reverify_from is None else PhysicalOffset(reverify_from)
 
-    def leap(self, others: Iterable[index_checkpoint.QueueKey], master_id: int) -> int:
+    def reserve_offsets(self, others: Iterable[index_checkpoint.QueueKey], master_id: int) -> int:
         """Durably let all numbers go on behind those that unread ranges may hide; returns how many offsets a queue leaps over at most.
 
         For a master that is to lead without these ranges, which count as read from then on. `others` are queues that may have messages
@@ -98,19 +98,19 @@ class Mending(DeletedFiles):
         changed.
         """
         gate, others = self._gate, list(others)
-        with gate.filing, gate.dispatching, gate.writing("leap"):
+        with gate.filing, gate.dispatching, gate.writing("reserve_offsets"):
             unread = self.unread
             if not unread.ranges:
                 return 0
             self.check_free(
                 self._measure() + index_checkpoint.QUEUE_ROW_BYTES * len(others) + damage_map.ROW_BYTES * len(self._damage.ranges)
             )
-            count = offset_reservation.leap(self._log, self._seals, self._derived, unread, others)
+            count = offset_reservation.reserve_offsets(self._log, self._seals, self._derived, unread, others)
             strange = [each for each in unread.ranges if master_ids_of(self.epoch_history, *each) != {master_id}]
-            self._derived.index.leap(index_checkpoint.Leap(strange=strange))
+            self._derived.index.apply_reservation(index_checkpoint.OffsetReservation(strange=strange))
             self._checkpointed = None
         self.checkpoint()
-        with gate.filing, gate.guard("leap"):
+        with gate.filing, gate.guard("reserve_offsets"):
             self._unread = DamagedRanges()
             self._file(self._damage, self._mended)
         return count

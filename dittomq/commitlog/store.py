@@ -319,9 +319,9 @@ class Store(Front, Mending):
                 self._note_begun_anew()
                 ranges, unmade = self._derived.index.held()
                 keys = self._derived.dispatch.keys
-                units, leap, newest_ms = self._options.queue_file_units, self._leapt(self.applied), self._derived.store_ms
+                units, reservation, newest_ms = self._options.queue_file_units, self._reservation(self.applied), self._derived.store_ms
                 queues_ms = newest_ms if self.applied == self.end else newest_ms_before(self._log, self.applied)
-                held = index_checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
+                held = index_checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, reservation, unmade)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
             self._save_mark(self.flushed, self._mark.confirmed)

@@ -135,14 +135,14 @@ def _cut_queues(storage: Storage, to: int) -> None:
         index_checkpoint.remove(storage)
         return
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
-    index_checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys, leap=held.leap.cut(to)))
+    index_checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys, reservation=held.reservation.cut(to)))
     # only now: from units that were cleared, or half of one, nobody finds the ends again
     queue_truncation.clear(storage, ends, held.file_units)
 
 
 def _ends_below(storage: Storage, held: index_checkpoint.Checkpoint, to: int) -> dict[index_checkpoint.QueueKey, int] | None:
     """Where each queue ends when only records below `to` count; None when only the log knows that."""
-    minimums, dropped = index_checkpoint.load_minimums(storage), log_start_state.load(storage).lows
+    minimums, dropped = index_checkpoint.load_minimums(storage), log_start_state.load(storage).first_offsets
     ends = {}
     for key, (low, high) in held.ranges.items():
         minimum = minimums.get(key, index_checkpoint.Minimum(0, 0))

@@ -134,7 +134,7 @@ class Registrar:
     async def _report(self, desk: NameserverSession, registration: Registration) -> None:
         if desk.knows(registration):
             answer = await self._heartbeat(desk, registration)
-            if not answer.register_again:
+            if not answer.must_reregister:
                 return
         await self._register(desk, registration)
 

@@ -123,7 +123,7 @@ class RouteCache:
             routes = await self._ask(ask, lambda route: not of_all and _is_whole(route, known), attrgetter("cluster"))
         except DittoError as error:
             return error
-        if known is not None and all(route.unsettled for route in routes):
+        if known is not None and all(route.warming_up for route in routes):
             routes.append(known)
         return _merged(routes)
 
@@ -208,7 +208,7 @@ def _is_whole(route: Route, known: Route | None) -> bool:
     led = _epochs_led(route)
     newest = _epochs_led(known) if known is not None else {}
     is_older = any(epoch < newest.get(broker, 0) for broker, epoch in led.items())
-    return not route.unsettled and not is_older and expected <= groups <= led.keys()
+    return not route.warming_up and not is_older and expected <= groups <= led.keys()
 
 
 def _epochs_led(route: Route) -> dict[str, int]:

@@ -82,7 +82,7 @@ def may_stand(
     if record.paused or not rules.automatic:
         kind = ElectionReasonKind.PAUSED if record.paused else ElectionReasonKind.MANUAL
         return ElectionReason(kind, (record.master_node,))
-    return None if master_is_silent else ElectionReason(ElectionReasonKind.HEARS_MASTER, (record.master_node,))
+    return None if master_is_silent else ElectionReason(ElectionReasonKind.SEES_MASTER, (record.master_node,))
 
 
 def is_member(record: GroupRecord, position: Position) -> bool:
@@ -305,13 +305,13 @@ class Election:
 
     def _weigh_promises(self, now: float) -> list[Command]:
         """Go on when an election quorum has promised and the others had their time."""
-        granted = self._granted()
+        promised = self._promised()
         all_answered = self._targets.keys() <= self._promises.keys() | self._silent or now >= self._asked_at + _ANSWER_S
-        if self._is_quorum(granted) and (all_answered or now >= self._asked_at + _OTHERS_S):
+        if self._is_quorum(promised) and (all_answered or now >= self._asked_at + _OTHERS_S):
             return self._elect()
         if not all_answered:
             return []
-        refusing = [each.position for each in self._promises.values() if not each.granted]
+        refusing = [each.position for each in self._promises.values() if not each.is_promised]
         if any(each.promised >= self._epoch for each in refusing):
             return self._overtaken(refusing)
         if refusing:
@@ -336,7 +336,7 @@ class Election:
         return self._go(Attempt.TAKING_TAIL, TakeTail(winner))
 
     def _winner(self) -> Position:
-        return winner_of([self._own, *self._countable(self._granted())], self._own)
+        return winner_of([self._own, *self._countable(self._promised())], self._own)
 
     def _tail_taken(self, own: Position) -> list[Command]:
         winner, self._own = self._winner(), own
@@ -408,10 +408,10 @@ class Election:
         return self._end(ElectionReasonKind.STORE_SILENT, ours=problem)
 
     def _become_master(self, found: Versioned, now: float) -> list[Command]:
-        granting = {each.replica for each in self._granted()}
+        promising = {each.replica for each in self._promised()}
         before = self._found.record.members if self._found is not None else ()
-        silent = tuple(each.node for each in before if each.replica not in granting | {self._own.replica})
-        known = max(each.confirmed for each in (self._own, *self._granted()))
+        silent = tuple(each.node for each in before if each.replica not in promising | {self._own.replica})
+        known = max(each.confirmed for each in (self._own, *self._promised()))
         confirmed = min(known, self._own.log_end)
         elected = Elected(found.record, found.version, confirmed, self._own.log_end, self._loss, silent, now - self._began)
         return self._go(Attempt.ELECTED, BecomeMaster(elected))
@@ -426,8 +426,8 @@ class Election:
     def _epoch_of(self, found: Versioned | None) -> Epoch:
         return found.record.epoch if found is not None else NO_EPOCH
 
-    def _granted(self) -> list[Position]:
-        return [each.position for each in self._promises.values() if each.granted]
+    def _promised(self) -> list[Position]:
+        return [each.position for each in self._promises.values() if each.is_promised]
 
     def _seen(self) -> list[Position]:
         """Its own position and the latest of each other replica. Those of another birth say nothing about this group."""

@@ -39,7 +39,7 @@ class Position:
     revision: int = 0
     damaged_bytes: int = 0
     priority: int = 0
-    hears_master: bool = False
+    sees_master: bool = False
     leads: bool = False
     dropped_torn_tail: bool = False
     address: str = ""
@@ -123,7 +123,7 @@ class ElectionReasonKind(StrEnum):
     NOT_MEMBER = "not_member"
     MANUAL = "manual"
     PAUSED = "paused"
-    HEARS_MASTER = "hears_master"
+    SEES_MASTER = "sees_master"
     STORE_SILENT = "store_silent"
     REFUSED = "refused"
     TOO_FEW = "too_few"
@@ -147,7 +147,7 @@ _SENTENCES: Final = {
     ElectionReasonKind.NOT_MEMBER: "this replica is not a member of its group; if no member can lead, an operator may allow data loss",
     ElectionReasonKind.MANUAL: "failover.mode is manual: {0.names}, the recorded master, or an operator's choice stands",
     ElectionReasonKind.PAUSED: "failover is paused: {0.names}, the recorded master, or an operator's choice stands",
-    ElectionReasonKind.HEARS_MASTER: "this replica hears its master {0.names}",
+    ElectionReasonKind.SEES_MASTER: "this replica hears its master {0.names}",
     ElectionReasonKind.STORE_SILENT: "the coordination store did not answer: {0.ours}",
     ElectionReasonKind.REFUSED: "{0.names} refused: a replica that hears its master, or is one, promises nothing",
     ElectionReasonKind.TOO_FEW: "too few members answer: {0.names} did not; start them, or allow data loss",
@@ -219,7 +219,7 @@ class PromiseAnswered:
     """A replica promised, durably, or refused; where it stands behind whatever it took before."""
 
     position: Position
-    granted: bool
+    is_promised: bool
 
 
 @dataclass(frozen=True, slots=True)

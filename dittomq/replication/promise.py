@@ -26,7 +26,7 @@ def decide_ask(own: Position, candidate: str, sent_by: SentBy) -> bool:
 
     A master or an operator may send the candidate all the same.
     """
-    return sent_by is not SentBy.NOBODY or not (own.leads or (own.hears_master and candidate != own.master))
+    return sent_by is not SentBy.NOBODY or not (own.leads or (own.sees_master and candidate != own.master))
 
 
 def decide_promise(own: Position, request: PromiseRequest) -> bool:

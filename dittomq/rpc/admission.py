@@ -56,8 +56,8 @@ class AdmissionControl:
         """Room for `size` bytes, at most MAX_PULL_BYTES; LimitReached when there is none in time. The caller gives it back."""
         share = Share(self, connection, size, always_one=always_one)
         self._waiting.setdefault(connection, deque()).append(share)
-        self._grant()
-        if not share.granted.is_set():
+        self._admit()
+        if not share.admitted.is_set():
             await self._wait_for(share)
         return share
 
@@ -81,7 +81,7 @@ class AdmissionControl:
         if not self._taken[connection]:
             del self._taken[connection]
         if change < 0:
-            self._grant()
+            self._admit()
 
     @contextlib.asynccontextmanager
     async def _held(self, connection: str, size: int) -> AsyncIterator["Share"]:
@@ -94,9 +94,9 @@ class AdmissionControl:
     async def _wait_for(self, share: "Share") -> None:
         try:
             async with asyncio.timeout(self._wait_s):
-                await share.granted.wait()
+                await share.admitted.wait()
         except BaseException as left:
-            if share.granted.is_set():
+            if share.admitted.is_set():
                 share.give_back()
             else:
                 self._remove(share)
@@ -110,14 +110,14 @@ class AdmissionControl:
         if not queue:
             del self._waiting[share.connection]
 
-    def _grant(self) -> None:
+    def _admit(self) -> None:
         while (share := self._next()) is not None:
             queue = self._waiting.pop(share.connection)
             queue.popleft()
             if queue:
                 self._waiting[share.connection] = queue  # behind the other connections now
             self.count(share.connection, share.size)
-            share.granted.set()
+            share.admitted.set()
 
     def _next(self) -> "Share | None":
         """The first one whose connection has room, if the node has; else what a connection that holds nothing may always have."""
@@ -140,7 +140,7 @@ class Share:
         self.connection = connection
         self.always_one = always_one
         self.size = size
-        self.granted = asyncio.Event()
+        self.admitted = asyncio.Event()
         self._room = room
 
     def settle(self, size: int) -> None:

@@ -311,9 +311,9 @@ def watch_limits(request: pb.WatchHaStatusRequest) -> tuple[float, int]:
     period_s = _seconds(request.period) if request.HasField("period") else DEFAULT_WATCH_S
     if not MIN_WATCH_S <= period_s <= MAX_WATCH_S:
         raise InvalidField("period", f"{period_s:g} s is outside {MIN_WATCH_S:g} to {MAX_WATCH_S:g} s")
-    if request.max_answers < 0:
-        raise InvalidField("max_answers", f"{request.max_answers:,} is negative; 0 means any number")
-    return period_s, request.max_answers
+    if request.max_responses < 0:
+        raise InvalidField("max_responses", f"{request.max_responses:,} is negative; 0 means any number")
+    return period_s, request.max_responses
 
 
 def watch_response(status: HaStatus) -> pb.WatchHaStatusResponse:

@@ -5,6 +5,7 @@ from typing import Final
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import election_pb2 as pb
+from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.errors import InvalidField
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
@@ -69,12 +70,12 @@ def promise_asked(request: pb.PromiseRequest) -> PromiseRequest:
     )
 
 
-def promise_response(position: Position, granted: bool) -> pb.PromiseResponse:
-    return pb.PromiseResponse(granted=granted, position=_position_to_pb(position))
+def promise_response(position: Position, is_promised: bool) -> pb.PromiseResponse:
+    return pb.PromiseResponse(promised=is_promised, position=_position_to_pb(position))
 
 
 def promise_answer(response: pb.PromiseResponse) -> tuple[Position, bool]:
-    return _position(response.position), response.granted
+    return _position(response.position), response.promised
 
 
 def stand_request(order: StandOrder, cluster: str, broker: str) -> pb.StandRequest:
@@ -110,12 +111,14 @@ def _position_to_pb(position: Position) -> pb.ReplicaPosition:
         record_revision=position.revision,
         damaged_bytes=position.damaged_bytes,
         priority=position.priority,
-        hears_master=position.hears_master,
+        sees_master=position.sees_master,
         leads=position.leads,
         dropped_torn_tail=position.dropped_torn_tail,
         address=position.address,
         tables=[version_to_pb(each) for each in position.tables],
-        slots=pb.SlaveSlots(slots=[pb.SlaveSlot(node=node, offset=offset) for node, offset in position.slots]),
+        slots=replication_pb2.ReplicationSlots(
+            slots=[replication_pb2.ReplicationSlot(node=node, offset=offset) for node, offset in position.slots]
+        ),
         epoch_history=epoch_history_to_pb(position.epoch_history),
     )
 
@@ -141,7 +144,7 @@ def _position(told: pb.ReplicaPosition) -> Position:
         revision=_count("position.record_revision", told.record_revision),
         damaged_bytes=_count("position.damaged_bytes", told.damaged_bytes),
         priority=told.priority,
-        hears_master=told.hears_master,
+        sees_master=told.sees_master,
         leads=told.leads,
         dropped_torn_tail=told.dropped_torn_tail,
         address=text_from_pb("position.address", told.address),
@@ -171,7 +174,7 @@ def _versions(told: Sequence[metadata_pb2.DataVersion]) -> tuple[DataVersion, ..
     return tuple(map(version_from_pb, told))
 
 
-def _slots(told: pb.SlaveSlots) -> tuple[tuple[str, PhysicalOffset], ...]:
+def _slots(told: replication_pb2.ReplicationSlots) -> tuple[tuple[str, PhysicalOffset], ...]:
     if len(told.slots) > MAX_REPLICATION_SLOTS:
         raise InvalidField("position.slots", f"{len(told.slots):,} slaves, the limit is {MAX_REPLICATION_SLOTS}")
     return tuple((node_from_pb("position.slots", each.node), offset_from_pb("position.slots", each.offset)) for each in told.slots)

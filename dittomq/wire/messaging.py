@@ -99,7 +99,7 @@ def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
         producer_id=frame.producer_id,
         first_sequence=frame.first_sequence,
         frame_id=frame.frame_id,
-        sent_since_offset=frame.sent_since,
+        min_possible_offset=frame.sent_since,
     )
     runs = _runs(frame) if frame.plain is None else frame.plain
     if runs is not None:
@@ -193,12 +193,14 @@ def publish_request(handle: OutcomeHandle, message: Message, ack: Ack | None, ti
     return request
 
 
-def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetOutcomeRequest:
+def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetPublishResultRequest:
     """Encode the question what became of a message; since when it was sent is for the caller to say."""
-    return pb.GetOutcomeRequest(producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=ACK_TO_PB[ack])
+    return pb.GetPublishResultRequest(
+        producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=ACK_TO_PB[ack]
+    )
 
 
-def outcome(response: pb.GetOutcomeResponse) -> KnownOutcome:
+def outcome(response: pb.GetPublishResultResponse) -> KnownOutcome:
     """Decode what a master knows of a message."""
     if response.outcome == pb.OUTCOME_STORED:
         return KnownOutcome(receipt(response.receipt), absent=False)
@@ -288,7 +290,7 @@ def pull_response(answer: PullAnswer, *, prefer_text: bool) -> pb.PullResponse:
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
         confirmed_offset=answer.confirmed,
-        may_be_undone_from=answer.may_be_undone_from,
+        unconfirmed_from=answer.unconfirmed_from,
         suggest_broker_id=answer.suggested_broker_id,
     )
     for message in answer.messages:
@@ -330,7 +332,7 @@ def pull_answer(response: pb.PullResponse) -> PullAnswer:
         min_offset=QueueOffset(response.min_offset),
         max_offset=QueueOffset(response.max_offset),
         confirmed=PhysicalOffset(response.confirmed_offset),
-        may_be_undone_from=QueueOffset(response.may_be_undone_from) if response.HasField("may_be_undone_from") else None,
+        unconfirmed_from=QueueOffset(response.unconfirmed_from) if response.HasField("unconfirmed_from") else None,
         suggested_broker_id=response.suggest_broker_id,
     )
 

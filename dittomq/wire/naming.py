@@ -101,16 +101,16 @@ def beat_request(value: Beat) -> pb.HeartbeatRequest:
 
 
 def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
-    return BeatAnswer(response.register_again, _master(response))
+    return BeatAnswer(response.must_reregister, _master(response))
 
 
 def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
-    return pb.HeartbeatResponse(register_again=value.register_again, master=_pb_master(value.master))
+    return pb.HeartbeatResponse(must_reregister=value.must_reregister, master=_pb_master(value.master))
 
 
 def route(topic: str, response: pb.GetRouteResponse) -> Route:
     queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
-    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.unsettled)
+    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.warming_up)
 
 
 def route_response(value: Route) -> pb.GetRouteResponse:
@@ -118,7 +118,7 @@ def route_response(value: Route) -> pb.GetRouteResponse:
         pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
         for each in value.queues
     ]
-    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes), unsettled=value.unsettled)
+    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes), warming_up=value.warming_up)
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:

@@ -156,16 +156,16 @@ def _order(request: pb.PublishRequest | pb.PublishStreamRequest, sequence: int |
     return PublishOrder(drafts, size, producer_id, first, ack_from_pb(request.ack), timeout_s, _sent_since(request))
 
 
-def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetOutcomeRequest) -> float | None:
+def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetPublishResultRequest) -> float | None:
     return duration_s("timeout", request.timeout) if request.HasField("timeout") else None
 
 
-def _sent_since(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetOutcomeRequest) -> int | None:
-    if not request.HasField("sent_since_offset"):
+def _sent_since(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetPublishResultRequest) -> int | None:
+    if not request.HasField("min_possible_offset"):
         return None
-    if request.sent_since_offset < 0:
-        raise InvalidField("sent_since_offset", f"{request.sent_since_offset} is negative")
-    return request.sent_since_offset
+    if request.min_possible_offset < 0:
+        raise InvalidField("min_possible_offset", f"{request.min_possible_offset} is negative")
+    return request.min_possible_offset
 
 
 def _producer_id(producer_id: str, sequence: int | None) -> str:
@@ -230,7 +230,7 @@ def _incarnation(entry: EpochEntry | None) -> int | None:
     return None if entry is None else entry.incarnation
 
 
-def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
+def outcome_order(request: pb.GetPublishResultRequest) -> OutcomeOrder:
     """Checked like the publish it asks about."""
     sequence = request.sequence if request.HasField("sequence") else None
     producer_id = _producer_id(request.producer_id, sequence)
@@ -239,9 +239,9 @@ def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
     return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), _timeout_s(request), _sent_since(request))
 
 
-def outcome_to_pb(outcome: SendOutcome, frame: StoredFrame | None) -> pb.GetOutcomeResponse:
+def outcome_to_pb(outcome: SendOutcome, frame: StoredFrame | None) -> pb.GetPublishResultResponse:
     """With the receipt of a message that is stored."""
-    return pb.GetOutcomeResponse(outcome=outcome.value, receipt=_receipt(frame) if frame is not None else None)
+    return pb.GetPublishResultResponse(outcome=outcome.value, receipt=_receipt(frame) if frame is not None else None)
 
 
 def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:

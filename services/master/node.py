@@ -96,7 +96,7 @@ class MasterNode:
             revision=store.record_revision,
             damaged_bytes=store.damage.total_bytes,
             priority=self._config.failover.priority,
-            hears_master=leads,
+            sees_master=leads,
             leads=leads,
             address=address,
             tables=self.metadata.versions,

@@ -59,7 +59,7 @@ class Opening:
         """Open the epoch, durably. On a full disk it waits for room. None: it has promised a higher epoch, or is not what was elected."""
         parts = self._parts
         store, lane, config = parts.store, parts.lanes.store, parts.loaded.value
-        await self._leap()
+        await self._reserve_offsets()
         epoch = epoch_to_open(parts)
         entry = EpochEntry(epoch, config.node.broker_id, parts.chance.getrandbits(64), store.end)
         epoch_history = (*truncate_history(store.epoch_history, store.end), entry)
@@ -97,14 +97,14 @@ class Opening:
                 self.waiting_for = f"room on its disk: {full}"
                 await asyncio.sleep(_ROOM_S)
 
-    async def _leap(self) -> None:
+    async def _reserve_offsets(self) -> None:
         """Leave out the numbers that messages in damaged bytes may have."""
         parts = self._parts
         store, rows, node = parts.store, parts.metadata.table(TOPICS).rows, parts.loaded.value.node
         queues = [(topic.name, queue) for topic in rows.values() for queue in range(max(topic.read_queues, topic.write_queues))]
         unread = store.unread
-        leap = self.when_there_is_room(lambda: parts.lanes.store.call(lambda: store.leap(queues, node.broker_id)))
-        if offsets := await leap:
+        reserved = self.when_there_is_room(lambda: parts.lanes.store.call(lambda: store.reserve_offsets(queues, node.broker_id)))
+        if offsets := await reserved:
             name = parts.loaded.value.name
             log.warning("queue_offsets_left_out", node=name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
 

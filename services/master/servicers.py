@@ -125,7 +125,7 @@ class MasterMessagingServicer(PullServicer):
             return
         await answers.give(response)
 
-    async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:
+    async def GetPublishResult(self, request: pb.GetPublishResultRequest, context: Context) -> pb.GetPublishResultResponse:
         return wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
 
 

@@ -11,14 +11,14 @@ from services.slave.config import SlaveConfig
 from services.slave.replica_fetcher import ReplicaFetcher
 
 
-def beginning_of_master(follower: ReplicaFetcher, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[LogStart | None]]:
+def master_log_start(follower: ReplicaFetcher, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[LogStart | None]]:
     """Asks for it; None while the store in use follows no master, or that does not tell."""
 
     async def told() -> LogStart | None:
         if follower.master.told_end is None or follower.resync.replica is not None:
             return None
         with contextlib.suppress(DittoError):
-            return await RangeClient(channels, follower.dials, config).beginning()
+            return await RangeClient(channels, follower.dials, config).log_start()
         return None
 
     return told

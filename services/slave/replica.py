@@ -51,7 +51,7 @@ class Replica:
         self._verified_kept: VerifiedUpTo | None = None  # what is written down; None: nothing, a full disk did not take it
         self._reverify_from: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
-        self._beginning: LogStart | DittoError | None = None  # where the master's log begins, or why that is not known
+        self._log_start: LogStart | DittoError | None = None  # where the master's log begins, or why that is not known
 
     @property
     def flushes_late(self) -> bool:
@@ -186,20 +186,20 @@ class Replica:
         too late.
         """
         try:
-            self._beginning = await master.beginning()
+            self._log_start = await master.log_start()
         except DittoError as problem:
-            self._beginning = problem
+            self._log_start = problem
 
     async def begin(self, at: PhysicalOffset) -> None:
         """What the master no longer has is not to be had: a log that holds nothing begins where the master's does, and its queues too.
 
         Raises StreamEnded when where they begin is not known.
         """
-        beginning = self._beginning if at else LogStart(at)
-        if not isinstance(beginning, LogStart):
-            raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {beginning}")
-        if beginning.offset != at:
-            raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {beginning.offset:,}")
+        log_start = self._log_start if at else LogStart(at)
+        if not isinstance(log_start, LogStart):
+            raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {log_start}")
+        if log_start.offset != at:
+            raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {log_start.offset:,}")
         log.info("log_start_set", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
-            await self.copy.begin(beginning)
+            await self.copy.begin(log_start)

@@ -139,7 +139,7 @@ class ReplicaFetcher:
 
     # What elections ask.
     @property
-    def hears_master(self) -> bool:
+    def sees_master(self) -> bool:
         """Whether there is a stream of the master that is named now, and something was heard on it within the time of silence."""
         return self.master.is_heard and self.dials == self._callers.master_address()
 

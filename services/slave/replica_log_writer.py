@@ -110,9 +110,9 @@ class ReplicaLogWriter:
         await self._lane.call(lambda: self._store.cut(to))
         self.received, self.flushed = self._store.end, self._store.flushed
 
-    async def begin(self, beginning: LogStart) -> None:
+    async def begin(self, log_start: LogStart) -> None:
         """Let the log, which holds nothing, begin elsewhere, durably."""
-        await self._lane.call(lambda: self._store.begin_at(beginning))
+        await self._lane.call(lambda: self._store.set_log_start(log_start))
         self.received, self.flushed = self._store.end, self._store.flushed
 
     @property

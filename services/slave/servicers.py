@@ -34,7 +34,7 @@ class SlaveMessagingServicer(PullServicer):
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
         raise NotMaster(self._node, self._master())
 
-    async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:
+    async def GetPublishResult(self, request: pb.GetPublishResultRequest, context: Context) -> pb.GetPublishResultResponse:
         raise NotMaster(self._node, self._master())
 
 

@@ -59,7 +59,7 @@ from services.repair import make_repairer
 from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
 from services.slave.full_resync import ResyncParts
-from services.slave.log_start_client import beginning_of_master
+from services.slave.log_start_client import master_log_start
 from services.slave.node import MasterAddresses, SlaveNode, SlaveParts
 from services.slave.operating import SlaveOperator
 from services.slave.replica import Replica, ReplicaParts
@@ -247,7 +247,7 @@ class Slave:
     def _retaining(self, bound: "_Bound", channels: Channels) -> RetentionLoop:
         table, hold_bytes = self._config.retention, self._config.replication.max_slot_bytes
         parts, lane, follower = bound.parts, bound.lanes.retention, bound.follower
-        told = beginning_of_master(follower, channels, self._config)
+        told = master_log_start(follower, channels, self._config)
         work = RetentionLoopParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
         retaining = RetentionLoop(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(hold_bytes))
         self.registry.register(RetentionCollector(retaining))

@@ -230,7 +230,7 @@ class Actor:
         store_swap.make(self.door, self.chance)
         copy = self._open_copy()
         lows = {key: sum(at < start for _, at in entries) for key, entries in queues_of(log, SMALL.segment_bytes).items()}
-        copy.begin_at(LogStart(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
+        copy.set_log_start(LogStart(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
         copy.replace_epoch_history(epoch_history)
         for at in range(start, len(log), _COPY_BYTES):
             copy.write_chunk(at, log[at : at + _COPY_BYTES])

@@ -328,7 +328,7 @@ def swap_leaves_the_epoch_history(patch: Patch) -> None:
 def queues_of_a_copy_forgotten(patch: Patch) -> None:
     """A log that begins late keeps where it does, and not where its queues do."""
     real = log_start_state.empty_from
-    patch.setattr(log_start_state, "empty_from", lambda storage, files, dropped: real(storage, files, replace(dropped, lows={})))
+    patch.setattr(log_start_state, "empty_from", lambda storage, files, dropped: real(storage, files, replace(dropped, first_offsets={})))
 
 
 def minimums_forgotten(patch: Patch) -> None:

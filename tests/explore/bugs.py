@@ -153,7 +153,7 @@ def _members_that_promised(election: Election) -> list[Command]:
     [command] = _HONEST_WRITE(election)
     assert isinstance(command, WriteRecord)
     record = command.record
-    here = {each.replica for each in election._granted()} | {record.master}
+    here = {each.replica for each in election._promised()} | {record.master}
     object.__setattr__(record, "members", in_order(each for each in record.members if each.replica in here))
     return [command]
 

@@ -108,5 +108,5 @@ class Recovery:
         return found
 
 
-def _begins_with(beginning: str) -> Callable[[str], bool]:
-    return lambda words: words.startswith(beginning)
+def _begins_with(log_start: str) -> Callable[[str], bool]:
+    return lambda words: words.startswith(log_start)

@@ -641,6 +641,6 @@ def _without_time(election: Election) -> Election:
         election._promises = {
             node: replace(each, position=replace(each.position, adopted=Epoch(0), log_end=PhysicalOffset(0), promised=Epoch(0)))
             for node, each in election._promises.items()
-            if each.granted
+            if each.is_promised
         }
     return election

@@ -86,7 +86,7 @@ PUBLISHES = {
     "a producer without a sequence": (publish(producer_id="p"), (INVALID, "INVALID_FIELD")),
     "a negative sequence": (publish(producer_id="p", sequence=-1), (INVALID, "INVALID_FIELD")),
     "a sequence out of nowhere": (publish(producer_id="p", sequence=2**40), (grpc.StatusCode.FAILED_PRECONDITION, "OUT_OF_ORDER_SEQUENCE")),
-    "a negative end of the log": (publish(producer_id="p", sequence=0, sent_since_offset=-1), (INVALID, "INVALID_FIELD")),
+    "a negative end of the log": (publish(producer_id="p", sequence=0, min_possible_offset=-1), (INVALID, "INVALID_FIELD")),
     "a producer of odd characters": (publish(producer_id="p/../q", sequence=0), (INVALID, "INVALID_FIELD")),
     "a negative timeout": (publish(timeout=Duration(seconds=-1)), (INVALID, "INVALID_FIELD")),
     "a timeout of years": (publish(timeout=Duration(seconds=10**9)), (INVALID, "INVALID_FIELD")),

@@ -56,7 +56,7 @@ def test_a_token_is_answered_by_any_copy_once_it_holds_the_message(group: RealGr
             page = reader.pull(receipt.queue_offset, wait_s=WAIT_S, at_least=receipt.token)
 
             assert page.messages[0].body == f"{name} {number}".encode()
-            assert page.may_be_undone_from is None
+            assert page.unconfirmed_from is None
 
 
 @pytest.mark.parametrize("name", COPIES)

@@ -31,10 +31,10 @@ async def test_an_answer_that_nobody_reads_is_held_until_the_callers_deadline(lo
     async with grpc.aio.insecure_channel(loopback.address, [("grpc.http2.bdp_probe", 0)]) as channel:  # a small window: soon full
         pull: Any = channel.unary_stream(f"/{MESSAGING}/Pull", messaging_pb2.PullRequest.SerializeToString)
         unread = pull(messaging_pb2.PullRequest(offset=4_000_000), timeout=1)
-        read: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address).GetOutcome
+        read: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address).GetPublishResult
         await loopback.messaging.asked.wait()
         with pytest.raises(Unavailable):  # unknown here; an answer behind it, to see that nothing is over yet
-            await call(read, messaging_pb2.GetOutcomeRequest(), who="a/0", deadline_s=PATIENCE_S)
+            await call(read, messaging_pb2.GetPublishResultRequest(), who="a/0", deadline_s=PATIENCE_S)
 
         assert not loopback.messaging.sent.is_set()
         await loopback.messaging.sent.wait()

@@ -117,11 +117,11 @@ async def test_an_order_key_keeps_its_queue_while_a_nameserver_that_is_newly_up_
     async with mq.producer(retry_s=1) as orders:
         before = [await orders.publish("orders", b"x", order_key=key) for key in keys]
         await asyncio.sleep(31)
-        town.nameserver.unsettled = True
+        town.nameserver.warming_up = True
         town.nameserver.queues["orders"] = {"a": 4}
         after = [await orders.publish("orders", b"y", order_key=key) for key in keys]
         await asyncio.sleep(31)
-        town.nameserver.unsettled = False
+        town.nameserver.warming_up = False
         settled = [await orders.publish("orders", b"z", order_key=key) for key in keys]
 
     assert {receipt.broker for receipt in before} == {"a", "b"}

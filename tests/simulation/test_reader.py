@@ -29,7 +29,7 @@ async def test_reads_start_at_the_master(town: ClientTown, mq: AsyncClient) -> N
 
     assert [message.body for message in page.messages] == [b"3", b"4", b"5", b"6"]
     assert (page.node, page.next_offset, page.min_offset, page.max_offset) == ("a/0", 7, 0, 10)
-    assert (page.confirmed, page.may_be_undone_from) == (10 * RECORD_BYTES, None)
+    assert (page.confirmed, page.unconfirmed_from) == (10 * RECORD_BYTES, None)
 
 
 @told_by(play, slaves=2)

@@ -229,7 +229,7 @@ class Subscriber:
 
 def reads_of(page: Page, asked_at: float) -> list[Read]:
     """What a page told its reader."""
-    undone_from = page.may_be_undone_from
+    undone_from = page.unconfirmed_from
     return [
         Read(
             at=asked_at,

@@ -141,11 +141,11 @@ def test_no_unit_that_rotted_lets_retention_hide_messages_that_are_left(rotted: 
     store.append([frame(*[b"y" * 10] * 400)], 1_000)
     kept(store)
     file, offset = machine.beside().open(QUEUE_FILE), SMALL.segment_bytes
-    [low] = log_start_state.lows_at(store._derived.index, offset).values()  # noqa: SLF001 - what retention hides, without dropping anything
+    [low] = log_start_state.first_offsets_at(store._derived.index, offset).values()  # noqa: SLF001 - what retention hides, without dropping anything
 
     for number in range(400):
         whole = file.pread(UNIT_BYTES, number * UNIT_BYTES)
         file.pwrite(UNIT.pack(*rotted), number * UNIT_BYTES)
-        found = log_start_state.lows_at(store._derived.index, offset).get(("orders", 0), 0)  # noqa: SLF001
+        found = log_start_state.first_offsets_at(store._derived.index, offset).get(("orders", 0), 0)  # noqa: SLF001
         file.pwrite(whole, number * UNIT_BYTES)
         assert found <= low + (number == low), number

@@ -97,7 +97,7 @@ def test_an_append_there_ends_the_node_and_its_next_start_leads_on_without_the_p
     store = again(door)
 
     assert (store.end, store.damaged, store.stopped) == (len(log), [(hidden_by(log), len(log))], StopKind.FAILED_SYNC)
-    store.leap((), 0)
+    store.reserve_offsets((), 0)
     [placed] = places(store.append([frame(b"next")], 3).placed[0])
     assert placed.physical_offset == len(log)
     store.sync()

@@ -29,7 +29,7 @@ def dropped(segments: int = 1) -> Store:
 def copy_of(source: Store, machine: Machine) -> Store:
     """A slave's store that began when its master's already began late."""
     copy = machine.open()
-    copy.begin_at(source.beginning())
+    copy.set_log_start(source.log_start())
     fill(copy, source)
     return copy
 
@@ -117,17 +117,17 @@ def test_a_deletion_that_may_still_be_undone_is_not_told(machine: Machine) -> No
     source.append([frame(b"not confirmed")], 1_000)
     source.hide(source.next_offsets("orders"))
 
-    assert source.beginning().hidden == {}
-    assert source.beginning().lows[EARLY] == 1
+    assert source.log_start().deleted_below == {}
+    assert source.log_start().first_offsets[EARLY] == 1
 
 
 def test_an_empty_log_that_dies_anywhere_while_it_moves_knows_its_queues_as_soon_as_it_has_moved() -> None:
-    beginning = dropped().beginning()
+    beginning = dropped().log_start()
     for operations in range(400):
         machine = Machine(random.Random(operations))
         store = machine.open()
         machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.begin_at(beginning))  # type: ignore[misc]
+        done = dies(lambda store=store: store.set_log_start(beginning))  # type: ignore[misc]
         machine.lose_power()
 
         again = machine.open()
@@ -141,9 +141,9 @@ def test_an_empty_log_that_dies_anywhere_while_it_moves_knows_its_queues_as_soon
 
 def test_an_empty_log_that_begins_elsewhere_again_forgets_what_it_was_told_before(machine: Machine) -> None:
     store = machine.open()
-    store.begin_at(dropped().beginning())
+    store.set_log_start(dropped().log_start())
 
-    store.begin_at(LogStart(PhysicalOffset(2 * SEGMENT), {("other", 3): 7}))
+    store.set_log_start(LogStart(PhysicalOffset(2 * SEGMENT), {("other", 3): 7}))
 
     assert (store.queue_range(*EARLY), store.queue_range("other", 3)) == ((0, 0), (7, 7))
 
@@ -310,7 +310,7 @@ def test_where_a_queue_begins_is_taken_from_files_that_tell_it_for_certain_only(
     for first, units in files.items():
         put_file(machine, f"consumequeue/orders/0/{first * UNIT_BYTES:020d}", queue_file(*units))
 
-    assert orphaned_queue_files.emptied(machine.storage(), "store", SEGMENT).lows == ({("orders", 0): low} if low else {})
+    assert orphaned_queue_files.emptied(machine.storage(), "store", SEGMENT).first_offsets == ({("orders", 0): low} if low else {})
 
 
 NEW = ("new", 0)

@@ -175,7 +175,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
     log = whole_log(source)
     store = machine.open()
 
-    store.begin_at(LogStart(PhysicalOffset(2 * SEGMENT)))
+    store.set_log_start(LogStart(PhysicalOffset(2 * SEGMENT)))
 
     assert (store.min_offset, store.end, store.flushed, store.applied, store.written_raw) == (2 * SEGMENT,) * 5
     store.replace_epoch_history(source.epoch_history)
@@ -188,7 +188,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
     again = machine.open()
     assert (again.min_offset, log_from(again, 2 * SEGMENT)) == (2 * SEGMENT, log[2 * SEGMENT :])
     with pytest.raises(InvalidField):
-        again.begin_at(LogStart(PhysicalOffset(0)))
+        again.set_log_start(LogStart(PhysicalOffset(0)))
 
 
 def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Machine) -> None:
@@ -196,7 +196,7 @@ def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Mach
     store.cut(0)
 
     for begin in (3 * SEGMENT, SEGMENT):
-        store.begin_at(LogStart(PhysicalOffset(begin)))
+        store.set_log_start(LogStart(PhysicalOffset(begin)))
         assert (store.min_offset, store.end) == (begin, begin)
         store.close(clean=False)
         store = machine.open()

@@ -91,7 +91,7 @@ def test_where_its_master_has_dropped_it_too_its_queues_go_on_as_the_masters_do(
     store, _, _ = slave(machine, source)
     source.drop_before(segments * SEGMENT)
 
-    assert store.drop_before(SEGMENT, source.beginning()) == SEGMENT
+    assert store.drop_before(SEGMENT, source.log_start()) == SEGMENT
 
     assert store.unread.ranges == ()
     assert store.queue_range("orders", 1) == slave_that_had_all(source).queue_range("orders", 1), "nothing that is left is hidden"
@@ -118,7 +118,7 @@ def test_what_its_master_still_has_stays_whatever_it_tells() -> None:
     store, _, _ = slave(Machine(random.Random(7)), source)
 
     with pytest.raises(NotReady):
-        store.drop_before(SEGMENT, source.beginning())
+        store.drop_before(SEGMENT, source.log_start())
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
@@ -129,7 +129,7 @@ def test_wherever_such_a_drop_dies_no_number_is_given_twice(power: bool) -> None
         machine = Machine(random.Random(operations))
         store, _, _ = slave(machine, whole)
         machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.drop_before(SEGMENT, source.beginning()))  # type: ignore[misc]
+        done = dies(lambda store=store: store.drop_before(SEGMENT, source.log_start()))  # type: ignore[misc]
         (machine.lose_power if power else machine.kill)()
         again = machine.open()
         if again.unread.ranges:
@@ -150,7 +150,7 @@ def test_retention_asks_where_the_masters_log_begins_when_such_damage_is_in_the_
     asked: list[LogStart] = []
 
     async def told() -> LogStart:
-        asked.append(source.beginning())
+        asked.append(source.log_start())
         return asked[-1]
 
     clock, lane = OsClock(), InlineLane()
@@ -178,7 +178,7 @@ def test_a_queue_with_messages_behind_what_was_dropped_begins_where_its_masters_
     store, _, _ = slave(machine, source)
     source.drop_before(SEGMENT)
 
-    store.drop_before(SEGMENT, source.beginning())
+    store.drop_before(SEGMENT, source.log_start())
     if stops:
         store.close(clean=True)
         store = machine.open()
@@ -211,7 +211,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
     store.dispatch(store.sync())
     store.persist_watermark(store.end, store.end)
     source.drop_before(2 * SEGMENT)
-    assert store.drop_before(SEGMENT, source.beginning()) == SEGMENT
+    assert store.drop_before(SEGMENT, source.log_start()) == SEGMENT
     assert store.queue_range(*RARE) == (2, 2)
 
     store.mend(holes[1][0], log[slice(*holes[1])])

@@ -139,14 +139,14 @@ def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_
 def test_an_empty_log_for_whose_beginning_there_is_no_room_stays_where_it_is_and_moves_when_there_is_some(machine: Machine) -> None:
     store = machine.open()
     queues = {(f"topic-{number:03}", queue): 7 for number in range(PRODUCERS) for queue in range(4)}
-    beginning = LogStart(PhysicalOffset(SEGMENT), queues, queues)
+    log_start = LogStart(PhysicalOffset(SEGMENT), queues, queues)
     leave(machine, 30_000)
 
     with pytest.raises(DiskFull):
-        store.begin_at(beginning)
+        store.set_log_start(log_start)
     assert store.min_offset == 0
     machine.disk.capacity_bytes = BOUNDLESS
-    store.begin_at(beginning)
+    store.set_log_start(log_start)
 
     assert store.min_offset == SEGMENT
     machine.kill()

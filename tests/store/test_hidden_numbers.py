@@ -39,9 +39,9 @@ def given(store: Store, queue: int = 2) -> int:
 
 def lead(store: Store, opener: int = 0) -> int:
     """As a master does that nobody can give the bytes."""
-    leapt = store.leap([("orders", queue) for queue in range(5)], opener)
+    reserved_below = store.reserve_offsets([("orders", queue) for queue in range(5)], opener)
     open_epoch(store, opener)
-    return leapt
+    return reserved_below
 
 
 def unknown_lost(machine: Machine) -> tuple[Store, bytes, tuple[int, int]]:
@@ -80,11 +80,11 @@ def test_what_a_start_cannot_read_is_unread_and_a_store_gives_no_numbers_before_
 def test_who_leads_without_the_newest_messages_gives_their_offsets_and_sequences_to_no_others(machine: Machine, count: int) -> None:
     store, log, (start, end) = lost(machine, count)
 
-    leapt = lead(store)
+    reserved_below = lead(store)
     offset = given(store)
     (again,) = store.append([frame(b"x" * 900, b"y" * 100, queue=2, producer="p", first=NEWEST - 1)], 99).placed
 
-    assert leapt == (end - start) // SMALLEST_RECORD
+    assert reserved_below == (end - start) // SMALLEST_RECORD
     assert offset >= 20
     assert isinstance(again, UnknownProducerId)
     with pytest.raises(UnknownProducerId):
@@ -164,7 +164,7 @@ def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: M
     again = machine.open()
 
     assert again.unread.ranges == ()
-    assert again.leap([], 0) == 0
+    assert again.reserve_offsets([], 0) == 0
     assert again.next_offsets("orders") == expected
     assert given(again) == expected[KEY]
     again.dispatch(again.end)
@@ -252,11 +252,11 @@ def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -
         machine = Machine(random.Random(7))
         store, _, _ = lost(machine)
         machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.leap([], 0))  # type: ignore[misc]
+        done = dies(lambda store=store: store.reserve_offsets([], 0))  # type: ignore[misc]
         machine.lose_power()
 
         again = machine.open()
-        again.leap([], 0)
+        again.reserve_offsets([], 0)
         open_epoch(again)
 
         assert given(again) >= 19 + 1
@@ -357,7 +357,7 @@ def test_a_reader_is_told_of_a_number_that_was_left_out(machine: Machine) -> Non
 @pytest.mark.parametrize("count", [3, 40], ids=["each record by itself", "many at once"])
 def test_a_queue_that_begins_in_another_masters_log_leaves_no_number_out_though_this_one_had_leapt(machine: Machine, count: int) -> None:
     store, log, _ = unknown_lost(machine)
-    assert store.leap([], 1) > 0
+    assert store.reserve_offsets([], 1) > 0
     master = filled(Machine(random.Random(9)))
     master.append([frame(b"one", b"two", b"three", topic=UNKNOWN)], 99)
     assert whole_log(master) == log

@@ -47,7 +47,7 @@ def test_a_copy_that_begins_behind_it_gives_none_of_its_numbers(machine: Machine
     store, expected = dropped(machine)
     copy = Machine(random.Random(8)).open()
 
-    copy.begin_at(store.beginning())
+    copy.set_log_start(store.log_start())
     copy.replace_epoch_history(store.epoch_history)
     for at in range(store.min_offset, store.end, SEGMENT):
         copy.write_chunk(at, store.read(at, SEGMENT))
@@ -73,7 +73,7 @@ def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leap
     store.drop_before(end + SEGMENT)
     assert slave.unread.ranges
 
-    slave.drop_before(store.min_offset, store.beginning())
+    slave.drop_before(store.min_offset, store.log_start())
     slave.close(clean=True)
     del machine.disk.names.files["dittomq/checkpoint"]
 
@@ -120,5 +120,5 @@ def test_who_has_got_the_damage_back_and_drops_it_leaves_out_none_of_its_numbers
     store.close(clean=True)
     again = machine.open()
 
-    assert again.beginning().leapt == {}
+    assert again.log_start().reserved_below == {}
     assert [given(again, queue) for queue in range(5)] == [given(master, queue) for queue in range(5)]

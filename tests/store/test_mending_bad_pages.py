@@ -33,7 +33,7 @@ class RecordByRecord:
         self._ends = [end for _, end in entries(log)]
         self._until = until
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
         while start < end:
             if start >= self._until:
                 raise CorruptRecord("a/2", start, "it is damaged there too")

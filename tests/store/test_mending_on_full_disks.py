@@ -133,8 +133,8 @@ class Filling:
         self._peer = peer
         self._machine = machine
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
-        async for piece in self._peer.fetch(start, end, past_damage=past_damage):
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
+        async for piece in self._peer.fetch(start, end, skip_damaged=skip_damaged):
             yield piece
         leave(self._machine, 0)
 

@@ -108,7 +108,7 @@ def with_a_gap() -> tuple[Machine, Store, bytes, int]:
     start = entries(log)[1][0]
     rot(machine, log, loses(0, len(log)), start, len(log))
     store = machine.open()
-    store.leap((), 0)
+    store.reserve_offsets((), 0)
     open_epoch(store)
     [placed] = places(store.append([frame(b"behind")], 9).placed[0])
     kept(store)

@@ -71,7 +71,7 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
     store.skip_range(first, last)
     store.sync()
     store.dispatch(store.end)
-    store.leap([], source.epoch_history[-1].master_id)
+    store.reserve_offsets([], source.epoch_history[-1].master_id)
     if restarted:
         store.close(clean=True)
         store = machine.open()

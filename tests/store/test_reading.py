@@ -61,7 +61,7 @@ async def test_a_pull_ends_before_the_first_message_that_is_not_readable_whateve
 
     answer = await copy.pull(readable, order(tags))
 
-    assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 4, None)
+    assert (answer.next_offset, answer.max_offset, answer.unconfirmed_from) == (4, 4, None)
     assert len(answer.messages) == (0 if tags else 4)
     again = await copy.pull(readable, order(tags, offset=4))
     assert (again.status, again.next_offset, again.max_offset) == (PullStatus.NO_NEW_MESSAGE, 4, 4)
@@ -74,7 +74,7 @@ async def test_what_is_passed_over_and_may_be_undone_is_marked_as_what_is_return
 
     answer = await copy.pull(Readable(copy.end, copy.confirmed), order(tags))
 
-    assert (answer.next_offset, answer.may_be_undone_from) == (8, 4)
+    assert (answer.next_offset, answer.unconfirmed_from) == (8, 4)
 
 
 @under(run)
@@ -83,7 +83,7 @@ async def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_beh
 
     answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, messages=4))
 
-    assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 8, None)
+    assert (answer.next_offset, answer.max_offset, answer.unconfirmed_from) == (4, 8, None)
 
 
 @under(run)
@@ -92,7 +92,7 @@ async def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_fi
 
     answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
 
-    assert (len(answer.messages), answer.may_be_undone_from) == (2, 6)
+    assert (len(answer.messages), answer.unconfirmed_from) == (2, 6)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by its offset", "by a token"])

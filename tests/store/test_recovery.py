@@ -135,7 +135,7 @@ def test_damage_below_the_watermark_drops_nothing_behind_it(machine: Machine) ->
                 at += 1  # type: ignore[assignment]
     assert damaged == 1, "reads around it go on"
     open_epoch(again)
-    again.leap([], 0)
+    again.reserve_offsets([], 0)
     assert again.append([frame(b"z", queue=0)], 1).start == end
 
 

@@ -49,7 +49,7 @@ class Silent:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
         self.asked += 1
         raise Unavailable("a/7", "nobody is there")
         yield
@@ -62,8 +62,8 @@ class Changing:
         self._peer = peer
         self._changes = changes
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
-        async for piece in self._peer.fetch(start, end, past_damage=past_damage):
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
+        async for piece in self._peer.fetch(start, end, skip_damaged=skip_damaged):
             yield replace(piece, **self._changes)  # type: ignore[arg-type]
 
 
@@ -177,10 +177,10 @@ class Counted:
         self.asked = 0
         self._peer = peer
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
-        self.asked += not past_damage
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False) -> AsyncGenerator[RangePiece, None]:
+        self.asked += not skip_damaged
         assert self.asked < 100
-        async for piece in self._peer.fetch(start, end, past_damage=past_damage):
+        async for piece in self._peer.fetch(start, end, skip_damaged=skip_damaged):
             yield piece
 
 
@@ -332,7 +332,9 @@ def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody()
     class Dropping:
         """A peer that takes so long that the range is gone."""
 
-        async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        async def fetch(
+            self, start: PhysicalOffset, end: PhysicalOffset, *, skip_damaged: bool = False
+        ) -> AsyncGenerator[RangePiece, None]:
             store.drop_before(SMALL.segment_bytes)
             raise Unavailable("a/2", "nobody is there")
             yield

@@ -165,7 +165,7 @@ def test_a_log_that_begins_elsewhere_goes_on_in_it(machine: Machine) -> None:
     store = machine.open()
     store.ahead.prepare_segment()
 
-    store.begin_at(LogStart(PhysicalOffset(5 * SIZE)))
+    store.set_log_start(LogStart(PhysicalOffset(5 * SIZE)))
     open_epoch(store)
     roll(store)
 

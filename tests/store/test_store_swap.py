@@ -29,7 +29,7 @@ def machine() -> Machine:
     storage = store._storage  # noqa: SLF001 - the door that this store was opened by
     store_swap.make(storage, machine.chance)
     copy = Store.open(store_swap.copy_of(storage), SMALL, chance=machine.chance, wall_ms=1_000)
-    copy.begin_at(LogStart(PhysicalOffset(SMALL.segment_bytes)))
+    copy.set_log_start(LogStart(PhysicalOffset(SMALL.segment_bytes)))
     copy.replace_epoch_history(EPOCH_HISTORY)
     for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
         copy.write_chunk(at, log[at : at + SMALL.segment_bytes])

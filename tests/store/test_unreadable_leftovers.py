@@ -157,12 +157,12 @@ def test_only_what_the_disk_does_not_give_is_unsure(written: int, bad: set[int],
     around = [at * UNIT_BYTES for at in (written - 1, written) if 0 <= at < UNITS]
     border = {page for at in around for page in (at // PAGE, (at + UNIT_BYTES - 1) // PAGE)}
 
-    lows, unsure = orphaned_queue_files.emptied(Door(machine, {OLDER: bad}), "here", begin)  # type: ignore[arg-type]
+    first_offsets, unsure = orphaned_queue_files.emptied(Door(machine, {OLDER: bad}), "here", begin)  # type: ignore[arg-type]
 
     if EARLY in unsure:
         assert written <= unsure[EARLY] <= UNITS
         assert bad & border
     elif written and newest < begin:
-        assert lows == {EARLY: written}
+        assert first_offsets == {EARLY: written}
     else:
-        assert lows in ([{EARLY: -(-begin // 100)}] if written and not bad else [{}, {EARLY: -(-begin // 100)}])
+        assert first_offsets in ([{EARLY: -(-begin // 100)}] if written and not bad else [{}, {EARLY: -(-begin // 100)}])

@@ -184,7 +184,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             if isinstance(reply, Refuse):
                 raise reply.error
             placed, duplicate = self.log.store(
-                list(request.messages), request.producer_id, request.first_sequence, request.sent_since_offset
+                list(request.messages), request.producer_id, request.first_sequence, request.min_possible_offset
             )
         except Refused as error:
             code, reason, text, metadata = status.facts(error)
@@ -237,20 +237,20 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.check_leads()
         if self.gate is not None:
             await self.gate.wait()
-        [placed], duplicate = self.log.store([request.message], request.producer_id, request.sequence, request.sent_since_offset)
+        [placed], duplicate = self.log.store([request.message], request.producer_id, request.sequence, request.min_possible_offset)
         if self.publish_error is not None:
             raise self.publish_error
         return pb.PublishResponse(receipt=self._receipt(placed, duplicate))
 
-    async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Any) -> pb.GetOutcomeResponse:
+    async def GetPublishResult(self, request: pb.GetPublishResultRequest, context: Any) -> pb.GetPublishResultResponse:
         self.check_leads()
         placed = self.log.by_sequence.get((request.producer_id, request.sequence))
         if placed is None:
             with contextlib.suppress(UnknownProducerId):
-                self.log.check_known(request.producer_id, request.sequence, request.sent_since_offset)
-                return pb.GetOutcomeResponse(outcome=pb.OUTCOME_NOT_STORED)
-            return pb.GetOutcomeResponse(outcome=pb.OUTCOME_UNKNOWN)
-        return pb.GetOutcomeResponse(outcome=pb.OUTCOME_STORED, receipt=self._receipt(placed, duplicate=True))
+                self.log.check_known(request.producer_id, request.sequence, request.min_possible_offset)
+                return pb.GetPublishResultResponse(outcome=pb.OUTCOME_NOT_STORED)
+            return pb.GetPublishResultResponse(outcome=pb.OUTCOME_UNKNOWN)
+        return pb.GetPublishResultResponse(outcome=pb.OUTCOME_STORED, receipt=self._receipt(placed, duplicate=True))
 
     async def Pull(self, request: pb.PullRequest, context: Any) -> pb.PullResponse:
         self.pulls.append(request)
@@ -326,7 +326,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.queues: dict[str, dict[str, int]] = {"orders": {}}  # topic → group → number of queues
         self.permissions: dict[str, int] = {}  # group → permission of every topic; 6 where none is named
         self.asked = 0
-        self.unsettled = False
+        self.warming_up = False
         self.refusal: Refused | None = None
 
     def answerer(self) -> Answerer:
@@ -347,7 +347,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
             raise self.refusal or TopicNotFound(request.topic, "cluster test")
         queues = tuple(QueueRange(group, count, count, self.permissions.get(group, 6)) for group, count in sorted(groups.items()))
         nodes = tuple(node for node in self.nodes if node.broker in groups)
-        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled))
+        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.warming_up))
 
     async def ListBrokers(self, request: Any, context: Any) -> Any:
         return naming_wire.node_page_response(NodePage(tuple(self.nodes), ""))

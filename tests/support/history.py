@@ -86,7 +86,7 @@ class History:
                 reading.refused[type(refused).__name__] = str(refused)
                 reading.over.wait(_SHOWN_WAIT_S)
                 continue
-            firm = page.may_be_undone_from
+            firm = page.unconfirmed_from
             for message in page.messages:
                 if firm is None or message.queue_offset < firm:
                     self.shown.setdefault((queue, message.queue_offset), message.body)

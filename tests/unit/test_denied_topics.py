@@ -29,14 +29,14 @@ def test_a_topic_that_was_registered_is_routed_to_at_once(registry: Registry) ->
 
     route = registry.route("orders", "default", at(0))
 
-    assert (len(route.queues), route.unsettled) == (1, True)
+    assert (len(route.queues), route.warming_up) == (1, True)
 
 
 def test_a_route_is_settled_after_the_expiry(registry: Registry) -> None:
     registry.register(master(), "s1", at(EXPIRY_MS - 1))
 
-    assert registry.route("orders", "default", at(EXPIRY_MS - 1)).unsettled
-    assert not registry.route("orders", "default", at(EXPIRY_MS)).unsettled
+    assert registry.route("orders", "default", at(EXPIRY_MS - 1)).warming_up
+    assert not registry.route("orders", "default", at(EXPIRY_MS)).warming_up
 
 
 def test_a_topic_may_exist_while_no_broker_is_registered(registry: Registry) -> None:
@@ -54,4 +54,4 @@ def test_a_nameserver_that_was_suspended_denies_what_it_denied_before(registry: 
 
     with pytest.raises(TopicNotFound):
         registry.route("payments", "default", at(60_001))
-    assert registry.route("orders", "default", at(60_001)).unsettled
+    assert registry.route("orders", "default", at(60_001)).warming_up

@@ -44,7 +44,7 @@ ANSWERS = st.builds(
     min_offset=OFFSETS.map(QueueOffset),
     max_offset=OFFSETS.map(QueueOffset),
     confirmed=OFFSETS.map(PhysicalOffset),
-    may_be_undone_from=st.none() | OFFSETS.map(QueueOffset),
+    unconfirmed_from=st.none() | OFFSETS.map(QueueOffset),
 )
 ORDERS = st.builds(
     PullOrder,
@@ -115,7 +115,7 @@ def test_a_frame_carries_every_part_of_its_messages() -> None:
     assert second.HasField("queue")
     assert second.WhichOneof("content") == "body"
     assert (request.ack, request.timeout.ToMilliseconds(), request.producer_id) == (pb.ACK_LEVEL_MASTER_FLUSHED, 2_500, "p-0")
-    assert (request.first_sequence, request.frame_id, request.sent_since_offset) == (9, 5, 700)
+    assert (request.first_sequence, request.frame_id, request.min_possible_offset) == (9, 5, 700)
 
 
 def stored_response() -> pb.PublishStreamResponse:

@@ -225,8 +225,8 @@ class TestComingAndGoing:
     def test_a_changed_topic_table_is_asked_for(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
 
-        assert not registry.heartbeat(beat("s1"), at(1)).register_again
-        assert registry.heartbeat(beat("s1", version=DataVersion(1, 2, 4)), at(2)).register_again
+        assert not registry.heartbeat(beat("s1"), at(1)).must_reregister
+        assert registry.heartbeat(beat("s1", version=DataVersion(1, 2, 4)), at(2)).must_reregister
 
     def test_a_heartbeat_carries_a_new_epoch_and_state(self, registry: Registry) -> None:
         registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(0))

@@ -26,10 +26,10 @@ from dittomq.replication.events import (
     SlaveAck,
     SyncAction,
 )
-from dittomq.wire import beginning as wire_beginning
+from dittomq.wire import log_start as wire_log_start
 from dittomq.wire import replication as wire
-from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
 from dittomq.wire.epochs import MAX_CHARACTERS
+from dittomq.wire.log_start import PART_ROWS, log_start_from_pb, log_start_to_pb
 from tests.support.starts import ONE, handshake
 
 
@@ -42,7 +42,7 @@ def arrives(parts: Iterable[pb.FetchLogStartResponse]) -> LogStart:
         for part in parts:
             yield pb.FetchLogStartResponse.FromString(part.SerializeToString())
 
-    return asyncio.run(beginning_from_pb(travelling()))
+    return asyncio.run(log_start_from_pb(travelling()))
 
 
 @pytest.mark.parametrize("count", [0, 1, PART_ROWS - 1, PART_ROWS, PART_ROWS + 1, 2 * PART_ROWS])
@@ -53,22 +53,24 @@ def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: i
         {(f"topic-{number // 8}", number % 8): number for number in range(count)},
         {("%RETRY%" + f"{number}", 2**31 - 1): 2**63 - 1 for number in range(hidden)},
     )
-    parts = list(beginning_to_pb(told))
+    parts = list(log_start_to_pb(told))
 
     assert arrives(parts) == told
-    assert all(len(part.queues) + len(part.hidden) <= PART_ROWS for part in parts)
+    assert all(len(part.first_offsets) + len(part.deleted_below) <= PART_ROWS for part in parts)
 
 
 @pytest.mark.parametrize(
     ("lows", "hidden", "leapt"), [(0, 0, 3), (1, 2, 3), (PART_ROWS - 1, 1, 1), (PART_ROWS + 1, 1, PART_ROWS), (1, PART_ROWS, 1)]
 )
-def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beginning(lows: int, hidden: int, leapt: int) -> None:
-    tables = [{(f"t{at}", at % 9): at + 1 for at in range(count)} for count in (lows, hidden, leapt)]
+def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beginning(
+    first_offsets: int, hidden: int, reserved_below: int
+) -> None:
+    tables = [{(f"t{at}", at % 9): at + 1 for at in range(count)} for count in (first_offsets, hidden, reserved_below)]
     told = LogStart(PhysicalOffset(4_096), *tables)
 
-    parts = list(beginning_to_pb(told))
+    parts = list(log_start_to_pb(told))
 
-    assert all(len(part.queues) + len(part.hidden) + len(part.leapt) <= PART_ROWS for part in parts)
+    assert all(len(part.first_offsets) + len(part.deleted_below) + len(part.reserved_below) <= PART_ROWS for part in parts)
     assert arrives(parts) == told
 
 
@@ -82,15 +84,19 @@ def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beg
     ],
 )
 def test_a_row_that_names_no_queue_is_refused(row: QueueMinimum) -> None:
-    for part in [pb.FetchLogStartResponse(queues=[row]), pb.FetchLogStartResponse(hidden=[row]), pb.FetchLogStartResponse(leapt=[row])]:
+    for part in [
+        pb.FetchLogStartResponse(first_offsets=[row]),
+        pb.FetchLogStartResponse(deleted_below=[row]),
+        pb.FetchLogStartResponse(reserved_below=[row]),
+    ]:
         with pytest.raises(InvalidField):
             arrives([part])
 
 
 def test_an_answer_without_parts_with_other_parts_or_with_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = pb.FetchLogStartResponse(queues=[QueueMinimum(topic="a", queue=number, min_offset=1) for number in range(PART_ROWS)])
-    monkeypatch.setattr(wire_beginning, "MAX_ROWS", PART_ROWS + 1)
-    other = pb.FetchLogStartResponse(queues=[QueueMinimum(topic="b", queue=number, min_offset=1) for number in range(2)])
+    full = pb.FetchLogStartResponse(first_offsets=[QueueMinimum(topic="a", queue=number, min_offset=1) for number in range(PART_ROWS)])
+    monkeypatch.setattr(wire_log_start, "MAX_ROWS", PART_ROWS + 1)
+    other = pb.FetchLogStartResponse(first_offsets=[QueueMinimum(topic="b", queue=number, min_offset=1) for number in range(2)])
 
     for parts in ([], [full, other], [pb.FetchLogStartResponse(min_offset=1), pb.FetchLogStartResponse(min_offset=2)]):
         with pytest.raises(InvalidField):

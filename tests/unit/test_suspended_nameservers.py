@@ -30,7 +30,7 @@ class Awake:
 
     @property
     def is_settled(self) -> bool:
-        return not self.names.route("orders", "default").unsettled
+        return not self.names.route("orders", "default").warming_up
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def received(sent: list[Frame], start: int, folder: Path) -> int:
     options = StoreOptions(segment_bytes=SEGMENT_BYTES, min_free_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
     if start:
-        store.begin_at(LogStart(PhysicalOffset(start)))
+        store.set_log_start(LogStart(PhysicalOffset(start)))
     for offset, data in sent:
         assert len(data) <= MOST_OF_A_FRAME
         assert offset == store.written_raw

@@ -13,7 +13,7 @@ from dittomq.broker.range_server import RangeServer
 from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire import replication as wire
-from dittomq.wire.beginning import beginning_to_pb
+from dittomq.wire.log_start import log_start_to_pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -28,12 +28,12 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
         start, end = PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)
-        pieces = self._ranges.fetch(start, end, past_damage=request.past_damage)
+        pieces = self._ranges.fetch(start, end, skip_damaged=request.skip_damaged)
         async with contextlib.aclosing(self._outflow.paced(request.node, pieces)) as paced:
             async for piece in paced:
                 yield wire.range_piece_to_pb(piece)
 
     async def FetchLogStart(self, request: pb.FetchLogStartRequest, context: Context) -> AsyncIterator[pb.FetchLogStartResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
-        for part in beginning_to_pb(await self._ranges.beginning()):
+        for part in log_start_to_pb(await self._ranges.log_start()):
             yield part

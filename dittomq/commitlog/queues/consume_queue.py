@@ -11,7 +11,7 @@ from dataclasses import replace
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import NAME_DIGITS, name_of
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
-from dittomq.commitlog.queues.index_checkpoint import Checkpoint, Leap, QueueKey
+from dittomq.commitlog.queues.index_checkpoint import Checkpoint, OffsetReservation, QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.offsets import PhysicalOffset
 
@@ -80,7 +80,7 @@ class QueueIndex:
         """
         self.is_ours = is_ours
         self.queues: dict[QueueKey, ConsumeQueue] = {}
-        self._leap = Leap()
+        self._reservation = OffsetReservation()
         self._begin = 0  # the first offset of a queue that is not known
         self.file_units = file_units
         self._storage = storage
@@ -100,37 +100,37 @@ class QueueIndex:
             found.next = found.raised = self._begin
         return found
 
-    def leap(self, leap: Leap) -> None:
+    def apply_reservation(self, reservation: OffsetReservation) -> None:
         """Let queues give no lower offsets any more, though no messages here may have them."""
-        self._leap = self._leap.joined(leap)
-        self._begin = self._leap.begin
-        empty = {key: self._begin for key, queue in self.queues.items() if not queue.max and key not in self._leap.nexts}
-        for key, to in {**empty, **leap.nexts}.items():
+        self._reservation = self._reservation.joined(reservation)
+        self._begin = self._reservation.begin
+        empty = {key: self._begin for key, queue in self.queues.items() if not queue.max and key not in self._reservation.nexts}
+        for key, to in {**empty, **reservation.nexts}.items():
             queue = self.queue(*key)
             if queue.next < to:
                 queue.next = queue.raised = to
 
     def still_damaged(self, touches: Callable[[int, int], bool]) -> None:
         """Of what was leapt over only ranges that damage touches hide queues that are not known."""
-        self._leap = replace(self._leap, strange=[each for each in self._leap.strange if touches(*each)])
-        self._begin = self._leap.begin
+        self._reservation = replace(self._reservation, strange=[each for each in self._reservation.strange if touches(*each)])
+        self._begin = self._reservation.begin
 
-    def forget_leap(self, is_known: Callable[[int], bool]) -> None:
+    def clear_reservation(self, is_known: Callable[[int], bool]) -> None:
         """Where all numbers from the first byte on that was leapt over `is_known`, the next start is told of none that were left out."""
-        if is_known(self._leap.low):
-            self._leap = Leap(strange=self._leap.strange)
+        if is_known(self._reservation.low):
+            self._reservation = OffsetReservation(strange=self._reservation.strange)
 
-    def leapt(self, applied: int) -> Leap:
+    def reservation(self, applied: int) -> OffsetReservation:
         """What of it the next start cannot know, whose checkpoint is at `applied`.
 
         A queue's next offset is kept also where its messages show it: a cut may take those back, and leave the damage.
         """
-        nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].outlived < to}
-        return replace(self._leap, nexts=nexts, ranges=[each for each in self._leap.ranges if each[1] > applied])
+        nexts = {key: to for key, to in self._reservation.nexts.items() if self.queues[key].outlived < to}
+        return replace(self._reservation, nexts=nexts, ranges=[each for each in self._reservation.ranges if each[1] > applied])
 
-    def leapt_below(self, offset: int) -> Mapping[QueueKey, int]:
+    def reserved_below(self, offset: int) -> Mapping[QueueKey, int]:
         """The same once the log begins there: none while all that was leapt over lies behind it, for then it is met again."""
-        return self.leapt(offset).nexts if self._leap.low < offset else {}
+        return self.reservation(offset).nexts if self._reservation.low < offset else {}
 
     def guessed_minimums(self) -> dict[QueueKey, int]:
         """Where queues begin, as far as that is known from their messages only."""

@@ -53,7 +53,7 @@ class Minimum:
 
 
 @dataclass(frozen=True, slots=True)
-class Leap:
+class OffsetReservation:
     """Queues give no offset below `nexts`: whatever messages lie in the damaged `ranges` of the log, [start, end) each, have lower ones.
 
     `strange` are those of them that may hold messages of queues that nobody here knows. Such a queue begins at `begin`.
@@ -70,15 +70,15 @@ class Leap:
         """Behind all offsets that messages of an unknown queue can have."""
         return most_messages(self.strange)
 
-    def joined(self, other: "Leap") -> "Leap":
+    def joined(self, other: "OffsetReservation") -> "OffsetReservation":
         """Both; where they name one queue, the other one's next offset counts."""
-        lows = [each.low for each in (self, other) if each.nexts or each.ranges]
+        starts = [each.low for each in (self, other) if each.nexts or each.ranges]
         nexts, ranges = {**self.nexts, **other.nexts}, [*self.ranges, *other.ranges]
-        return Leap(nexts, ranges, [*self.strange, *other.strange], min(lows, default=0))
+        return OffsetReservation(nexts, ranges, [*self.strange, *other.strange], min(starts, default=0))
 
-    def cut(self, to: int) -> "Leap":
+    def cut(self, to: int) -> "OffsetReservation":
         """What is left where the log is cut at `to`: nothing when all that was leapt over goes."""
-        return Leap() if to <= self.low else self
+        return OffsetReservation() if to <= self.low else self
 
     def covers(self, start: int, end: int) -> bool:
         """Whether all of [start, end) lies in one of the ranges."""
@@ -89,7 +89,7 @@ class Leap:
 class Checkpoint:
     """Queues and key index hold exactly the records that end at or below `end`; none of them was stored after `store_ms`.
 
-    `ranges` are the queues' offsets, [min, max) for each. `leap` is what a master left out when it led without damaged bytes.
+    `ranges` are the queues' offsets, [min, max) for each. `reservation` is what a master left out when it led without damaged bytes.
     `unmade`: of some queues, how many files between are missing rightly. An older version did not keep it: none, or any in a store that
     has leapt.
     """
@@ -99,7 +99,7 @@ class Checkpoint:
     file_units: int
     ranges: Mapping[QueueKey, tuple[int, int]]
     keys: KeyMark
-    leap: Leap = field(default_factory=Leap)
+    reservation: OffsetReservation = field(default_factory=OffsetReservation)
     unmade: Mapping[QueueKey, int] = field(default_factory=dict)
 
 
@@ -132,12 +132,12 @@ def load(storage: Storage) -> Checkpoint | None:
     keys = KeyMark(KeySizes(slots, entries), tuple(files), count, last)
     nexts, over = value.get("leap", ((), ()))
     strange = [(start, end) for start, end in value.get("strange", ())]
-    leapt = {(topic, queue): offset for topic, queue, offset in nexts}
-    leap = Leap(leapt, [(start, end) for start, end in over], strange, value.get("leap_low", 0))
+    reserved_below = {(topic, queue): offset for topic, queue, offset in nexts}
+    reservation = OffsetReservation(reserved_below, [(start, end) for start, end in over], strange, value.get("leap_low", 0))
     unmade = {(topic, queue): count for topic, queue, count in value.get("unmade", ())}
-    if "unmade" not in value and (leapt or over or strange):  # to build all again would forget what was leapt over
+    if "unmade" not in value and (reserved_below or over or strange):  # to build all again would forget what was leapt over
         unmade = {key: high for key, (_, high) in ranges.items()}
-    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap, unmade)
+    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, reservation, unmade)
 
 
 def save(storage: Storage, checkpoint: Checkpoint) -> None:
@@ -152,11 +152,11 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
         "keys": [keys.sizes.slots, keys.sizes.entries, keys.files, keys.count, keys.end],
         "unmade": [[*key, count] for key, count in checkpoint.unmade.items()],
     }
-    if checkpoint.leap.nexts or checkpoint.leap.ranges:
-        value["leap"] = [[[*key, offset] for key, offset in checkpoint.leap.nexts.items()], checkpoint.leap.ranges]
-        value["leap_low"] = checkpoint.leap.low
-    if checkpoint.leap.strange:
-        value["strange"] = checkpoint.leap.strange
+    if checkpoint.reservation.nexts or checkpoint.reservation.ranges:
+        value["leap"] = [[[*key, offset] for key, offset in checkpoint.reservation.nexts.items()], checkpoint.reservation.ranges]
+        value["leap_low"] = checkpoint.reservation.low
+    if checkpoint.reservation.strange:
+        value["strange"] = checkpoint.reservation.strange
     state_file.save_json(storage, _NAME, _KIND, value)
 
 

@@ -24,7 +24,7 @@ class Emptied(NamedTuple):
     `unsure` are queues of which that cannot be read: if the log holds no message of one, all that it had were below that offset.
     """
 
-    lows: dict[QueueKey, int]
+    first_offsets: dict[QueueKey, int]
     unsure: dict[QueueKey, int]
 
 
@@ -45,11 +45,11 @@ def emptied(storage: Storage, store: str, begin: int) -> Emptied:
         is_message = size not in {0, BLANK_UNIT_BYTES}
         if is_message and position >= begin:
             if low := _first_held(storage, folder_of(*key), begin):
-                found.lows[key] = low
+                found.first_offsets[key] = low
         elif filled.surely < filled.at_most:
             found.unsure[key] = filled.at_most
         elif is_message:
-            found.lows[key] = filled.surely
+            found.first_offsets[key] = filled.surely
     return found
 
 

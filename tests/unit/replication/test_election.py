@@ -109,7 +109,7 @@ def test_too_few_answers_end_an_election() -> None:
 def test_a_member_that_hears_its_master_ends_an_election_without_a_quorum() -> None:
     candidacy = Candidacy()
 
-    candidacy.take(Answered(replace(C, hears_master=True), False), Unanswered("a/0"))
+    candidacy.take(Answered(replace(C, sees_master=True), False), Unanswered("a/0"))
 
     assert candidacy.reason == "refused"
 

@@ -31,7 +31,7 @@ FULL = Position(
     revision=7,
     damaged_bytes=40,
     priority=-5,
-    hears_master=True,
+    sees_master=True,
     leads=True,
     dropped_torn_tail=True,
     address="a-1:10912",
@@ -121,18 +121,18 @@ def test_a_position_that_cannot_be_is_refused(field: str, value: Any) -> None:
 
 
 def test_more_slots_or_another_epoch_history_than_can_be_are_refused() -> None:
-    def with_slots(*slots: pb.SlaveSlot) -> pb.AskResponse:
+    def with_slots(*slots: replication_pb2.ReplicationSlot) -> pb.AskResponse:
         response = wire.ask_response(BARE, True)
         response.position.slots.slots.extend(slots)
         return response
 
-    wire.ask_answer(with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS)]))
+    wire.ask_answer(with_slots(*[replication_pb2.ReplicationSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS)]))
     falls = wire.ask_response(BARE, True)
     falls.position.epoch_history.extend([replication_pb2.EpochEntry(epoch=2), replication_pb2.EpochEntry(epoch=1, start_offset=9)])
     for response in (
-        with_slots(*[pb.SlaveSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS + 1)]),
-        with_slots(pb.SlaveSlot(node="a")),
-        with_slots(pb.SlaveSlot(node="a/1", offset=-1)),
+        with_slots(*[replication_pb2.ReplicationSlot(node=f"a/{number}") for number in range(MAX_REPLICATION_SLOTS + 1)]),
+        with_slots(replication_pb2.ReplicationSlot(node="a")),
+        with_slots(replication_pb2.ReplicationSlot(node="a/1", offset=-1)),
         falls,
     ):
         with pytest.raises(InvalidField):

@@ -12,7 +12,7 @@ from tests.support.electing import position
 
 OWN = position("a/1", adopted=3, promised=4)
 REQUEST = PromiseRequest("a/2", replica_of("a/2"), Epoch(5), "birth", SentBy.NOBODY)
-HEARS = replace(OWN, hears_master=True, master="a/0")
+HEARS = replace(OWN, sees_master=True, master="a/0")
 
 
 def test_a_replica_promises_what_is_above_its_promise() -> None:

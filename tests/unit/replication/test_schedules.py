@@ -274,8 +274,8 @@ def test_schedule_17_a_candidate_that_stood_back_yields_to_the_winner() -> None:
 
 def test_schedule_18_an_operators_candidate_deposes_a_master_that_is_heard() -> None:
     # Rule: a request says who sent the candidate.
-    leading = replace(A, leads=True, hears_master=True)
-    hearing = replace(C, hears_master=True, master="a/0")
+    leading = replace(A, leads=True, sees_master=True)
+    hearing = replace(C, sees_master=True, master="a/0")
 
     asked = [[decide_ask(each, "a/1", sent_by) for each in (leading, hearing)] for sent_by in SentBy]
     granted = decide_promise(leading, PromiseRequest("a/1", B.replica, Epoch(2), "birth", SentBy.OPERATOR))
