@@ -12,7 +12,7 @@ from pathlib import Path
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
+from dittomq.commitlog.store import AppendGroup, Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
@@ -106,7 +106,7 @@ class Leader:
                 self._waiting.append((end, safe))
                 await safe.wait()
 
-    def _written(self, group: Group) -> None:
+    def _written(self, group: AppendGroup) -> None:
         self.group_bytes.append(group.end - group.start)
         if not self._syncs:
             self._move(group.end)

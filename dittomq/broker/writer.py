@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
-from dittomq.commitlog.store import Frame, Group, Store
+from dittomq.commitlog.store import AppendGroup, Frame, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DiskFull, Refused, StorageFailure
@@ -66,7 +66,7 @@ class WriterLanes:
 class WriterEvents:
     """Called on the loop. `flushed` comes after `written` of the same group."""
 
-    written: Callable[[Group], None]
+    written: Callable[[AppendGroup], None]
     flushed: Callable[[PhysicalOffset], None]
 
 
@@ -238,7 +238,7 @@ class Writer:
         return batch
 
     async def _write(self, batch: list[_Waiting], events: WriterEvents) -> None:
-        def on_written(group: Group) -> None:
+        def on_written(group: AppendGroup) -> None:
             self._written = group.end
             self.full = None
             events.written(group)
@@ -269,7 +269,7 @@ class Writer:
             return still
         return None
 
-    def _steps(self, batch: list[_Waiting]) -> Generator[Group, None, PhysicalOffset | None]:
+    def _steps(self, batch: list[_Waiting]) -> Generator[AppendGroup, None, PhysicalOffset | None]:
         group = self._store.append([waiting.frame for waiting in batch], self._clock.wall_ms())
         yield group
         elsewhere = self._syncing or self._waiting
@@ -285,7 +285,7 @@ class Writer:
         self._close(waiting.number for waiting in self._waiting)
 
 
-def _answer(batch: list[_Waiting], group: Group) -> None:
+def _answer(batch: list[_Waiting], group: AppendGroup) -> None:
     for waiting, placed in zip(batch, group.placed, strict=True):
         if isinstance(placed, Refused):
             _fail(waiting, placed)

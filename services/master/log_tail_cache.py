@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 
-from dittomq.commitlog.store import Group
+from dittomq.commitlog.store import AppendGroup
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.throttle import MOST_CHUNK_BYTES
 
@@ -18,7 +18,7 @@ class LogTailCache:
         self._gone = 0  # so many of them, at the beginning, are no longer kept
         self._bytes = 0
 
-    def add(self, group: Group) -> None:
+    def add(self, group: AppendGroup) -> None:
         """Keep what was written, in pieces of at most a chunk, or one record that is larger."""
         for start, data in group.pieces:
             if len(data) <= MOST_CHUNK_BYTES:
@@ -48,7 +48,7 @@ class LogTailCache:
             return None
         return self._pieces[first] if at == first + 1 else b"".join(self._pieces[first:at])
 
-    def _split(self, start: PhysicalOffset, data: bytes, group: Group) -> None:
+    def _split(self, start: PhysicalOffset, data: bytes, group: AppendGroup) -> None:
         frames = [frame for frame in group.placed if isinstance(frame, list)]
         borders = sorted(one.physical_offset for frame in frames for run in frame if not run.duplicate for one in run.each())
         at, end = int(start), start + len(data)

@@ -13,7 +13,7 @@ import structlog
 from dittomq.broker.ack_waiters import AckWaiters
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer
-from dittomq.commitlog.store import Group
+from dittomq.commitlog.store import AppendGroup
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import EpochHistory
 from dittomq.errors import FencedEpoch
@@ -74,7 +74,7 @@ class Term:
         """Whether each election quorum has a member that has adopted this epoch: what its log lacks, no later master's log has."""
         return may_change(self.confirm.record, self.confirm.progress.ends)
 
-    def on_written(self, group: Group) -> None:
+    def on_written(self, group: AppendGroup) -> None:
         """The writer has written a group."""
         self.tail.add(group)
         self.written = group.end

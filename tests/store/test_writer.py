@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
-from dittomq.commitlog.store import Group, Store
+from dittomq.commitlog.store import AppendGroup, Store
 from dittomq.doors.clock import OsClock
 from dittomq.errors import NotMaster, StorageFailure
 from dittomq.offsets import PhysicalOffset
@@ -51,7 +51,7 @@ class Told:
     def events(self) -> WriterEvents:
         return WriterEvents(self._on_written, self._on_flushed)
 
-    def _on_written(self, group: Group) -> None:
+    def _on_written(self, group: AppendGroup) -> None:
         self.written.append(group.end)
 
     def _on_flushed(self, end: PhysicalOffset) -> None:

@@ -3,17 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.store import Group
+from dittomq.commitlog.store import AppendGroup
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun
 from dittomq.replication.throttle import MOST_CHUNK_BYTES
 from services.master.log_tail_cache import TAIL_BYTES, LogTailCache
 
 
-def group(start: int, sizes: list[int]) -> Group:
+def group(start: int, sizes: list[int]) -> AppendGroup:
     placed = PlacedRun("orders", 0, QueueOffset(0), PhysicalOffset(start), sizes, 0)
     data = b"".join(bytes([number % 251]) * size for number, size in enumerate(sizes, start))
-    return Group(PhysicalOffset(start), placed.end, [(PhysicalOffset(start), data)], [[placed]], 0)
+    return AppendGroup(PhysicalOffset(start), placed.end, [(PhysicalOffset(start), data)], [[placed]], 0)
 
 
 def far() -> PhysicalOffset:

@@ -101,7 +101,7 @@ def test_an_answer_without_parts_with_other_parts_or_with_too_many_rows_is_refus
     for parts in ([], [full, other], [pb.FetchLogStartResponse(min_offset=1), pb.FetchLogStartResponse(min_offset=2)]):
         with pytest.raises(InvalidField):
             arrives(parts)
-    full.queues.add(topic="a", queue=PART_ROWS, min_offset=1)
+    full.first_offsets.add(topic="a", queue=PART_ROWS, min_offset=1)
     with pytest.raises(InvalidField):
         arrives([full])
 
