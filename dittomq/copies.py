@@ -17,7 +17,7 @@ MAX_LEASE_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class CopyDescription:
+class ReplicaDescription:
     """What a node holds now. `generation` grows whenever bytes of this copy were cut or replaced."""
 
     node: str
@@ -78,7 +78,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRun:
+class MessageSpan:
     """Neighbouring messages of one queue: queue offsets [first, end)."""
 
     topic: str
@@ -99,12 +99,12 @@ class RangeOutcome:
     end: PhysicalOffset
     source: str
     problem: str = ""
-    messages: tuple[MessageRun, ...] = ()
+    messages: tuple[MessageSpan, ...] = ()
     more_messages: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class RepairOrder:
+class RepairRequest:
     """What a node is to verify of its log, and to mend; None: from where its log begins, up to what is flushed.
 
     `validate_only`: it is only asked what that would be, and what of it is known to be damaged.

@@ -49,7 +49,7 @@ def grows(epoch_history: EpochHistory) -> bool:
     )
 
 
-def own_end(epoch_history: EpochHistory, end: PhysicalOffset) -> PhysicalOffset:
+def last_own_end(epoch_history: EpochHistory, end: PhysicalOffset) -> PhysicalOffset:
     """One past the last byte of a log that ends at `end` that a master of ours wrote; `end` when none ever wrote there."""
     stop = end
     for entry in reversed(epoch_history):

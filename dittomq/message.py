@@ -12,8 +12,8 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_TOPIC_CHARACTERS = 127
 MAX_PROPERTIES_BYTES = 32_767
 MAX_ORDER_KEY_CHARACTERS = 32_767
-MAX_FRAME_MESSAGES = 1_024
-MAX_FRAME_BYTES = 8 * 1024 * 1024
+MAX_BATCH_MESSAGES = 1_024
+MAX_BATCH_BYTES = 8 * 1024 * 1024
 
 
 class Ack(StrEnum):
@@ -67,7 +67,7 @@ class Message:
     born_ms: int = 0
 
 
-class PlainRun(NamedTuple):
+class PlainSpan(NamedTuple):
     """Neighbouring messages of one queue that have nothing but a body, and a tag in common."""
 
     topic: str
@@ -93,7 +93,7 @@ class Draft(NamedTuple):
     tags_code: int
 
 
-class DraftRun(NamedTuple):
+class DraftBatch(NamedTuple):
     """Neighbouring drafts that differ in their bodies and properties only; their flag is 0."""
 
     topic: str
@@ -112,7 +112,7 @@ class DraftRun(NamedTuple):
 class DraftRuns(Sequence[Draft]):
     """Drafts that are kept as runs; each is made when somebody looks at it."""
 
-    def __init__(self, runs: Sequence[DraftRun]) -> None:
+    def __init__(self, runs: Sequence[DraftBatch]) -> None:
         self.runs = runs
         self._count = sum(len(run.bodies) for run in runs)
 

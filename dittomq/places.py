@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
 
-class PlacedRun(NamedTuple):
+class AppendResult(NamedTuple):
     """Neighbours: one behind the other in their queue and, without a gap, in the log. The offsets are the first one's.
 
     `sizes` are their records' in bytes, `store_ms` is when the master stored them, `duplicate`: they were there before.
@@ -40,21 +40,21 @@ class PlacedRun(NamedTuple):
             position = PhysicalOffset(position + size)
 
 
-def parted(runs: Iterable[PlacedRun], borders: Sequence[PhysicalOffset]) -> list[PlacedRun]:
+def split_at(runs: Iterable[AppendResult], borders: Sequence[PhysicalOffset]) -> list[AppendResult]:
     """The same messages in runs that cross none of these positions, at which records begin; in ascending order."""
-    found: list[PlacedRun] = []
+    found: list[AppendResult] = []
     for run in runs:
         if bisect_right(borders, run.physical_offset) == bisect_left(borders, run.end):
             found.append(run)
             continue
         for _, part in groupby(run.each(), key=lambda one: bisect_right(borders, one.physical_offset)):
-            found += joined(part)
+            found += concat(part)
     return found
 
 
-def joined(runs: Iterable[PlacedRun]) -> list[PlacedRun]:
+def concat(runs: Iterable[AppendResult]) -> list[AppendResult]:
     """The same messages in as few runs as they fit into."""
-    found: list[PlacedRun] = []
+    found: list[AppendResult] = []
     sizes: list[int] = []
     following = None
     for run in runs:

@@ -7,7 +7,7 @@ from typing import Final
 
 from dittomq.message import MAX_PROPERTIES_BYTES, StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
-from dittomq.tokens import Token
+from dittomq.tokens import ConsistencyToken
 
 MAX_PULL_MESSAGES = 4_096
 MAX_PULL_BYTES = 4 * 1024 * 1024
@@ -28,18 +28,18 @@ class PullStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class ReadableRange:
     """What may be read: records that end at or below `end`; those that end above `confirmed` may be undone."""
 
     end: PhysicalOffset
     confirmed: PhysicalOffset
 
 
-ALL: Final = Readable(PhysicalOffset(sys.maxsize), PhysicalOffset(sys.maxsize))
+ALL: Final = ReadableRange(PhysicalOffset(sys.maxsize), PhysicalOffset(sys.maxsize))
 
 
 @dataclass(frozen=True, slots=True)
-class PullOrder:
+class PullRequest:
     """Messages wanted of one queue. `tags` empty: all. `at_least` None: whatever the copy has. `wait_s` 0: do not wait."""
 
     topic: str
@@ -49,12 +49,12 @@ class PullOrder:
     max_bytes: int = DEFAULT_PULL_BYTES
     wait_s: float = 0.0
     tags: frozenset[str] = frozenset()
-    at_least: Token | None = None
+    at_least: ConsistencyToken | None = None
     prefer_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class PullAnswer:
+class PullResult:
     """Messages of one queue in its order. The queue holds [min_offset, max_offset) here, `confirmed` is the log's confirmed end.
 
     `unconfirmed_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put

@@ -32,7 +32,7 @@ class ReceiptRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FrameReceipt:
+class BatchReceipt:
     """A frame that is in the log. The runs cover its messages without a hole, in order."""
 
     status: PutStatus

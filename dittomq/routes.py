@@ -167,7 +167,7 @@ class RegistrationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatRequest:
     """A heartbeat: what may have changed since the registration of this session."""
 
     session_id: str
@@ -177,7 +177,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class BeatAnswer:
+class HeartbeatResult:
     """A nameserver's answer to a heartbeat. `must_reregister`: it knows an older topic table. `master` is None while it knows none."""
 
     must_reregister: bool

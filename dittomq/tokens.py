@@ -12,7 +12,7 @@ MAX_TOKEN_CHARACTERS = 255
 _FORM = re.compile(r"(?:i([0-9a-f]{16})\.)?([0-9]+)\.([0-9]+)\.(.+)", re.DOTALL)
 
 
-class Token(NamedTuple):
+class ConsistencyToken(NamedTuple):
     """A copy of `broker` whose readable end is at or beyond `end` holds the message, where the master that stored it wrote its bytes.
 
     `epoch` is that master's, and `incarnation` tells it from another one that opened an epoch of this number; None: that is not known.
@@ -30,11 +30,11 @@ def encode_token(broker: str, epoch: Epoch, end: PhysicalOffset, incarnation: in
     return f"{opening}{epoch}.{end}.{broker}"
 
 
-def decode_token(text: str) -> Token:
+def decode_token(text: str) -> ConsistencyToken:
     """The token behind the text; raises InvalidField for anything `encode_token` did not make."""
     found = _FORM.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
     if found is not None:
         incarnation, epoch, end, broker = found[1], int(found[2]), int(found[3]), found[4]
         if max(epoch, end) < 1 << 63:
-            return Token(broker, Epoch(epoch), PhysicalOffset(end), None if incarnation is None else int(incarnation, 16))
+            return ConsistencyToken(broker, Epoch(epoch), PhysicalOffset(end), None if incarnation is None else int(incarnation, 16))
     raise InvalidField("at_least", "is not a token; hand on the token of a receipt as it is")

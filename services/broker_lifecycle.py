@@ -12,9 +12,9 @@ from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.registration import record_host
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
-from dittomq.broker.store_owner import StoreOwner, refuse_strangers, settle
+from dittomq.broker.store_owner import StoreOwner, check_cluster, settle
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.doors.workers import Lane, Workers
+from dittomq.doors.workers import Executor, Workers
 from dittomq.errors import NotReady, Refused, StorageFailure, Unavailable, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
@@ -38,14 +38,14 @@ class Lanes:
     `files` writes the side files and tables, `retention` drops what is too old, `ahead` makes segments before they are needed.
     """
 
-    store: Lane
-    sync: Lane
-    reads: Lane
-    dispatch: Lane
-    audit: Lane
-    files: Lane
-    retention: Lane
-    ahead: Lane
+    store: Executor
+    sync: Executor
+    reads: Executor
+    dispatch: Executor
+    audit: Executor
+    files: Executor
+    retention: Executor
+    ahead: Executor
 
     @classmethod
     def of(cls, workers: Workers) -> Self:
@@ -63,10 +63,10 @@ class Lanes:
 
 
 @contextlib.asynccontextmanager
-async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Lane) -> AsyncIterator[Store]:
+async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Executor) -> AsyncIterator[Store]:
     """An open store, which is closed as `open_store` does. Raises StoreOpenFailed for a disk of another group."""
     home = StoreOwner(config.node.cluster, config.node.broker)
-    await lane.call(lambda: refuse_strangers(doors.storage, home, config.node.data_dir))
+    await lane.call(lambda: check_cluster(doors.storage, home, config.node.data_dir))
     options = StoreOptions(
         segment_bytes=config.store.segment_bytes,
         min_free_bytes=config.store.min_free_bytes,
@@ -82,7 +82,7 @@ async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerSer
 
 
 @contextlib.asynccontextmanager
-async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Lane) -> AsyncIterator[Store]:
+async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Executor) -> AsyncIterator[Store]:
     """An open store. It is closed as clean only when nothing was raised; after a StorageFailure it says so on disk, if it still can."""
     store = await lane.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
     _report(options, store)

@@ -17,7 +17,7 @@ from bench.product import BATCH, BODY_BYTES, SLAVE, TOPIC, Product, product_of
 from bench.ratios import Figure
 from bench.replication.pairs import PairBench, alternate, rest, up
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.message import Draft
 from dittomq.testing import LocalCluster, Shape
 from dittomq.testing.configs import SEGMENT_BYTES
@@ -153,5 +153,5 @@ def _write_behind(cluster: LocalCluster, messages: int) -> None:
     store = Store.open(OsStorage(cluster.data_dir(SLAVE)), options, chance=chance, wall_ms=now_ms)
     for _ in range(max(1, messages // BATCH)):
         drafts = [Draft(TOPIC, 0, 0, now_ms, chance.randbytes(BODY_BYTES), b"", 0) for _ in range(BATCH)]
-        store.append([Frame(drafts)], now_ms)
+        store.append([AppendBatch(drafts)], now_ms)
     store.close(clean=True)

@@ -17,7 +17,7 @@ from bench.least import open_preallocated
 from bench.ratios import Figure
 from bench.store.stores import frames, lead, leader_of, open_store
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.store import Frame
+from dittomq.commitlog.store import AppendBatch
 
 _MIB = 1024 * 1024
 
@@ -32,7 +32,7 @@ def measure(folder: Path, quick: bool) -> list[Figure]:
     ]
 
 
-def _figure(folder: Path, made: Sequence[Frame], runs: tuple[int, int], name: str) -> Figure:
+def _figure(folder: Path, made: Sequence[AppendBatch], runs: tuple[int, int], name: str) -> Figure:
     tasks, pairs = runs
     ours, floor = [], []
     for pair in range(pairs + 1):
@@ -44,7 +44,7 @@ def _figure(folder: Path, made: Sequence[Frame], runs: tuple[int, int], name: st
     return Figure(name, "MiB/s", ours, floor, at_least=0.8)
 
 
-def _append(folder: Path, made: Sequence[Frame], tasks: int) -> tuple[float, list[int]]:
+def _append(folder: Path, made: Sequence[AppendBatch], tasks: int) -> tuple[float, list[int]]:
     """The seconds for all batches but the first, which makes the segment and the queues' files; the groups' sizes."""
     store = open_store(folder)
     lead(store)

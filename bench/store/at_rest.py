@@ -23,7 +23,7 @@ from bench.store.stores import BORN_MS, lead, open_store
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import log_start_state
 from dittomq.commitlog.disk.storage import File, OsStorage
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.message import MAX_BODY_BYTES, Draft
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
@@ -146,7 +146,7 @@ def _make(folder: Path, queues: int, size: int) -> None:
     _one_to_each(store, queues)
     body, number = bytes(MAX_BODY_BYTES), 0
     while store.end < size:
-        store.append([Frame([_draft(number % queues, body)])], BORN_MS)
+        store.append([AppendBatch([_draft(number % queues, body)])], BORN_MS)
         number += 1
         if number % _DISPATCHED == 0:
             store.dispatch(store.end)
@@ -159,7 +159,7 @@ def _make(folder: Path, queues: int, size: int) -> None:
 
 def _one_to_each(store: Store, queues: int) -> None:
     for first in range(0, queues, _FRAME):
-        store.append([Frame([_draft(queue, b"small") for queue in range(first, min(queues, first + _FRAME))])], BORN_MS)
+        store.append([AppendBatch([_draft(queue, b"small") for queue in range(first, min(queues, first + _FRAME))])], BORN_MS)
 
 
 def _topic(queue: int) -> str:

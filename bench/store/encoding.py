@@ -16,7 +16,7 @@ import uvloop
 
 from bench.ratios import Figure
 from bench.store.stores import BORN_MS, frames, lead, leader_of, open_store
-from dittomq.commitlog.store import Frame
+from dittomq.commitlog.store import AppendBatch
 
 _HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
 _MAGIC = 0xDAA320A7
@@ -45,7 +45,7 @@ def measure(folder: Path, quick: bool) -> list[Figure]:
     return [Figure("append, 8 × 256 under way, in memory", "k msg/s", ours, floor, at_least=0.6)]
 
 
-def build(frame: Frame, position: int) -> bytes:
+def build(frame: AppendBatch, position: int) -> bytes:
     """The records of a batch."""
     parts = []
     for offset, draft in enumerate(frame.drafts):
@@ -63,7 +63,7 @@ def build(frame: Frame, position: int) -> bytes:
     return b"".join(parts)
 
 
-def _append(folder: Path, made: Sequence[Frame]) -> float:
+def _append(folder: Path, made: Sequence[AppendBatch]) -> float:
     """The seconds for all batches but the first, which makes the segment and the queues' files."""
     store = open_store(folder)
     lead(store)

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.ratios import Figure, percentile
 from bench.store.stores import BORN_MS, lead, open_store, stream
 from dittomq.broker.segment_preallocation import prepare_segments
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.doors.workers import ThreadWorkers
 
 _MIB = 1024 * 1024
@@ -76,7 +76,7 @@ async def _run(folder: Path, rolls: int, segment_bytes: int, *, ahead: bool) -> 
     return times
 
 
-def _open(folder: Path, segment_bytes: int, first: Frame) -> Store:
+def _open(folder: Path, segment_bytes: int, first: AppendBatch) -> Store:
     store = open_store(folder, StoreOptions(segment_bytes=segment_bytes))
     lead(store)
     store.append([first], BORN_MS)  # makes the first segment
@@ -84,7 +84,7 @@ def _open(folder: Path, segment_bytes: int, first: Frame) -> Store:
     return store
 
 
-def _append(store: Store, frame: Frame, times: Times) -> None:
+def _append(store: Store, frame: AppendBatch, times: Times) -> None:
     last = store.segment_of(store.end)
     began = time.perf_counter()
     store.append([frame], BORN_MS)

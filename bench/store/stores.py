@@ -12,11 +12,11 @@ from pathlib import Path
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.store import AppendGroup, Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendGroup, AppendBatch, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
-from dittomq.message import DraftRun, DraftRuns
+from dittomq.message import DraftBatch, DraftRuns
 from dittomq.offsets import Epoch, PhysicalOffset
 
 BATCH = 256
@@ -35,19 +35,19 @@ def bodies() -> list[bytes]:
     return [chance.randbytes(BODY_BYTES) for _ in range(_BODIES)]
 
 
-def stream() -> Iterator[Frame]:
+def stream() -> Iterator[AppendBatch]:
     """Batches of one producer without end, as a master hands them to its writer: each for one queue, without keys."""
     filling, identity = bodies(), b"PID\x01%b\x02SEQ\x01%%d\x02" % _PRODUCER.encode()
     for batch in count():
         first = batch * BATCH
         sequences = range(first, first + BATCH)
-        run = DraftRun(
+        run = DraftBatch(
             TOPIC, batch % QUEUES, BORN_MS, [filling[at % _BODIES] for at in sequences], [identity % at for at in sequences], tags_code=0
         )
-        yield Frame(DraftRuns([run]), _PRODUCER, first)
+        yield AppendBatch(DraftRuns([run]), _PRODUCER, first)
 
 
-def frames(batches: int) -> list[Frame]:
+def frames(batches: int) -> list[AppendBatch]:
     """The first ones of such a stream."""
     return list(islice(stream(), batches))
 
@@ -77,7 +77,7 @@ class Leader:
         self._waiting: deque[tuple[int, asyncio.Event]] = deque()
         self._reached = 0
 
-    async def publish(self, frames: Sequence[Frame], tasks: int) -> float:
+    async def publish(self, frames: Sequence[AppendBatch], tasks: int) -> float:
         """`tasks` hand over one frame after the other, each waiting until its frame is safe; the seconds until all queues are built."""
         share = [frames[at::tasks] for at in range(tasks)]
         began = time.perf_counter()
@@ -96,7 +96,7 @@ class Leader:
             tasks.create_task(self._writer.run(WriterEvents(self._written, self._flushed)))
             tasks.create_task(self._dispatcher.run())
 
-    async def _publish(self, frames: Sequence[Frame]) -> None:
+    async def _publish(self, frames: Sequence[AppendBatch]) -> None:
         for frame in frames:
             first = frame.drafts[0]
             size = len(frame.drafts) * (len(first.body) + len(first.properties))  # the wire counts it while it decodes

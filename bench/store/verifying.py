@@ -21,7 +21,7 @@ from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, mark
-from dittomq.commitlog.store import Frame
+from dittomq.commitlog.store import AppendBatch
 
 _HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
 _SEAL = struct.Struct(">9s10ss")
@@ -78,7 +78,7 @@ def _figure(
     return Figure(name, "MiB/s", ours, floor, at_least=goal)
 
 
-def _fill(folder: Path, segment_bytes: int, made: Sequence[Frame]) -> None:
+def _fill(folder: Path, segment_bytes: int, made: Sequence[AppendBatch]) -> None:
     """A store as a master leaves it."""
     store = open_store(folder, StoreOptions(segment_bytes=segment_bytes))
     lead(store)
@@ -88,7 +88,7 @@ def _fill(folder: Path, segment_bytes: int, made: Sequence[Frame]) -> None:
     store.close(clean=True)
 
 
-def _lay_down(folder: Path, segment_bytes: int, made: Sequence[Frame]) -> None:
+def _lay_down(folder: Path, segment_bytes: int, made: Sequence[AppendBatch]) -> None:
     """A store as RocketMQ leaves it, queues built by us."""
     (folder / "commitlog").mkdir(parents=True)
     for start, data in _unsealed(segment_bytes, made):
@@ -100,7 +100,7 @@ def _lay_down(folder: Path, segment_bytes: int, made: Sequence[Frame]) -> None:
     store.close(clean=True)
 
 
-def _unsealed(segment_bytes: int, made: Sequence[Frame]) -> Iterator[tuple[int, bytes]]:
+def _unsealed(segment_bytes: int, made: Sequence[AppendBatch]) -> Iterator[tuple[int, bytes]]:
     """Segments by their first byte, of the same messages in records without a record CRC."""
     start, data, offsets = 0, bytearray(), dict[int, int]()
     for draft in (draft for frame in made for draft in frame.drafts):

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
 from dittomq.commitlog.records.digest import root_digest
-from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, CopyDescription, RangeDigests
-from dittomq.doors.workers import Lane
+from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, ReplicaDescription, RangeDigests
+from dittomq.doors.workers import Executor
 from dittomq.errors import InvalidField, LimitReached, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 
@@ -47,14 +47,14 @@ class LogPiece(NamedTuple):
 class AuditReads:
     """Answers an auditor from one store. Two ranges are read at a time; up to 64 more callers wait, others get LimitReached."""
 
-    def __init__(self, store: AuditedStore, lane: Lane, describe: Callable[[], CopyDescription]) -> None:
+    def __init__(self, store: AuditedStore, lane: Executor, describe: Callable[[], ReplicaDescription]) -> None:
         self._store = store
         self._lane = lane
         self._describe = describe
         self._running = asyncio.Semaphore(MAX_RUNNING)
         self._waiting = 0
 
-    async def describe(self) -> CopyDescription:
+    async def describe(self) -> ReplicaDescription:
         """What this copy holds now."""
         return self._describe()
 

@@ -16,7 +16,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import CoordinationStore, GroupKey
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, NotPermitted, StaleEpoch, StorageFailure, first_of
 from dittomq.group_record import GroupRecord
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
@@ -25,7 +25,7 @@ from dittomq.replication.election import Election, may_stand
 from dittomq.replication.election_events import Elected, ElectionReason, ElectionRules, Position, SentBy, StandOrder, Target
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from dittomq.routes import DataVersion
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.replica_client import ReplicaClient
 
 _LOOK_S: Final = 0.05
 _TABLES_S: Final = 0.5  # a promise whose sender's tables take longer counts all the same
@@ -90,11 +90,11 @@ class CandidateParts:
     priority: int
     key: GroupKey
     store: Store
-    files: Lane
+    files: Executor
     follower: Follows
     watch: GroupWatch
     coordination: CoordinationStore
-    replicas: RemoteReplicas
+    replicas: ReplicaClient
     tail: TailTransferParts
     nodes: Callable[[], Awaitable[Sequence[Target]]]
     tables: Callable[[], tuple[DataVersion, ...]]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dittomq.commitlog.store import Store
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.offsets import PhysicalOffset
 
 WATERMARK_PERIOD_S = 0.5
@@ -26,7 +26,7 @@ class CheckpointEnds:
 class Checkpointer:
     """Persists what a node knows; a crash loses at most the last second of it."""
 
-    def __init__(self, store: Store, lane: Lane, known: Callable[[], CheckpointEnds], *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+    def __init__(self, store: Store, lane: Executor, known: Callable[[], CheckpointEnds], *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
         self._store = store
         self._checkpoint_bytes = checkpoint_bytes
         self._lane = lane

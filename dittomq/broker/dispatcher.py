@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dittomq.commitlog.store import Store
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.offsets import PhysicalOffset
 
 
 class Dispatcher:
     """Follows the readable end; one dispatch is under way at a time, and the next covers all that came meanwhile."""
 
-    def __init__(self, store: Store, lane: Lane) -> None:
+    def __init__(self, store: Store, lane: Executor) -> None:
         self._store = store
         self._lane = lane
         self._target = store.applied

@@ -10,7 +10,7 @@ import structlog
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteOutcome
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, StorageFailure
 from dittomq.group_record import GroupRecord
 
@@ -26,7 +26,7 @@ class GroupWatch:
     A record of another birth than the store's is not believed: `problem` says so.
     """
 
-    def __init__(self, coordination: CoordinationStore, key: GroupKey, store: Store, files: Lane, clock: Clock) -> None:
+    def __init__(self, coordination: CoordinationStore, key: GroupKey, store: Store, files: Executor, clock: Clock) -> None:
         self._coordination = coordination
         self.key = key
         self._store = store

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer
@@ -28,7 +28,7 @@ class Metadata:
     StorageFailure, and so does `watch`, for which the node stops.
     """
 
-    def __init__(self, files: ConfigFiles, lane: Lane, clock: Clock, listener: MetadataListener) -> None:
+    def __init__(self, files: ConfigFiles, lane: Executor, clock: Clock, listener: MetadataListener) -> None:
         self._files = files
         self._lane = lane
         self._clock = clock

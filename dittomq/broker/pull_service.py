@@ -9,15 +9,15 @@ from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
 from dittomq.errors import CorruptRecord, InvalidField, LimitReached, NotPermitted, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
-from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
+from dittomq.reads import PullResult, PullRequest, PullStatus, ReadableRange
 from dittomq.routes import PERMISSION_READ
 from dittomq.rpc.admission import AdmissionControl
-from dittomq.tokens import Token
+from dittomq.tokens import ConsistencyToken
 
 MAX_WAITING_PULLS = 10_000
 WHICH_BROKER_WHEN_CONSUME_SLOWLY = 1  # RocketMQ lets each consumer group name another
@@ -42,7 +42,7 @@ class PullRules:
     """
 
     broker: str
-    readable: Callable[[], Readable]
+    readable: Callable[[], ReadableRange]
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
     room: AdmissionControl
@@ -55,7 +55,7 @@ class PullRules:
 class PullService:
     """Answers pulls. A pull that waits costs one entry of a bounded number; others get LimitReached."""
 
-    def __init__(self, store: Store, lane: Lane, dispatcher: Dispatcher, clock: Clock, rules: PullRules) -> None:
+    def __init__(self, store: Store, lane: Executor, dispatcher: Dispatcher, clock: Clock, rules: PullRules) -> None:
         self._store = store
         self._lane = lane
         self._dispatcher = dispatcher
@@ -65,7 +65,7 @@ class PullService:
         self._waiting = 0
 
     @contextlib.asynccontextmanager
-    async def pull(self, order: PullOrder, connection: str) -> AsyncIterator[PullAnswer]:
+    async def pull(self, order: PullRequest, connection: str) -> AsyncIterator[PullResult]:
         """Messages from the offset on, waiting for the first one as long as the order allows.
 
         They count as unread by this connection's client until the block ends: it ends when the answer is sent.
@@ -105,13 +105,13 @@ class PullService:
             self._rules.check_complete()
             raise
 
-    def _check(self, order: PullOrder, topic: TopicConfig) -> None:
+    def _check(self, order: PullRequest, topic: TopicConfig) -> None:
         if not topic.permission & PERMISSION_READ:
             raise NotPermitted(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
         if order.at_least is not None and order.at_least.broker != self._rules.broker:
             raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
 
-    async def _find_queue(self, order: PullOrder, topic: TopicConfig) -> None:
+    async def _find_queue(self, order: PullRequest, topic: TopicConfig) -> None:
         """A queue that the table does not know yet is there when the log holds messages of it, or when it was added a moment ago."""
         if order.queue >= topic.write_queues:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
@@ -137,11 +137,11 @@ class PullService:
         finally:
             self._waiting -= 1
 
-    async def _look(self, order: PullOrder) -> PullAnswer:
+    async def _look(self, order: PullRequest) -> PullResult:
         readable = self._rules.readable()
         if order.at_least is not None and not self._holds(order.at_least, readable):
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
-            return PullAnswer(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
+            return PullResult(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
         try:
             found = await self._lane.call(lambda: self._read(order, readable))
         except CorruptRecord as problem:
@@ -161,7 +161,7 @@ class PullService:
         is_far_back = found.read_to is not None and self._store.end - found.read_to > self._rules.in_memory_bytes
         return WHICH_BROKER_WHEN_CONSUME_SLOWLY if is_far_back else 0
 
-    def _holds(self, token: Token, readable: Readable) -> bool:
+    def _holds(self, token: ConsistencyToken, readable: ReadableRange) -> bool:
         """Whether its message can be read here: what lies in its place may have been written by another master."""
         if min(readable.end, self._dispatcher.applied) < token.end:
             return False
@@ -170,7 +170,7 @@ class PullService:
             return token.epoch == 0
         return entry.epoch == token.epoch and token.incarnation in {None, entry.incarnation}
 
-    def _read(self, order: PullOrder, readable: Readable) -> QueueSlice:
+    def _read(self, order: PullRequest, readable: ReadableRange) -> QueueSlice:
         low, high = self._store.queue_range(order.topic, order.queue)
         if order.offset > high and not self._rules.refuses_beyond_end:
             return QueueSlice([], order.offset, low, high)
@@ -178,12 +178,12 @@ class PullService:
         return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable)
 
 
-def _size_of(answer: PullAnswer) -> int:
+def _size_of(answer: PullResult) -> int:
     """About as much memory as its messages take."""
     return sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
 
 
-def _answer(order: PullOrder, found: QueueSlice, readable: Readable, suggested: int) -> PullAnswer:
+def _answer(order: PullRequest, found: QueueSlice, readable: ReadableRange, suggested: int) -> PullResult:
     if found.messages:
         status = PullStatus.FOUND
     elif found.next_offset > order.offset:
@@ -191,4 +191,4 @@ def _answer(order: PullOrder, found: QueueSlice, readable: Readable, suggested: 
     else:
         status = PullStatus.NO_NEW_MESSAGE
     bounds = (found.next_offset, found.min, found.max)
-    return PullAnswer(status, tuple(found.messages), *bounds, readable.confirmed, found.unconfirmed_from, suggested)
+    return PullResult(status, tuple(found.messages), *bounds, readable.confirmed, found.unconfirmed_from, suggested)

@@ -9,7 +9,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at, epoch_end_offset
 from dittomq.errors import CorruptRecord, LimitReached, OffsetOutOfRange, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -39,7 +39,7 @@ class LogSource(ServedLog, Protocol):
 class RangeServer:
     """Serves this node's log in pieces of whole records, every checksum verified before a piece leaves."""
 
-    def __init__(self, stores: Stores, lane: Lane, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
+    def __init__(self, stores: Stores, lane: Executor, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
         """Of `stores`, the first that holds a range serves it: the one that the node's handshake describes. The store in use comes last.
 
         `damaged` is told where a record of that one is not whole.

@@ -23,8 +23,8 @@ from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.repair import VerifiedRange
 from dittomq.commitlog.state.damage_map import DamagedRange
 from dittomq.commitlog.store import Store
-from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
-from dittomq.doors.workers import Lane
+from dittomq.copies import RangeOutcome, RepairRequest, RepairReport
+from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at, epoch_end_offset
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, Refused, Unavailable
 from dittomq.offsets import PhysicalOffset
@@ -59,9 +59,9 @@ class RepairerParts:
 
     node: str
     store: Store
-    store_lane: Lane
-    files: Lane
-    reads: Lane
+    store_lane: Executor
+    files: Executor
+    reads: Executor
     chance: random.Random
 
 
@@ -143,7 +143,7 @@ class Repairer:
                 log.error("store_damaged", node=self._node, start=damaged.start, end=damaged.end)
         return found.start, found.end
 
-    async def repair(self, order: RepairOrder) -> RepairReport:
+    async def repair(self, order: RepairRequest) -> RepairReport:
         """Verify 256 MiB at most of what the log has of the asked range, and try to mend what is damaged there.
 
         What is mended in the background meanwhile is reported too. Of an order that is only to be validated it is reported what would be

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import structlog
 
 from dittomq.broker.retention_pins import Pins
-from dittomq.commitlog.retention import Decision, Hold, LogFacts, RetentionRules, Segment, decide
+from dittomq.commitlog.retention import Decision, RetentionFloor, LogFacts, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DiskFull, NotReady
 from dittomq.offsets import PhysicalOffset
 
@@ -37,7 +37,7 @@ class RetentionLoopParts:
 
     node: str
     store: Store
-    lane: Lane
+    lane: Executor
     clock: Clock
     pins: Pins
     told: Callable[[], Awaitable[LogStart | None]] = _nobody_tells
@@ -46,7 +46,7 @@ class RetentionLoopParts:
 class RetentionLoop:
     """Looks at the log every `period_s`. `held_bytes` by holder and `dropped_bytes` are for metrics; only the loop changes them."""
 
-    def __init__(self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[Hold]]) -> None:
+    def __init__(self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[RetentionFloor]]) -> None:
         self._parts = parts
         self._rules = rules
         self._period_s = period_s
@@ -130,7 +130,7 @@ class RetentionLoop:
             if each.newest_ms is None or not each.disk_bytes or damage.touches(each.start, each.end)
         )
 
-    def _decide(self, holds: Sequence[Hold], now_ms: int) -> Decision:
+    def _decide(self, holds: Sequence[RetentionFloor], now_ms: int) -> Decision:
         store = self._parts.store
         segments = [self._surveyed[start] for start in sorted(self._surveyed) if start >= store.min_offset]
         if not segments:

@@ -16,11 +16,11 @@ import structlog
 
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.retention import Hold
+from dittomq.commitlog.retention import RetentionFloor
 from dittomq.copies import MAX_LEASE_S, Pin
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DiskFull, LimitReached, OffsetOutOfRange, SessionExpired
 from dittomq.ha_status import PinView
 from dittomq.offsets import PhysicalOffset
@@ -49,7 +49,7 @@ class PinParts:
     node: str
     storage: Storage
     store: PinnedStore
-    lane: Lane
+    lane: Executor
     clock: Clock
     chance: random.Random
 
@@ -136,11 +136,11 @@ class Pins:
         wall_ms, now_s = self._parts.clock.wall_ms(), self._parts.clock.monotonic()
         return tuple(PinView(held.run, held.start, wall_ms + int((held.until_s - now_s) * 1000)) for held in self._lasting().values())
 
-    def holds(self, now_ms: int) -> list[Hold]:
+    def holds(self, now_ms: int) -> list[RetentionFloor]:
         """What retention must leave; `now_ms` is the time by the clock that it goes by."""
         now_s = self._parts.clock.monotonic()
         return [
-            Hold(f"audit {held.run} {pin_id}", held.start, until_ms=now_ms + int((held.until_s - now_s) * 1000))
+            RetentionFloor(f"audit {held.run} {pin_id}", held.start, until_ms=now_ms + int((held.until_s - now_s) * 1000))
             for pin_id, held in self._lasting().items()
         ]
 

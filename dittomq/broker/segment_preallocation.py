@@ -4,12 +4,12 @@ import asyncio
 from typing import Final
 
 from dittomq.commitlog.segment_preallocation import Ahead
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 
 PREPARE_PERIOD_S: Final = 0.25
 
 
-async def prepare_segments(ahead: Ahead, lane: Lane) -> None:
+async def prepare_segments(ahead: Ahead, lane: Executor) -> None:
     """Prepare a segment whenever there is none, until cancelled; raises StorageFailure when the disk fails."""
     while True:
         if ahead.wants_segment:

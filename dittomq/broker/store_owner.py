@@ -23,7 +23,7 @@ class StoreOwner:
         return f"broker group {self.broker} of cluster {self.cluster}"
 
 
-def refuse_strangers(storage: Storage, home: StoreOwner, path: str) -> None:
+def check_cluster(storage: Storage, home: StoreOwner, path: str) -> None:
     """Raise StoreOpenFailed for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
     try:
         found = _load(storage)

@@ -11,7 +11,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.range_server import LogSource
 from dittomq.commitlog.store import Store
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.epoch_history import EpochEntry, common_end, entry_at
 from dittomq.errors import CorruptRecord
 from dittomq.offsets import PhysicalOffset
@@ -30,7 +30,7 @@ class TailTransferParts:
 
     node: str
     store: Store
-    lane: Lane
+    lane: Executor
     dispatcher: Dispatcher
     ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[object]]

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionConflict
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, TablePage, answer
@@ -51,7 +51,7 @@ class TopicReads:
     """
 
     def __init__(
-        self, node: str, metadata: Metadata, store: TopicStore, lane: Lane, check_complete: Callable[[], None] = nothing_is_missing
+        self, node: str, metadata: Metadata, store: TopicStore, lane: Executor, check_complete: Callable[[], None] = nothing_is_missing
     ) -> None:
         self._node = node
         self._metadata = metadata
@@ -88,7 +88,7 @@ class MasterTopics:
     node: str
     metadata: Metadata
     store: TopicStore
-    store_lane: Lane
+    store_lane: Executor
     clock: Clock
     epoch: Callable[[], int]
     caught_up: Callable[[], Awaitable[None]]

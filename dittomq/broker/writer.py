@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
-from dittomq.commitlog.store import AppendGroup, Frame, Store
+from dittomq.commitlog.store import AppendGroup, AppendBatch, Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DiskFull, Refused, StorageFailure
 from dittomq.offsets import PhysicalOffset
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 
 _ROOM_S = 1.0
 _OVERHEAD_BYTES = 128
@@ -42,24 +42,24 @@ def _nothing() -> None:
     return
 
 
-WrittenFrame = Sequence[PlacedRun]
+WrittenBatch = Sequence[AppendResult]
 """A frame that is in the log: where its messages lie, in their order, which is that of their places too."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     number: int
-    frame: Frame
+    frame: AppendBatch
     size: int
-    done: "asyncio.Future[WrittenFrame]"
+    done: "asyncio.Future[WrittenBatch]"
 
 
 @dataclass(frozen=True, slots=True)
 class WriterLanes:
     """`write` is the only lane that writes the log; `sync` syncs it meanwhile."""
 
-    write: Lane
-    sync: Lane
+    write: Executor
+    sync: Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Writer:
         self._refusal = refusal
         self._takes.set()
 
-    async def submit(self, frame: Frame, size: int, check: Callable[[], object] = _nothing) -> "asyncio.Future[WrittenFrame]":
+    async def submit(self, frame: AppendBatch, size: int, check: Callable[[], object] = _nothing) -> "asyncio.Future[WrittenBatch]":
         """Hand the frame over; the future is done when it is written, not when it is flushed. Waits while the queue is full, or paused.
 
         `size` is the bytes of its bodies and properties. `check` refuses it by raising, when it has waited. The future's Refused means

@@ -30,19 +30,19 @@ from dittomq.client.accumulator_events import (
     Command,
     EndStream,
     Event,
-    FrameRefused,
-    FrameStored,
+    BatchRefused,
+    BatchStored,
     Reroute,
-    SendFrame,
-    SettleNotStored,
-    SettleStored,
-    SettleUnknown,
+    SendBatch,
+    ResolveNotStored,
+    ResolveStored,
+    ResolveUnknown,
     StreamEnded,
     StreamOpened,
     Ticked,
     TurnEnded,
 )
-from dittomq.client.batches import Batch, BatchQueue, Frame, FrameState, make_frame
+from dittomq.client.batches import PendingSend, SendQueue, ProducerBatch, BatchState, make_batch
 from dittomq.errors import (
     DittoError,
     LimitReached,
@@ -54,7 +54,7 @@ from dittomq.errors import (
     Unavailable,
     UnknownProducerId,
 )
-from dittomq.receipts import FrameReceipt
+from dittomq.receipts import BatchReceipt
 
 MAY_PASS = (NotMaster, NotReady, NotEnoughReplicas, LimitReached)
 """Refusals that are worth another try within a message's time."""
@@ -108,8 +108,8 @@ class RecordAccumulator:
         self._session = _Session(base_id)
         self._stream = _StreamState.CLOSED
         self._log_end = 0  # the log of the stream's master has at least this end
-        self._waiting = BatchQueue()
-        self._frames: list[Frame] = []  # in the order of their sequences; those in doubt first
+        self._waiting = SendQueue()
+        self._frames: list[ProducerBatch] = []  # in the order of their sequences; those in doubt first
         self._frame_count = 0
         self._spoiled: DittoError | None = None  # why the session must end once the stream is drained
         self._gap: OutOfOrderSequence | None = None  # some frame of this stream was refused for a gap
@@ -134,11 +134,11 @@ class RecordAccumulator:
     @property
     def unanswered(self) -> set[str]:
         """Producer ids of the frames that the present stream carried and has not answered."""
-        return {frame.producer_id for frame in self._frames if frame.state is FrameState.SENT}
+        return {frame.producer_id for frame in self._frames if frame.state is BatchState.SENT}
 
     def waits_s(self, now: float) -> float:
         """For so long the present stream has owed an answer; 0 where it owes none."""
-        due = min((frame.answer_due for frame in self._frames if frame.state is FrameState.SENT), default=None)
+        due = min((frame.answer_due for frame in self._frames if frame.state is BatchState.SENT), default=None)
         return 0.0 if due is None else now - (due - self._options.timeout_s - self._options.grace_s)
 
     def topics(self, frame_id: int) -> set[str]:
@@ -150,7 +150,7 @@ class RecordAccumulator:
         """When `Ticked` is due, on the monotonic clock; None: not at all. Once it was handled at that time, a later one is due."""
         due: list[float] = []
         if self._stream in (_StreamState.OPEN, _StreamState.DRAINING):
-            due += [frame.answer_due for frame in self._frames if frame.state is FrameState.SENT]
+            due += [frame.answer_due for frame in self._frames if frame.state is BatchState.SENT]
         elif self._stream is _StreamState.CLOSED:
             due += [frame.deadline for frame in self._frames]
         if self._waiting:
@@ -166,9 +166,9 @@ class RecordAccumulator:
                 self._offered(batch, now)
             case StreamOpened(log_end):
                 self._stream, self._log_end = _StreamState.OPEN, log_end
-            case FrameStored(frame_id, receipt):
+            case BatchStored(frame_id, receipt):
                 self._stored(frame_id, receipt)
-            case FrameRefused(frame_id, error, index):
+            case BatchRefused(frame_id, error, index):
                 self._refused(frame_id, error, index)
             case StreamEnded(problem):
                 self._ended(problem, now)
@@ -180,20 +180,20 @@ class RecordAccumulator:
                 self._abandon()
             case _:
                 assert_never(event)
-        if self._stream is _StreamState.DRAINING and all(frame.state is not FrameState.SENT for frame in self._frames):
+        if self._stream is _StreamState.DRAINING and all(frame.state is not BatchState.SENT for frame in self._frames):
             self._regroup()
         if self._stream is _StreamState.OPEN:
-            self._slot_freed |= isinstance(event, FrameStored | FrameRefused)
-            self._send(now, turn_ended=not isinstance(event, Appended | FrameStored | FrameRefused))
+            self._slot_freed |= isinstance(event, BatchStored | BatchRefused)
+            self._send(now, turn_ended=not isinstance(event, Appended | BatchStored | BatchRefused))
         commands, self._commands = self._commands, []
         return commands
 
-    def _offered(self, batch: Batch, now: float) -> None:
+    def _offered(self, batch: PendingSend, now: float) -> None:
         if self._down_since is not None and now - self._failed_at > self._options.retry_s:
             self._down_since = None  # long ago: this one gets its full time
         self._waiting.add(batch)
 
-    def _stored(self, frame_id: int, receipt: FrameReceipt) -> None:
+    def _stored(self, frame_id: int, receipt: BatchReceipt) -> None:
         frame = self._frame(frame_id)
         if frame is None:
             return
@@ -204,13 +204,13 @@ class RecordAccumulator:
         self._frames.remove(frame)
         self._session.settled = max(self._session.settled, frame.end_sequence)
         self._problem = self._down_since = None
-        self._commands += [SettleStored(batch, receipt, places) for batch, places in frame.parts()]
+        self._commands += [ResolveStored(batch, receipt, places) for batch, places in frame.parts()]
 
     def _refused(self, frame_id: int, error: Refused, index: int | None) -> None:
         frame = self._frame(frame_id)
-        if frame is None or frame.state is not FrameState.SENT:
+        if frame is None or frame.state is not BatchState.SENT:
             return
-        frame.state = FrameState.REFUSED
+        frame.state = BatchState.REFUSED
         if self._stream is _StreamState.OPEN:
             self._stream = _StreamState.DRAINING
         match error:
@@ -227,20 +227,20 @@ class RecordAccumulator:
                 self._caused = True
                 self._drop(frame, error, index)
 
-    def _drop(self, frame: Frame, cause: Refused, index: int | None) -> None:
+    def _drop(self, frame: ProducerBatch, cause: Refused, index: int | None) -> None:
         """Fail what the refusal names: some messages, or the frame."""
         failed = frame.batches
         if index is not None and index < len(frame.place_of):
             frame.take_out(index, cause)
             failed = [batch for batch in frame.batches if not batch.messages]
-        self._commands += [SettleNotStored(batch, cause) for batch in failed]
+        self._commands += [ResolveNotStored(batch, cause) for batch in failed]
         frame.batches = [batch for batch in frame.batches if batch not in failed]
 
     def _regroup(self) -> None:
         """All frames of the stream are answered: take back what was refused, and go on or pause."""
         self._take_back([frame for frame in self._frames if not frame.in_doubt])
         for frame in self._frames:
-            frame.state = FrameState.TO_SEND
+            frame.state = BatchState.TO_SEND
         if self._gap is not None and not self._caused:
             self._spoiled = self._gap
         pause = self._pause
@@ -256,7 +256,7 @@ class RecordAccumulator:
             self._end_session(self._spoiled)
         self._gap, self._caused, self._pause = None, False, None
 
-    def _take_back(self, frames: list[Frame]) -> None:
+    def _take_back(self, frames: list[ProducerBatch]) -> None:
         """These are surely not stored: their messages wait again, first in line, and their numbers are free."""
         for frame in reversed(frames):
             self._waiting.put_back(frame.batches)
@@ -266,7 +266,7 @@ class RecordAccumulator:
     def _end_session(self, problem: DittoError) -> None:
         for frame in self._frames:
             for batch, sequences in frame.numbered():
-                self._commands.append(SettleUnknown(batch, frame.producer_id, sequences, problem))
+                self._commands.append(ResolveUnknown(batch, frame.producer_id, sequences, problem))
         self._frames.clear()
         self._session.renew()
         self._spoiled = None
@@ -292,26 +292,26 @@ class RecordAccumulator:
         self._take_back([frame for frame in self._frames if not frame.in_doubt])
         self._end_session(problem)
         while self._waiting:
-            self._commands.append(SettleNotStored(self._waiting.take(), problem))
+            self._commands.append(ResolveNotStored(self._waiting.take(), problem))
 
     def _judge_unanswered(self) -> None:
         """Without an answer a frame is in doubt, except behind one that was refused without doubt: there it would have been a gap."""
         hole = False
         for frame in self._frames:
-            if frame.state is FrameState.SENT and not hole:
+            if frame.state is BatchState.SENT and not hole:
                 frame.in_doubt = True
                 self._session.settled = max(self._session.settled, frame.end_sequence)
-            elif frame.state is FrameState.SENT:
+            elif frame.state is BatchState.SENT:
                 self._session.sealed = True
-            elif frame.state is FrameState.REFUSED and not frame.in_doubt:
+            elif frame.state is BatchState.REFUSED and not frame.in_doubt:
                 hole = True
-            frame.state = FrameState.TO_SEND
+            frame.state = BatchState.TO_SEND
 
     def _expire(self, now: float) -> None:
         self._fail_waiting(now, all_of_them=False)
         if self._stream is _StreamState.CLOSED and any(frame.deadline <= now for frame in self._frames):
             self._end_session(self._problem or self._silence())
-        sent = [frame for frame in self._frames if frame.state is FrameState.SENT]
+        sent = [frame for frame in self._frames if frame.state is BatchState.SENT]
         if self._stream in (_StreamState.OPEN, _StreamState.DRAINING) and any(frame.answer_due <= now for frame in sent):
             self._end_stream(self._silence())
 
@@ -321,18 +321,18 @@ class RecordAccumulator:
 
     def _fail_waiting(self, now: float, *, all_of_them: bool) -> None:
         while self._waiting and (all_of_them or self._send_by(self._waiting.first) <= now):
-            self._commands.append(SettleNotStored(self._waiting.take(), self._problem or self._unsent()))
+            self._commands.append(ResolveNotStored(self._waiting.take(), self._problem or self._unsent()))
 
     def _send(self, now: float, *, turn_ended: bool) -> None:
         for frame in self._frames:
-            if frame.state is FrameState.TO_SEND:
+            if frame.state is BatchState.TO_SEND:
                 self._send_frame(frame, now)
         if self._session.sealed:
             if self._frames:
                 return
             self._session.renew()
         while self._waiting and len(self._frames) < self._options.max_frames and self._may_leave(now, turn_ended=turn_ended):
-            frame = make_frame(self._frame_count, self._session.producer_id, self._session.next, self._waiting.take_frame())
+            frame = make_batch(self._frame_count, self._session.producer_id, self._session.next, self._waiting.take_frame())
             self._frame_count += 1
             self._session.next = frame.end_sequence
             self._frames.append(frame)
@@ -358,17 +358,17 @@ class RecordAccumulator:
     def _lingers(self) -> bool:
         return self._options.linger_s > 0 and not self._waiting.full
 
-    def _send_frame(self, frame: Frame, now: float) -> None:
-        frame.state = FrameState.SENT
+    def _send_frame(self, frame: ProducerBatch, now: float) -> None:
+        frame.state = BatchState.SENT
         frame.sent_since = self._log_end if frame.sent_since is None else min(frame.sent_since, self._log_end)
         frame.answer_due = now + self._options.timeout_s + self._options.grace_s
-        self._commands.append(SendFrame(frame))
+        self._commands.append(SendBatch(frame))
 
-    def _send_by(self, batch: Batch) -> float:
+    def _send_by(self, batch: PendingSend) -> float:
         """Sent later than this, a batch could not be answered by its deadline."""
         return batch.deadline - self._options.timeout_s
 
-    def _frame(self, frame_id: int) -> Frame | None:
+    def _frame(self, frame_id: int) -> ProducerBatch | None:
         return next((frame for frame in self._frames if frame.frame_id == frame_id), None)
 
     def _unsent(self) -> DittoError:

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dittomq.client.batches import Batch, Frame
+from dittomq.client.batches import PendingSend, ProducerBatch
 from dittomq.errors import DittoError, Refused
-from dittomq.receipts import FrameReceipt
+from dittomq.receipts import BatchReceipt
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
     """A batch wants to be sent."""
 
-    batch: Batch
+    batch: PendingSend
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class StreamOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameStored:
+class BatchStored:
     """The broker answered: stored."""
 
     frame_id: int
-    receipt: FrameReceipt
+    receipt: BatchReceipt
 
 
 @dataclass(frozen=True, slots=True)
-class FrameRefused:
+class BatchRefused:
     """The broker answered: nothing of it is in the log. `index` None: it concerns the whole frame."""
 
     frame_id: int
@@ -61,14 +61,14 @@ class Abandoned:
     """The stream is over and there will be no other: everything is settled now."""
 
 
-Event = Appended | StreamOpened | FrameStored | FrameRefused | StreamEnded | Ticked | TurnEnded | Abandoned
+Event = Appended | StreamOpened | BatchStored | BatchRefused | StreamEnded | Ticked | TurnEnded | Abandoned
 
 
 @dataclass(frozen=True, slots=True)
-class SendFrame:
+class SendBatch:
     """Write the frame to the stream, after those before."""
 
-    frame: Frame
+    frame: ProducerBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +79,27 @@ class EndStream:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleStored:
+class ResolveStored:
     """The batch is in the log; `places` are the indexes of its messages in the receipt."""
 
-    batch: Batch
-    receipt: FrameReceipt
+    batch: PendingSend
+    receipt: BatchReceipt
     places: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class SettleNotStored:
+class ResolveNotStored:
     """Nothing of the batch is in any log."""
 
-    batch: Batch
+    batch: PendingSend
     cause: DittoError
 
 
 @dataclass(frozen=True, slots=True)
-class SettleUnknown:
+class ResolveUnknown:
     """The batch is in the log or not; `sequences` are those of its messages under `producer_id`."""
 
-    batch: Batch
+    batch: PendingSend
     producer_id: str
     sequences: Sequence[int]
     problem: DittoError
@@ -112,8 +112,8 @@ class Reroute:
     If none can, offer it again; with a `problem`, which has lasted for too long, it is not stored.
     """
 
-    batch: Batch
+    batch: PendingSend
     problem: DittoError | None
 
 
-Command = SendFrame | EndStream | SettleStored | SettleNotStored | SettleUnknown | Reroute
+Command = SendBatch | EndStream | ResolveStored | ResolveNotStored | ResolveUnknown | Reroute

@@ -15,7 +15,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
 from dittomq.client.routing import ClientContext
 from dittomq.client.validation import check_number, is_address
-from dittomq.copies import RepairOrder, RepairReport
+from dittomq.copies import RepairRequest, RepairReport
 from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
@@ -250,7 +250,7 @@ class Admin:
             if place is not None:
                 check_number(field, place, 64)
         low, high = (None if place is None else PhysicalOffset(place) for place in (start, end))
-        order = RepairOrder(node, low, high, validate_only)
+        order = RepairRequest(node, low, high, validate_only)
         response: pb.RepairResponse = await self._on_node(node, "Repair", wire.repair_request(order), _REPAIR_DEADLINE_S)
         return wire.repair_report(response)
 

@@ -8,14 +8,14 @@ from enum import Enum
 from itertools import chain
 
 from dittomq.errors import NotPermitted, QueueNotFound, Refused, TopicNotFound
-from dittomq.message import MAX_FRAME_MESSAGES, Message, PlainRun
+from dittomq.message import MAX_BATCH_MESSAGES, Message, PlainSpan
 
-FULL_FRAME_BYTES = 1024 * 1024
+FULL_BATCH_BYTES = 1024 * 1024
 """A frame takes no further batch beyond this; one large message makes a frame of its own."""
 
 
 @dataclass(eq=False, slots=True)
-class Batch:
+class PendingSend:
     """Messages offered together, at most a full frame. `queues[i]` is the queue of `messages[i]`.
 
     `bound`: a queue or an order key ties some message to this group. Otherwise all are for one queue of one topic. `plain`: they are, and
@@ -42,7 +42,7 @@ class Batch:
         self.messages, self.queues = [self.messages[at] for at in kept], [self.queues[at] for at in kept]
 
 
-class FrameState(Enum):
+class BatchState(Enum):
     """Where a frame stands on the present stream."""
 
     TO_SEND = "to send"
@@ -51,7 +51,7 @@ class FrameState(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Frame:
+class ProducerBatch:
     """Batches under one run of sequences, in any order. Messages of one queue are neighbours: `place_of[i]` is the place of message i.
 
     `in_doubt`: a stream that carried it ended without an answer. `sent_since`: no try of it can lie below this position; None: no try yet.
@@ -60,9 +60,9 @@ class Frame:
     frame_id: int
     producer_id: str
     first_sequence: int
-    batches: list[Batch]
+    batches: list[PendingSend]
     place_of: Sequence[int]
-    state: FrameState = FrameState.TO_SEND
+    state: BatchState = BatchState.TO_SEND
     in_doubt: bool = False
     sent_since: int | None = None
     answer_due: float = 0.0
@@ -77,7 +77,7 @@ class Frame:
         """When the oldest batch must be told something."""
         return min(map(_deadline, self.batches))
 
-    def parts(self) -> Iterator[tuple[Batch, Sequence[int]]]:
+    def parts(self) -> Iterator[tuple[PendingSend, Sequence[int]]]:
         """Each batch with the places of its messages."""
         start = 0
         for batch in self.batches:
@@ -85,7 +85,7 @@ class Frame:
             yield batch, self.place_of[start:end]
             start = end
 
-    def numbered(self) -> Iterator[tuple[Batch, Sequence[int]]]:
+    def numbered(self) -> Iterator[tuple[PendingSend, Sequence[int]]]:
         """Each batch with the sequences of its messages."""
         for batch, places in self.parts():
             yield batch, [self.first_sequence + place for place in places]
@@ -107,18 +107,18 @@ class Frame:
             if taken:
                 batch.take_out(taken, cause)
 
-    def plain_runs(self) -> list[PlainRun] | None:
+    def plain_runs(self) -> list[PlainSpan] | None:
         """What it holds, in the order of places, when no message has more than its body; None otherwise."""
         if not all(batch.plain for batch in self.batches):
             return None
-        runs: list[PlainRun] = []
+        runs: list[PlainSpan] = []
         for batch in self.batches:
             topic, queue = _key(batch)
             bodies = [message.body for message in batch.messages]
             if runs and runs[-1][:2] == (topic, queue):
                 runs[-1].bodies.extend(bodies)
             else:
-                runs.append(PlainRun(topic, queue, "", bodies))
+                runs.append(PlainSpan(topic, queue, "", bodies))
         return runs
 
     def content(self) -> tuple[list[Message], list[int]]:
@@ -133,11 +133,11 @@ class Frame:
         return [messages[at] for at in at_place], [queues[at] for at in at_place]
 
 
-class BatchQueue:
+class SendQueue:
     """Batches that wait, the oldest deadline first. The producer bounds their bytes."""
 
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[PendingSend] = deque()
         self._messages = 0
         self._bytes = 0
 
@@ -145,15 +145,15 @@ class BatchQueue:
         return len(self._batches)
 
     @property
-    def first(self) -> Batch:
+    def first(self) -> PendingSend:
         return self._batches[0]
 
     @property
     def full(self) -> bool:
         """Enough for a full frame."""
-        return self._messages >= MAX_FRAME_MESSAGES or self._bytes >= FULL_FRAME_BYTES
+        return self._messages >= MAX_BATCH_MESSAGES or self._bytes >= FULL_BATCH_BYTES
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: PendingSend) -> None:
         """Wait behind those that are due earlier."""
         self._count(batch, 1)
         if self._batches and batch.deadline < self._batches[-1].deadline:
@@ -161,19 +161,19 @@ class BatchQueue:
         else:
             self._batches.append(batch)
 
-    def put_back(self, batches: Sequence[Batch]) -> None:
+    def put_back(self, batches: Sequence[PendingSend]) -> None:
         """Wait again, in front of all others. In whatever order they come, those for one queue are in the order in which they waited."""
         for batch in sorted(batches, key=_deadline)[::-1]:
             self._count(batch, 1)
             self._batches.appendleft(batch)
 
-    def take(self) -> Batch:
+    def take(self) -> PendingSend:
         """Remove the first."""
         batch = self._batches.popleft()
         self._count(batch, -1)
         return batch
 
-    def take_free(self) -> list[Batch]:
+    def take_free(self) -> list[PendingSend]:
         """Remove all that are bound to no group."""
         free = [batch for batch in self._batches if not batch.bound]
         if free:
@@ -182,40 +182,40 @@ class BatchQueue:
             self._count(batch, -1)
         return free
 
-    def take_frame(self) -> list[Batch]:
+    def take_frame(self) -> list[PendingSend]:
         """Remove the first batches that fit into a frame, at least one."""
         batches = [self.take()]
         count, size = len(batches[0].messages), batches[0].size
         while self._batches:
             count, size = count + len(self.first.messages), size + self.first.size
-            if count > MAX_FRAME_MESSAGES or size > FULL_FRAME_BYTES:
+            if count > MAX_BATCH_MESSAGES or size > FULL_BATCH_BYTES:
                 break
             batches.append(self.take())
         return batches
 
-    def _count(self, batch: Batch, sign: int) -> None:
+    def _count(self, batch: PendingSend, sign: int) -> None:
         self._messages += sign * len(batch.messages)
         self._bytes += sign * batch.size
 
 
-def make_frame(frame_id: int, producer_id: str, first_sequence: int, batches: list[Batch]) -> Frame:
+def make_batch(frame_id: int, producer_id: str, first_sequence: int, batches: list[PendingSend]) -> ProducerBatch:
     """A frame of these batches."""
     if any(batch.bound for batch in batches):
-        return Frame(frame_id, producer_id, first_sequence, batches, _places(batches))
+        return ProducerBatch(frame_id, producer_id, first_sequence, batches, _places(batches))
     count = sum(len(batch.messages) for batch in batches)
-    return Frame(frame_id, producer_id, first_sequence, sorted(batches, key=_key), range(count))
+    return ProducerBatch(frame_id, producer_id, first_sequence, sorted(batches, key=_key), range(count))
 
 
-def _deadline(batch: Batch) -> float:
+def _deadline(batch: PendingSend) -> float:
     return batch.deadline
 
 
-def _key(batch: Batch) -> tuple[str, int]:
+def _key(batch: PendingSend) -> tuple[str, int]:
     """Topic and queue of all messages of a batch that is bound to no group."""
     return batch.messages[0].topic, batch.queues[0]
 
 
-def _places(batches: list[Batch]) -> Sequence[int]:
+def _places(batches: list[PendingSend]) -> Sequence[int]:
     """Group by topic and queue, in the order in which they came within each."""
     keys = [(message.topic, queue) for batch in batches for message, queue in zip(batch.messages, batch.queues, strict=True)]
     if keys.count(keys[0]) == len(keys):

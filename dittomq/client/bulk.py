@@ -7,12 +7,12 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, overload
 
-from dittomq.client.batches import FULL_FRAME_BYTES
+from dittomq.client.batches import FULL_BATCH_BYTES
 from dittomq.client.partitioner import Partitioner, SendTarget
-from dittomq.client.send_results import Absent, Failure, Outcome, Parted, Stored, Unknown
+from dittomq.client.send_results import NotStoredResult, Failure, Outcome, PartlyRefused, Stored, Unknown
 from dittomq.client.validation import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
-from dittomq.message import MAX_FRAME_MESSAGES, Message, PutStatus, Receipt
+from dittomq.message import MAX_BATCH_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route
 
 _POSITION_BITS = 10  # MAX_FRAME_MESSAGES positions
@@ -124,14 +124,14 @@ class Outcomes(Sequence[Receipt | Failure]):
         """Count without making a single entry."""
         stored = weak = not_stored = unknown = 0
         for piece in self._pieces:
-            if isinstance(piece, Parted):
+            if isinstance(piece, PartlyRefused):
                 not_stored += len(piece.refused)
-            match piece.rest if isinstance(piece, Parted) else piece:
+            match piece.rest if isinstance(piece, PartlyRefused) else piece:
                 case Stored(_, places) as together if together.weak:
                     weak += len(places)
                 case Stored(_, places):
                     stored += len(places)
-                case Absent(topics):
+                case NotStoredResult(topics):
                     not_stored += len(topics)
                 case Unknown(topics=topics):
                     unknown += len(topics)
@@ -191,7 +191,7 @@ class _GrowingBatch:
         return True
 
     def has_room(self, size: int) -> bool:
-        return len(self.messages) < MAX_FRAME_MESSAGES and self.size + size <= FULL_FRAME_BYTES
+        return len(self.messages) < MAX_BATCH_MESSAGES and self.size + size <= FULL_BATCH_BYTES
 
 
 class BulkPublish:
@@ -306,7 +306,7 @@ class BulkPublish:
             queues = piece.queues or [piece.target.queue] * len(piece.messages)
             future = await self._publisher.submit(piece.target, piece.messages, queues, piece.size, plain=piece.plain)
         except DittoError as error:
-            self._pieces[piece.number] = Absent(tuple(message.topic for message in piece.messages), error)
+            self._pieces[piece.number] = NotStoredResult(tuple(message.topic for message in piece.messages), error)
             self._stopped = self._stop_at_failure
             return
         self._pieces[piece.number] = future
@@ -319,5 +319,5 @@ class BulkPublish:
 
     def _refuse(self, message: Message, cause: DittoError) -> None:
         self._where.note(len(self._pieces), 0)
-        self._pieces.append(Absent((message.topic,), cause))
+        self._pieces.append(NotStoredResult((message.topic,), cause))
         self._stopped = self._stop_at_failure

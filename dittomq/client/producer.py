@@ -23,15 +23,15 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.accumulator import MAY_PASS, AccumulatorOptions, RecordAccumulator
-from dittomq.client.accumulator_events import Reroute, SettleNotStored
-from dittomq.client.batches import Batch
+from dittomq.client.accumulator_events import Reroute, ResolveNotStored
+from dittomq.client.batches import PendingSend
 from dittomq.client.buffer_pool import BufferPool
 from dittomq.client.bulk import BulkPublish, Outcomes
 from dittomq.client.in_doubt import InDoubtSends
 from dittomq.client.partitioner import Partitioner, SendTarget, master_of
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
-from dittomq.client.sender import GroupSender, SenderListener, Settled
+from dittomq.client.sender import GroupSender, SenderListener, Resolved
 from dittomq.client.validation import checked_size, encoded, is_plain
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
@@ -109,7 +109,7 @@ class Producer:
         self._waiting = BufferPool(options.max_waiting_bytes)
         self._links: dict[str, GroupSender] = {}
         self._unknowns: dict[str, InDoubtSends] = {}
-        self._pending: dict[Batch, asyncio.Future[Outcome]] = {}
+        self._pending: dict[PendingSend, asyncio.Future[Outcome]] = {}
         self._untold: NotStored | OutcomeUnknown | None = None  # the first failure that nobody waited for
         self._tasks = asyncio.TaskGroup()
         self._running: list[asyncio.Task[None]] = []
@@ -262,7 +262,7 @@ class Producer:
             raise NotReady("the producer", "it publishes inside its block only, and that has ended or was not entered; nothing was sent")
         now = self._around.clock.monotonic()
         deadline = now + self._options.timeout_s + self._options.retry_s
-        batch = Batch(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
+        batch = PendingSend(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
         future = self._pending[batch] = asyncio.get_running_loop().create_future()
         self._link(target.broker).offer(batch)
         return future
@@ -304,7 +304,7 @@ class Producer:
                 link.close()
         return link
 
-    def _settle(self, settled: Settled, broker: str) -> None:
+    def _settle(self, settled: Resolved, broker: str) -> None:
         self._waiting.give(settled.batch.size)
         self._pending.pop(settled.batch).set_result(outcome_of(settled, broker))
 
@@ -317,7 +317,7 @@ class Producer:
             batch.queues = [target.queue] * len(batch.messages)
             self._link(target.broker).offer(batch)
         elif handed.problem is not None:
-            self._settle(SettleNotStored(batch, handed.problem), broker)
+            self._settle(ResolveNotStored(batch, handed.problem), broker)
         else:
             self._link(broker).offer(batch)
 

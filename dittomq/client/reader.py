@@ -24,7 +24,7 @@ from dittomq.errors import (
 )
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullAnswer, PullOrder, PullStatus
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullResult, PullRequest, PullStatus
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import breaking
 from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
@@ -78,7 +78,7 @@ class _Heard:
 
     problem: DittoError | None = None
     behind: list[Node] = field(default_factory=list)
-    idle: list[tuple[Node, PullAnswer, Epoch]] = field(default_factory=list)
+    idle: list[tuple[Node, PullResult, Epoch]] = field(default_factory=list)
 
 
 class Reader:
@@ -104,7 +104,7 @@ class Reader:
         holds what the token names.
         """
         self._check(offset, wait_s)
-        order = PullOrder(
+        order = PullRequest(
             topic=self._topic,
             queue=self._queue,
             offset=QueueOffset(offset),
@@ -139,7 +139,7 @@ class Reader:
                 return
             offset = page.next_offset
 
-    async def _rounds(self, order: PullOrder, until: float) -> Page | NotReady:
+    async def _rounds(self, order: PullRequest, until: float) -> Page | NotReady:
         rounds = AsyncRetrying(
             retry=retry_if_exception_type((Unavailable, NotReady)),
             stop=stop_after_attempt(_ROUNDS),
@@ -155,7 +155,7 @@ class Reader:
     def _pause_s(self, state: RetryCallState) -> float:
         return backoff_s(state.attempt_number, self._around.chance)
 
-    async def _round(self, order: PullOrder, until: float, *, fresh: bool) -> Page | NotReady:
+    async def _round(self, order: PullRequest, until: float, *, fresh: bool) -> Page | NotReady:
         """Ask the copies one after the other, each without waiting for what another one may have; then wait at one of them.
 
         NotReady is returned when all answered and none of them holds it: another round would find no more.
@@ -186,7 +186,7 @@ class Reader:
                 heard.idle.append((node, answer, epoch))
         return await self._wait(heard, order, until, looks_first=looks_first)
 
-    async def _wait(self, heard: "_Heard", order: PullOrder, until: float, *, looks_first: bool) -> Page | NotReady:
+    async def _wait(self, heard: "_Heard", order: PullRequest, until: float, *, looks_first: bool) -> Page | NotReady:
         """All that answer were asked, and none has more now: wait at one that has all there is, or for what a token names.
 
         Where one says that there is more, which it cannot give, those that have nothing behind the offset are only behind.
@@ -214,7 +214,7 @@ class Reader:
             raise late
         return late
 
-    def _taken(self, node: Node, answer: PullAnswer, epoch: Epoch, offset: int) -> Page:
+    def _taken(self, node: Node, answer: PullResult, epoch: Epoch, offset: int) -> Page:
         self._remember(node, answer, offset)
         return _page(answer, node, epoch)
 
@@ -237,11 +237,11 @@ class Reader:
         self._avoid(node, answers=False)
         return raised if isinstance(raised, CorruptRecord) or not isinstance(before, _TELLING) else before
 
-    def _rest_of(self, order: PullOrder, until: float) -> PullOrder:
+    def _rest_of(self, order: PullRequest, until: float) -> PullRequest:
         """The order with what is left of its wait."""
         return replace(order, wait_s=min(order.wait_s, max(0.0, until - self._around.clock.monotonic())))
 
-    async def _ask(self, node: Node, order: PullOrder) -> tuple[PullAnswer, Epoch]:
+    async def _ask(self, node: Node, order: PullRequest) -> tuple[PullResult, Epoch]:
         address = self._around.routing.address(node)
         stub: Any = self._around.channels.stub(MessagingServiceStub, address)
         deadline_s = order.wait_s + _ANSWER_DEADLINE_S
@@ -253,7 +253,7 @@ class Reader:
             check_answerer(headers.items(), node, who)
         return wire.pull_answer(response), Epoch(int(headers.get(EPOCH_HEADER, 0)))
 
-    def _remember(self, node: Node, answer: PullAnswer, offset: int) -> None:
+    def _remember(self, node: Node, answer: PullResult, offset: int) -> None:
         """Ask next whom the answer suggests, and stay with a slave that answers, unless it ends before what others had."""
         self._suggested_id = answer.suggested_broker_id
         if answer.max_offset < offset:
@@ -305,7 +305,7 @@ class Reader:
         return self._options.node or f'any node with queue {self._queue} of topic "{self._topic}"'
 
 
-def _tells_more(answer: PullAnswer, problem: DittoError | None, offset: int) -> bool:
+def _tells_more(answer: PullResult, problem: DittoError | None, offset: int) -> bool:
     """Whether it does not only wait for what another copy says is damaged, or not there."""
     if isinstance(problem, CorruptRecord):
         return answer.next_offset > offset
@@ -333,7 +333,7 @@ def _outside(outside: OffsetOutOfRange, problem: DittoError | None) -> DittoErro
     return outside
 
 
-def _page(answer: PullAnswer, node: Node, epoch: Epoch) -> Page:
+def _page(answer: PullResult, node: Node, epoch: Epoch) -> Page:
     return Page(
         messages=answer.messages,
         next_offset=answer.next_offset,

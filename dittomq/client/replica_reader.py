@@ -7,7 +7,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
-from dittomq.copies import CopyDescription, Pin, RangeDigests
+from dittomq.copies import ReplicaDescription, Pin, RangeDigests
 from dittomq.doors.clock import OsClock  # noqa: TID251  # a list of nodes has no age
 from dittomq.errors import Unavailable
 from dittomq.naming.route_cache import RouteCache
@@ -55,7 +55,7 @@ class ReplicaReader:
         status = await call(stub.GetHaStatus, admin_pb2.GetHaStatusRequest(), who=node.name, deadline_s=self._deadline_s)
         return int(status.replicas_expected)
 
-    async def describe(self, node: NodeAddress) -> CopyDescription:
+    async def describe(self, node: NodeAddress) -> ReplicaDescription:
         """What the node holds now."""
         stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
         message = await call(stub.Describe, audit_pb2.DescribeRequest(), who=node.name, deadline_s=self._deadline_s)

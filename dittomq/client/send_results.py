@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from dittomq.client.accumulator_events import SettleNotStored, SettleStored, SettleUnknown
-from dittomq.client.batches import Batch
+from dittomq.client.accumulator_events import ResolveNotStored, ResolveStored, ResolveUnknown
+from dittomq.client.batches import PendingSend
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import PutStatus, Receipt
-from dittomq.receipts import FrameReceipt
+from dittomq.receipts import BatchReceipt
 
 Failure = NotStored | OutcomeUnknown | AckLevelNotReached
 
@@ -18,7 +18,7 @@ Failure = NotStored | OutcomeUnknown | AckLevelNotReached
 class Stored:
     """In the log; the message at `position` of the batch lies at `places[position]` of the frame."""
 
-    receipt: FrameReceipt
+    receipt: BatchReceipt
     places: Sequence[int]
 
     def item(self, position: int, index: int) -> Receipt:
@@ -32,7 +32,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class NotStoredResult:
     """Surely not stored."""
 
     topics: Sequence[str]
@@ -61,11 +61,11 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class PartlyRefused:
     """Messages at the positions in `refused` were refused by name and are surely not stored; `rest` is what became of the others."""
 
-    refused: Mapping[int, Absent]
-    rest: Stored | Absent | Unknown
+    refused: Mapping[int, NotStoredResult]
+    rest: Stored | NotStoredResult | Unknown
 
     def item(self, position: int, index: int) -> Receipt | NotStored | OutcomeUnknown:
         """The receipt or the error of one message."""
@@ -75,37 +75,37 @@ class Parted:
         return self.rest.item(position - sum(place < position for place in self.refused), index)
 
 
-Outcome = Stored | Absent | Unknown | Parted
+Outcome = Stored | NotStoredResult | Unknown | PartlyRefused
 
 
-def outcome_of(settled: SettleStored | SettleNotStored | SettleUnknown, broker: str) -> Outcome:
+def outcome_of(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Outcome:
     """Keep what is needed of a settled batch."""
     rest = _together(settled, broker)
     refused = settled.batch.refused
     if refused is None:
         return rest
-    return Parted({place: Absent((message.topic,), cause) for place, (message, cause) in refused.items()}, rest)
+    return PartlyRefused({place: NotStoredResult((message.topic,), cause) for place, (message, cause) in refused.items()}, rest)
 
 
-def failure_in(outcome: Absent | Unknown | Parted) -> NotStored | OutcomeUnknown:
+def failure_in(outcome: NotStoredResult | Unknown | PartlyRefused) -> NotStored | OutcomeUnknown:
     """The error of the first message that failed."""
-    if isinstance(outcome, Parted):
+    if isinstance(outcome, PartlyRefused):
         first = min(outcome.refused)
         return outcome.refused[first].item(0, first)
     return outcome.item(0, 0)
 
 
-def _together(settled: SettleStored | SettleNotStored | SettleUnknown, broker: str) -> Stored | Absent | Unknown:
+def _together(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Stored | NotStoredResult | Unknown:
     match settled:
-        case SettleStored(_, receipt, places):
+        case ResolveStored(_, receipt, places):
             return Stored(receipt, places if isinstance(places, range) else array("H", places))
-        case SettleNotStored(batch, cause):
-            return Absent(_topics(batch), cause)
-        case SettleUnknown(batch, producer_id, sequences, problem):
+        case ResolveNotStored(batch, cause):
+            return NotStoredResult(_topics(batch), cause)
+        case ResolveUnknown(batch, producer_id, sequences, problem):
             return Unknown(broker, producer_id, array("q", sequences), _topics(batch), array("i", batch.queues), problem)
         case _:
             assert_never(settled)
 
 
-def _topics(batch: Batch) -> tuple[str, ...]:
+def _topics(batch: PendingSend) -> tuple[str, ...]:
     return tuple(message.topic for message in batch.messages)

@@ -17,24 +17,24 @@ from dittomq.client.accumulator_events import (
     Appended,
     EndStream,
     Event,
-    FrameRefused,
-    FrameStored,
+    BatchRefused,
+    BatchStored,
     Reroute,
-    SendFrame,
-    SettleNotStored,
-    SettleStored,
-    SettleUnknown,
+    SendBatch,
+    ResolveNotStored,
+    ResolveStored,
+    ResolveUnknown,
     StreamEnded,
     StreamOpened,
     Ticked,
     TurnEnded,
 )
-from dittomq.client.batches import Batch, Frame
+from dittomq.client.batches import PendingSend, ProducerBatch
 from dittomq.client.partitioner import master_of
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, QueueNotFound, Refused, Unavailable, first_of
 from dittomq.message import Ack
-from dittomq.receipts import FrameReceipt
+from dittomq.receipts import BatchReceipt
 from dittomq.routes import DEFAULT_NETWORK, Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
@@ -50,7 +50,7 @@ _MAX_SESSIONS = 1_024
 _TURNS_OF_AN_ANSWER = 4
 """Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
 
-Settled = SettleStored | SettleNotStored | SettleUnknown
+Resolved = ResolveStored | ResolveNotStored | ResolveUnknown
 Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResponse]
 
 
@@ -60,12 +60,12 @@ class SenderListener:
 
     ack: Ack | None
     timeout_s: float
-    settle: Callable[[Settled, str], None]
+    settle: Callable[[Resolved, str], None]
     hand_back: Callable[[Reroute, str], None]
     lost: Callable[[str], None]
 
 
-class _Doubt(NamedTuple):
+class _InDoubt(NamedTuple):
     """What was sent under one producer id and not answered: to masters up to this epoch, whose logs had at least this end."""
 
     epoch: int
@@ -86,16 +86,16 @@ class GroupSender:
         self._log_end = 0
         self._not_masters: dict[str, int] = {}  # address → epoch of nodes that said so since the last answer
         self._named_master = ""  # the address that the last of them named instead; empty: none, or it was tried
-        self._doubts: dict[str, _Doubt] = {}  # by producer id
+        self._doubts: dict[str, _InDoubt] = {}  # by producer id
         self._work = asyncio.Event()
-        self._outgoing: deque[Frame] = deque()  # at most the outbox's frames in flight
+        self._outgoing: deque[ProducerBatch] = deque()  # at most the outbox's frames in flight
         self._outgoing_changed = asyncio.Event()
         self._ending: asyncio.Future[DittoError] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._turn_awaited = False
         self._closed = False
 
-    def offer(self, batch: Batch) -> None:
+    def offer(self, batch: PendingSend) -> None:
         """Send it when its turn comes; the owner hears what became of it."""
         self._topic = batch.messages[0].topic
         self._feed(Appended(batch))
@@ -258,7 +258,7 @@ class GroupSender:
     async def _write(self, stream: Stream) -> None:
         while True:
             while self._outgoing:
-                request = wire.frame_request(self._request(self._outgoing.popleft()))
+                request = wire.batch_request(self._request(self._outgoing.popleft()))
                 try:
                     await stream.write(request)
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -266,11 +266,11 @@ class GroupSender:
             self._outgoing_changed.clear()
             await self._outgoing_changed.wait()
 
-    def _request(self, frame: Frame) -> wire.FrameRequest:
+    def _request(self, frame: ProducerBatch) -> wire.BatchRequest:
         plain = frame.plain_runs()
         messages, queues = frame.content() if plain is None else ((), ())
         assert frame.sent_since is not None, "it is being sent"
-        return wire.FrameRequest(
+        return wire.BatchRequest(
             frame_id=frame.frame_id,
             messages=messages,
             queues=queues,
@@ -283,22 +283,22 @@ class GroupSender:
         )
 
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
-        if isinstance(event, FrameStored):
+        if isinstance(event, BatchStored):
             self._failures = 0
             self._not_masters.clear()
-        elif isinstance(event, FrameRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
+        elif isinstance(event, BatchRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
             for topic in self._outbox.topics(event.frame_id):
                 self._around.routing.outdated(topic)
         elif isinstance(event, StreamEnded | Abandoned):
             self._note_doubts()
         for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
-                case SendFrame(frame):
+                case SendBatch(frame):
                     self._send(frame)
                 case EndStream(problem):
                     if self._ending is not None and not self._ending.done():
                         self._ending.set_result(problem)
-                case SettleStored() | SettleNotStored() | SettleUnknown():
+                case ResolveStored() | ResolveNotStored() | ResolveUnknown():
                     self._owner.settle(command, self._broker)
                 case Reroute():
                     self._owner.hand_back(command, self._broker)
@@ -309,7 +309,7 @@ class GroupSender:
         else:
             self._work.clear()
         self._set_timer()
-        if isinstance(event, Appended | FrameStored | FrameRefused) and self._outbox.wants_turn and not self._turn_awaited:
+        if isinstance(event, Appended | BatchStored | BatchRefused) and self._outbox.wants_turn and not self._turn_awaited:
             self._turn_awaited = True
             self._await_turn(1 if isinstance(event, Appended) else _TURNS_OF_AN_ANSWER)
 
@@ -320,15 +320,15 @@ class GroupSender:
             self._turn_awaited = False
             self._feed(TurnEnded())
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: ProducerBatch) -> None:
         self._outgoing.append(frame)
         self._outgoing_changed.set()
 
     def _note_doubts(self) -> None:
         """What was answered, with a refusal too, is with that master no more: doubt is about epochs of streams that ended without it."""
         for producer_id in self._outbox.unanswered:
-            doubt = self._doubts.pop(producer_id, _Doubt(self._epoch, self._log_end))
-            self._doubts[producer_id] = _Doubt(max(self._epoch, doubt.epoch), min(self._log_end, doubt.since))
+            doubt = self._doubts.pop(producer_id, _InDoubt(self._epoch, self._log_end))
+            self._doubts[producer_id] = _InDoubt(max(self._epoch, doubt.epoch), min(self._log_end, doubt.since))
             if len(self._doubts) > _MAX_SESSIONS:
                 del self._doubts[next(iter(self._doubts))]
 
@@ -350,11 +350,11 @@ class GroupSender:
         self._feed(Ticked(), not_before=due)
 
 
-def _answer(response: pb.PublishStreamResponse) -> FrameStored | FrameRefused:
-    outcome = wire.frame_outcome(response)
-    if isinstance(outcome, FrameReceipt):
-        return FrameStored(response.frame_id, outcome)
+def _answer(response: pb.PublishStreamResponse) -> BatchStored | BatchRefused:
+    outcome = wire.batch_outcome(response)
+    if isinstance(outcome, BatchReceipt):
+        return BatchStored(response.frame_id, outcome)
     error = status.rebuild(outcome.reason, outcome.metadata) or Refused(outcome.message)
     if not isinstance(error, Refused):
         raise error  # the store failed: what was in flight is unknown
-    return FrameRefused(response.frame_id, error, outcome.index)
+    return BatchRefused(response.frame_id, error, outcome.index)

@@ -13,7 +13,7 @@ from dittomq.errors import InvalidField, Unavailable
 T = TypeVar("T")
 
 
-class LoopThread:
+class SyncBridge:
     """Runs coroutines for any number of threads. Not to be called from code that itself runs on the loop."""
 
     def __init__(self, name: str) -> None:
@@ -90,7 +90,7 @@ def left_meanwhile() -> Unavailable:
 class OneTaskContext(Generic[T]):
     """An async context manager that one task of the loop enters and leaves: task groups insist on that."""
 
-    def __init__(self, thread: LoopThread, manager: AbstractAsyncContextManager[T]) -> None:
+    def __init__(self, thread: SyncBridge, manager: AbstractAsyncContextManager[T]) -> None:
         self._thread = thread
         self._manager = manager
         self._entered: Future[T] = Future()

@@ -10,11 +10,11 @@ from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
-from dittomq.client.sync_bridge import LoopThread, OneTaskContext
+from dittomq.client.sync_bridge import SyncBridge, OneTaskContext
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
-from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMessage
+from dittomq.message import MAX_BATCH_MESSAGES, Ack, Message, Receipt, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Node, Route
@@ -29,7 +29,7 @@ class Client:
     ) -> None:
         """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use."""
         self._client = AsyncClient(nameserver, address_map=address_map, network=network)
-        self._thread = LoopThread("dittomq-client")
+        self._thread = SyncBridge("dittomq-client")
         self._held = OneTaskContext(self._thread, self._client)
 
     @classmethod
@@ -103,7 +103,7 @@ class Client:
 class SyncProducer:
     """Publishes; see Producer."""
 
-    def __init__(self, thread: LoopThread, producer: Producer) -> None:
+    def __init__(self, thread: SyncBridge, producer: Producer) -> None:
         self._thread = thread
         self._producer = producer
         self._held = OneTaskContext(thread, producer)
@@ -146,7 +146,7 @@ class SyncProducer:
         bulk = self._producer.bulk(stop_at_failure=on_failure == "raise")
         source = iter(messages)
         try:
-            while piece := list(itertools.islice(source, MAX_FRAME_MESSAGES)):
+            while piece := list(itertools.islice(source, MAX_BATCH_MESSAGES)):
                 if not self._thread.run(bulk.add(piece)):
                     break
             outcomes = self._thread.run(bulk.finish())
@@ -170,7 +170,7 @@ class SyncProducer:
 class SyncReader:
     """Reads one queue; see Reader."""
 
-    def __init__(self, thread: LoopThread, reader: Reader) -> None:
+    def __init__(self, thread: SyncBridge, reader: Reader) -> None:
         self._thread = thread
         self._reader = reader
 
@@ -192,7 +192,7 @@ class SyncReader:
 class SyncAdmin:
     """Topics, nodes and roles; see Admin."""
 
-    def __init__(self, thread: LoopThread, admin: Admin) -> None:
+    def __init__(self, thread: SyncBridge, admin: Admin) -> None:
         self._thread = thread
         self._admin = admin
 

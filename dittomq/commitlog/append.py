@@ -40,7 +40,7 @@ from dittomq.commitlog.records.format import (
 from dittomq.errors import InvalidField, MessageTooLarge, Refused
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.offsets import PhysicalOffset, QueueOffset
-from dittomq.places import PlacedRun, joined
+from dittomq.places import AppendResult, concat
 from dittomq.properties import RECORD_CRC
 
 # Below these, and with a topic that was seen before, a message needs no closer look. Every segment holds such a record.
@@ -52,7 +52,7 @@ _SEPARATOR = b"\x02"
 _RECORD_CRC = RECORD_CRC.encode()
 
 
-class Frame(NamedTuple):
+class AppendBatch(NamedTuple):
     """Messages of one producer, stored all or none. `producer_id` "" and `first_sequence` -1: not idempotent.
 
     No try of it can lie below `sent_since`; None: nobody says so.
@@ -74,7 +74,7 @@ class AppendGroup:
     start: PhysicalOffset
     end: PhysicalOffset
     pieces: list[tuple[PhysicalOffset, bytes]]
-    placed: list[list[PlacedRun] | Refused]
+    placed: list[list[AppendResult] | Refused]
     store_ms: int
 
     @property
@@ -100,7 +100,7 @@ class _GroupBytes:
 class Appender:
     """Appends groups to a log whose end is a record's end. One thread at a time."""
 
-    def __init__(self, log: Log, derived: DerivedIndexes, host: Host, find: Callable[[int], PlacedRun]) -> None:
+    def __init__(self, log: Log, derived: DerivedIndexes, host: Host, find: Callable[[int], AppendResult]) -> None:
         """`find` reads from the log which message lies at a position, raising CorruptRecord."""
         self._log = log
         self._derived = derived
@@ -109,13 +109,13 @@ class Appender:
         self._find = find
         self._topics: dict[str, bytes] = {}
 
-    def append(self, frames: Sequence[Frame], now_ms: int) -> AppendGroup:
+    def append(self, frames: Sequence[AppendBatch], now_ms: int) -> AppendGroup:
         """Write the frames that are not refused. Nothing of a refused frame is stored."""
         derived, log = self._derived, self._log
         derived.store_ms = max(derived.store_ms, now_ms)
         start = log.end
         stretch = _GroupBytes(start, log.segment_of(start)[1], start, [], [], [])
-        placed: list[list[PlacedRun] | Refused] = []
+        placed: list[list[AppendResult] | Refused] = []
         for frame in frames:
             drafts, identified = frame.drafts, bool(frame.producer_id)
             large = len(drafts) >= LEAST_MESSAGES and self._form is IPV4
@@ -139,7 +139,7 @@ class Appender:
         derived.dispatch.collect(stretch.waiting, log.end, stretch.in_batches)
         return AppendGroup(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
-    def _look_closer(self, frame: Frame) -> None:
+    def _look_closer(self, frame: AppendBatch) -> None:
         """Raise Refused for a frame that cannot be stored; learn its topics."""
         topics, idempotent = self._topics, bool(frame.producer_id)
         for draft in frame.drafts:
@@ -149,7 +149,7 @@ class Appender:
             if not idempotent and properties.startswith(b"PID\x01"):
                 raise InvalidField("properties", '"PID" is reserved; use another name')
 
-    def _known(self, frame: Frame, start: int, placed: Sequence[list[PlacedRun] | Refused]) -> list[PlacedRun]:
+    def _known(self, frame: AppendBatch, start: int, placed: Sequence[list[AppendResult] | Refused]) -> list[AppendResult]:
         """Where the frame's leading messages lie that are stored already: below `start` in the log, behind it as `placed` in this group.
 
         Raises Refused when its sequences do not follow.
@@ -162,7 +162,7 @@ class Appender:
             return []
         here = {one.physical_offset: one for answer in placed if not isinstance(answer, Refused) for run in answer for one in run.each()}
         found = [here[PhysicalOffset(position)] if position >= start else self._find(position) for position in positions]
-        return joined(one._replace(duplicate=True) for one in found)
+        return concat(one._replace(duplicate=True) for one in found)
 
     def _check(self, draft: Draft) -> None:
         topic, queue, _, _, body, properties, _ = draft
@@ -186,7 +186,7 @@ class Appender:
             raise InvalidField("topic", f'"{topic[:64]}" is no topic name: 1 to {MAX_TOPIC_BYTES} characters of [%|a-zA-Z0-9_-]')
         self._topics[topic] = bytes((len(name),)) + name
 
-    def _encode(self, frame: Frame, skip: int, stretch: _GroupBytes, placed: list[PlacedRun]) -> None:
+    def _encode(self, frame: AppendBatch, skip: int, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
         """Encode the frame's messages behind the first `skip`, and say where they will lie."""
         queues, topics = self._derived.index.queues, self._topics
         store_ms, (address, port) = self._derived.store_ms, self._host
@@ -216,7 +216,7 @@ class Appender:
             queue.next = queue_offset + 1
             if queue is not neighbour:
                 sizes, neighbour = [], queue
-                placed.append(PlacedRun(topic, queue_id, QueueOffset(queue_offset), PhysicalOffset(position), sizes, store_ms))
+                placed.append(AppendResult(topic, queue_id, QueueOffset(queue_offset), PhysicalOffset(position), sizes, store_ms))
             sizes.append(size)
             positions.append(position)
             keys = carried(topic, store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
@@ -226,14 +226,14 @@ class Appender:
         if frame.producer_id:
             self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions, store_ms)
 
-    def _encode_bulk(self, frame: Frame, bulk: BulkMessages, stretch: _GroupBytes, placed: list[PlacedRun]) -> None:
+    def _encode_bulk(self, frame: AppendBatch, bulk: BulkMessages, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
         store_ms, sizes, make = self._derived.store_ms, bulk.sizes.tolist(), tuple.__new__
         offsets, rows = self._assign(bulk)
         found = bulk.encode(stretch.position, offsets, GroupStamp(store_ms, self._host))
         starts = found.starts.tolist()
         for topic, queue_id, low, high in bulk.neighbours:
-            placed.append(make(PlacedRun, (topic, queue_id, offsets[low], starts[low], sizes[low:high], store_ms, False)))
+            placed.append(make(AppendResult, (topic, queue_id, offsets[low], starts[low], sizes[low:high], store_ms, False)))
         runs = [(queue, OffsetRun(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
         named: list[tuple[int, bytes, Kept]] = []
         for topic, _, low, high in bulk.neighbours if bulk.keyed else ():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dittomq.commitlog.log_start_state import first_at
 from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, ConsumeQueue, QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import OffsetReservation
-from dittomq.copies import MessageRun
+from dittomq.copies import MessageSpan
 from dittomq.offsets import QueueOffset
 
 MAX_RUNS = 1_000
@@ -22,7 +22,7 @@ _UNITS_AT_ONCE = 1_024
 class NamedMessages(NamedTuple):
     """`more`: others may lie there that no unit names, or that are too many."""
 
-    messages: tuple[MessageRun, ...]
+    messages: tuple[MessageSpan, ...]
     more: bool
 
 
@@ -39,7 +39,7 @@ def messages_in(index: QueueIndex, ranges: Sequence[tuple[int, int]]) -> list[Na
 
 
 def _messages_in(index: QueueIndex, queues: Sequence[ConsumeQueue], reservation: OffsetReservation, start: int, end: int) -> NamedMessages:
-    runs: list[MessageRun] = []
+    runs: list[MessageSpan] = []
     more = any(low < end and start < high for low, high in reservation.strange)
 
     def lies_in_it(position: int | None) -> bool | None:
@@ -54,7 +54,7 @@ def _messages_in(index: QueueIndex, queues: Sequence[ConsumeQueue], reservation:
             first, at = at, at + sum(1 for _ in neighbours)  # there may be millions
             more |= lies_there is None
             if lies_there:
-                runs.append(MessageRun(queue.topic, queue.queue, QueueOffset(first), QueueOffset(at)))
+                runs.append(MessageSpan(queue.topic, queue.queue, QueueOffset(first), QueueOffset(at)))
             if len(runs) > MAX_RUNS:
                 return NamedMessages(tuple(runs[:MAX_RUNS]), more=True)
     return NamedMessages(tuple(runs), more)

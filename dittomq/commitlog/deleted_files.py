@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages
+from dittomq.commitlog.disk.scanning import ReadablePages
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import reading
 from dittomq.commitlog.locks import StoreLocks
@@ -112,7 +112,7 @@ class DeletedFiles(ABC):
 
 def _pieces(log: Log, at: int, end: int) -> Iterator[bytes]:
     """The bytes [at, end) of one segment; zeros where the disk does not give them."""
-    source = LegiblePages(log)
+    source = ReadablePages(log)
     while at < end:
         yield (data := source.read(at, min(_COPY_BYTES, end - at), end))
         at += len(data)

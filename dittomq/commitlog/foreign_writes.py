@@ -14,7 +14,7 @@ from collections.abc import Callable
 import xxhash
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import Found, LegiblePages
+from dittomq.commitlog.disk.scanning import Found, ReadablePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
@@ -48,7 +48,7 @@ class ForeignWrites:
 
         Between ours and what RocketMQ appended more of ours may lie, torn ones and whole ones.
         """
-        source = LegiblePages(self._log)
+        source = ReadablePages(self._log)
         first = _end_for_rocketmq(source, position, self._log.stop)
         sealed = self.seals.at(position).sealed
         at = first
@@ -100,7 +100,7 @@ def _is_none_of_ours(record: bytes) -> bool:
 
 def first_record(log: Log, position: int) -> bytes | None:
     """The record at `position`, or behind the mark there, if it is whole by the rule for records that nothing seals."""
-    source = LegiblePages(log)
+    source = ReadablePages(log)
     while (span := _span(source, position, log.stop)) is not None:
         if span.sort is not Sort.MARK:
             record = source.read(position, span.end - span.start, log.stop)
@@ -115,14 +115,14 @@ def newest_ms_before(log: Log, position: int) -> int:
     return 0 if record is None else max(0, store_ms_of(record) - 1)
 
 
-def _span(source: LegiblePages, position: int, stop: int) -> Span | None:
+def _span(source: ReadablePages, position: int, stop: int) -> Span | None:
     """The record or mark at `position`, by its header alone; None where none is, and at `stop`, where the log's files end."""
     if position >= stop:
         return None
     return span_at(View(source.read(position, HEADER_BYTES, stop), position, source.segment_of(position)[1]), position)
 
 
-def _end_for_rocketmq(source: LegiblePages, position: int, stop: int) -> int | None:
+def _end_for_rocketmq(source: ReadablePages, position: int, stop: int) -> int | None:
     """Where the record or mark at `position` ends, if RocketMQ takes it for whole: of a record it looks at the body only."""
     span = _span(source, position, stop)
     if span is None or (span.sort is Sort.RECORD and body_problem(source.read(position, span.end - position, span.end), position)):

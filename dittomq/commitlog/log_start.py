@@ -29,7 +29,7 @@ _AMPLE_BYTES = 256 * 1024 * 1024
 """More than a checkpoint writes, with as many producers as are remembered."""
 
 
-class Front(ABC):
+class StoreWithLogStart(ABC):
     """What a store does at the beginnings of its log and its queues."""
 
     _storage: Storage
@@ -224,7 +224,7 @@ class Front(ABC):
         with gate.filing, gate.dispatching, gate.writing("hide"):
             higher = {key: low for key, low in minimums.items() if not _hides(index.queue(*key), low)}
             kept = index_checkpoint.load_minimums(self._storage)
-            kept |= {key: index_checkpoint.Minimum(low, self.end) for key, low in higher.items()}
+            kept |= {key: index_checkpoint.QueueBound(low, self.end) for key, low in higher.items()}
             self.check_free(state_file.ROOM_BYTES + index_checkpoint.QUEUE_ROW_BYTES * len(kept))
             index_checkpoint.save_minimums(self._storage, kept)
             for key, low in higher.items():
@@ -271,7 +271,7 @@ class Front(ABC):
             rows = len(kept) + len(log_start.deleted_below) + len(log_start.first_offsets) + len(log_start.reserved_below)
             self.check_free(state_file.ROOM_BYTES + index_checkpoint.QUEUE_ROW_BYTES * rows)
             if log_start.deleted_below:
-                hidden = {key: index_checkpoint.Minimum(low, offset) for key, low in log_start.deleted_below.items()}
+                hidden = {key: index_checkpoint.QueueBound(low, offset) for key, low in log_start.deleted_below.items()}
                 index_checkpoint.save_minimums(self._storage, kept | hidden)
             log_start_state.empty_from(
                 self._storage,

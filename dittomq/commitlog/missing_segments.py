@@ -12,7 +12,7 @@ import contextlib
 from dittomq.commitlog import log_start_state
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, scan_at
+from dittomq.commitlog.disk.scanning import ReadablePages, scan_at
 from dittomq.commitlog.disk.segment import FOLDER, path_of, sizes_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.state_file import CorruptStateFile
@@ -25,7 +25,7 @@ from dittomq.commitlog.state.damage_map import DamageMap
 from dittomq.commitlog.state.replica import OwnReplica
 
 
-class Refilling:
+class MissingSegments:
     """One start's. May be repeated from any point."""
 
     def __init__(self, storage: Storage, files: OpenFiles, maker: SegmentMaker, name: str, replica: OwnReplica) -> None:
@@ -76,7 +76,7 @@ class Refilling:
 
     def _whole_end(self, start: int, stop: int) -> int:
         """Where the whole records end that the segment begins with."""
-        source, seals = LegiblePages(Log(self._maker, self._files, [start])), ChecksumPolicy(epoch_history_file.load(self._storage))
+        source, seals = ReadablePages(Log(self._maker, self._files, [start])), ChecksumPolicy(epoch_history_file.load(self._storage))
         at = start
         while at < stop:
             try:

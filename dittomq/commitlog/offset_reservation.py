@@ -8,7 +8,7 @@ a producer without a record behind them ▶ is forgotten: it begins anew, and no
 from collections.abc import Iterable
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
+from dittomq.commitlog.disk.scanning import ReadablePages, scan_at, skip_damage
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import OffsetReservation, QueueKey, most_messages
 from dittomq.commitlog.queues.indexes import DerivedIndexes
@@ -31,7 +31,7 @@ def reserve_offsets(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, un
 
 def _queues_from(log: Log, seals: ChecksumPolicy, start: int) -> set[QueueKey]:
     """The queues of all whole records from `start` on."""
-    source, found, at = LegiblePages(log), set[QueueKey](), start
+    source, found, at = ReadablePages(log), set[QueueKey](), start
     while at < log.end:
         batches, scan = scan_at(source, seals, at, log.end)
         found.update((run.topic, run.queue) for batch in batches for run in batch.runs)

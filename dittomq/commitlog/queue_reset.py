@@ -10,7 +10,7 @@ from dittomq.commitlog import log_start_state
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.consume_queue import QueueIndex
-from dittomq.commitlog.queues.index_checkpoint import Minimum
+from dittomq.commitlog.queues.index_checkpoint import QueueBound
 
 
 def note(storage: Storage, index: QueueIndex) -> None:
@@ -22,7 +22,7 @@ def note(storage: Storage, index: QueueIndex) -> None:
     kept = dict(minimums)
     for key, queue in fresh.items():
         if key not in kept or kept[key].low <= queue.outlived:
-            kept[key] = Minimum(queue.outlived, queue.anew_at, anew=True)
+            kept[key] = QueueBound(queue.outlived, queue.anew_at, anew=True)
     if kept != minimums:
         index_checkpoint.save_minimums(storage, kept)
     dropped = log_start_state.load(storage)
@@ -45,7 +45,7 @@ def apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:
             kept[key] = minimum
             queue.outlived = max(queue.outlived, minimum.low)
         elif not minimum.anew:
-            kept[key] = minimum if minimum.end <= end else Minimum(min(minimum.low, queue.next), end)
+            kept[key] = minimum if minimum.end <= end else QueueBound(min(minimum.low, queue.next), end)
             index.raise_minimum(queue, kept[key].low)
     if kept != minimums:
         index_checkpoint.save_minimums(storage, kept)

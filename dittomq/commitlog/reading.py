@@ -17,7 +17,7 @@ from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import tags_code
-from dittomq.reads import Readable
+from dittomq.reads import ReadableRange
 
 _MAX_UNITS = 16_384
 _UNITS_AT_ONCE = 1_024
@@ -51,7 +51,7 @@ class ReadRequest:
     max_messages: int
     max_bytes: int
     tags: frozenset[str]
-    readable: Readable
+    readable: ReadableRange
 
 
 @dataclass(frozen=True, slots=True)

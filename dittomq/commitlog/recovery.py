@@ -12,13 +12,13 @@ from typing import NamedTuple
 from dittomq.commitlog import log_start_state, queue_reset
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import WINDOW_BYTES, LegiblePages, scan_at, scan_singly, skip_damage
+from dittomq.commitlog.disk.scanning import WINDOW_BYTES, ReadablePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.segment import check_sizes, sizes_of, without_unmade
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
 from dittomq.commitlog.foreign_writes import ForeignWrites
-from dittomq.commitlog.missing_segments import Refilling
+from dittomq.commitlog.missing_segments import MissingSegments
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, key_index, orphaned_queue_files, producer_state, queue_truncation
 from dittomq.commitlog.queues.consume_queue import ConsumeQueue, QueueIndex, absent_files, folder_of, path_of
@@ -114,7 +114,7 @@ def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
     layout.files.forget("")  # what was recovered before has files open that may go now
     register = _load_register(layout.storage, notes)
     if layout.options.refills:
-        register = Refilling(layout.storage, layout.files, layout.maker, layout.name, layout.replica).run(register, notes)
+        register = MissingSegments(layout.storage, layout.files, layout.maker, layout.name, layout.replica).run(register, notes)
     log = open_log(layout)
     if index_checkpoint.take_order(layout.storage):
         notes.append("messages are shown again whose deletion no master knows of; all queues are built again from the log")
@@ -179,7 +179,7 @@ def open_log(layout: StoreLayout) -> Log:
 
 def _absorb(found: Recovered, visits: ForeignWrites, known: _IndexedEnds) -> int:
     """Take in all records from where the side files stop; returns where the log ends. What the disk does not give counts as zeros."""
-    log, source, flushed = found.log, LegiblePages(found.log), found.mark.flushed
+    log, source, flushed = found.log, ReadablePages(found.log), found.mark.flushed
     at = max(log.min_offset, min(known.dispatched, known.covered, flushed))
     while True:
         below = at < flushed

@@ -15,7 +15,7 @@ from dittomq.commitlog import log_start_state, offset_reservation
 from dittomq.commitlog.deleted_files import DeletedFiles
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
+from dittomq.commitlog.disk.scanning import ReadablePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, reading, speaks_of_bytes
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.consume_queue import QueueIndex
@@ -44,7 +44,7 @@ class VerifiedRange(NamedTuple):
     damaged: tuple[DamagedRange, ...]
 
 
-class Mending(DeletedFiles):
+class RepairableStore(DeletedFiles):
     """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
 
     epoch_history: EpochHistory
@@ -122,7 +122,7 @@ class Mending(DeletedFiles):
         Raises NotReady where this process cannot read now, DiskFull where damage cannot be written down. For any thread; to be called for
         a slice of a few megabytes at a time.
         """
-        log, source, flushed = self._log, LegiblePages(self._log), self.flushed
+        log, source, flushed = self._log, ReadablePages(self._log), self.flushed
         nothing = VerifiedRange(PhysicalOffset(start), PhysicalOffset(start), ())
         if not log.min_offset <= start < min(end, flushed):
             return nothing
@@ -220,7 +220,7 @@ class Mending(DeletedFiles):
         found = next((each for each in self.damage.ranges if each.start == start), None)
         if found is not None:
             self._make_again(*self._log.segment_of(start))
-        source = LegiblePages(self._log)
+        source = ReadablePages(self._log)
         while found is not None and start < found.end:
             with reading(self._options.node):
                 scan = self._scan(source, start, found.end)
@@ -315,14 +315,14 @@ class Mending(DeletedFiles):
             at = stop
         return found
 
-    def _is_of_a_life_before(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.Minimum]) -> bool:
+    def _is_of_a_life_before(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.QueueBound]) -> bool:
         """Whether RocketMQ has made the record's topic again behind it: then its place in the queue is another message's."""
         queue = self._derived.index.queues.get((entry.topic, entry.queue))
         minimum = minimums.get((entry.topic, entry.queue))
         begun_anew = queue.anew_at if queue is not None else -1
         return entry.start < begun_anew or (minimum is not None and minimum.anew and entry.start < minimum.end)
 
-    def _fill(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.Minimum]) -> None:
+    def _fill(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.QueueBound]) -> None:
         """Put a record's unit where it is missing; what is not dispatched yet comes by itself, what is deleted never."""
         key = (entry.topic, entry.queue)
         if entry.queue < 0 or entry.end > self._derived.dispatch.applied:

@@ -52,7 +52,7 @@ class RetentionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class RetentionFloor:
     """Somebody wants the log from `offset` on: while it begins no later, that is at most `max_bytes` before its end, and until `until_ms`.
 
     None: no limit.
@@ -87,7 +87,7 @@ class Decision:
     lost: tuple[str, ...] = ()
 
 
-def decide(facts: LogFacts, rules: RetentionRules, holds: Sequence[Hold]) -> Decision:
+def decide(facts: LogFacts, rules: RetentionRules, holds: Sequence[RetentionFloor]) -> Decision:
     """Where the log is to begin."""
     begin = facts.segments[0].start
     free = [each for each in facts.segments if each.end <= facts.settled and each.end < facts.end]
@@ -131,7 +131,7 @@ def _surplus(free: list[Segment], disk: DiskUse, percent: int) -> list[Segment]:
     return chosen
 
 
-def _is_active(hold: Hold, facts: LogFacts) -> bool:
+def _is_active(hold: RetentionFloor, facts: LogFacts) -> bool:
     in_time = hold.until_ms is None or facts.now_ms < hold.until_ms
     is_here = hold.offset >= facts.segments[0].start  # otherwise its holder must copy the log anew, and the rest of it helps nobody
     return is_here and in_time and (hold.max_bytes is None or facts.end - hold.offset <= hold.max_bytes)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
+from dittomq.commitlog.disk.scanning import ReadablePages, scan_at, skip_damage
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.storage import Storage, read_file
 from dittomq.commitlog.queues.consume_queue import FOLDER as QUEUES_FOLDER
@@ -102,7 +102,7 @@ def adopt(layout: StoreLayout) -> StopKind:
 
 def _last_whole_end(log: Log) -> int:
     """The end of the last whole record or mark; looks no further back than the segment that holds it."""
-    foreign, source = ChecksumPolicy(()), LegiblePages(log)
+    foreign, source = ChecksumPolicy(()), ReadablePages(log)
     for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
         stop = start + log.segment_bytes
         at = found = start
@@ -121,7 +121,7 @@ def _recovery_start(storage: Storage, log: Log) -> int:
     with contextlib.suppress(FileNotFoundError, struct.error):
         newest_ms = min(_CHECKPOINT_FRONT.unpack_from(read_file(storage, _CHECKPOINT))) - _MARGIN_MS
     for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
-        head = LegiblePages(log).read(start, _HEAD_BYTES, log.stop)
+        head = ReadablePages(log).read(start, _HEAD_BYTES, log.stop)
         if START.unpack_from(head)[1] in {MAGIC_1, MAGIC_2} and 0 < store_ms_of(head) <= newest_ms:
             return start
     return log.min_offset

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from dittomq.commitlog import recovery, rocketmq_import, store_swap, truncation
-from dittomq.commitlog.append import Appender, AppendGroup, Frame
+from dittomq.commitlog.append import Appender, AppendGroup, AppendBatch
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER
@@ -22,7 +22,7 @@ from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import HeldLock, Storage, reading
 from dittomq.commitlog.foreign_writes import newest_ms_before
 from dittomq.commitlog.locks import StoreLocks, confessed, reported
-from dittomq.commitlog.log_start import Front
+from dittomq.commitlog.log_start import StoreWithLogStart
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, producer_state
 from dittomq.commitlog.reading import QueueSlice, ReadRequest, StoreReader
@@ -30,7 +30,7 @@ from dittomq.commitlog.records import digest
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Recovered, StoreLayout
-from dittomq.commitlog.repair import Mending
+from dittomq.commitlog.repair import RepairableStore
 from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.segment_preallocation import Ahead
 from dittomq.commitlog.state import damage_map, epoch_history_file, first_release, identity, recovery_point, replica, shutdown_marker
@@ -44,13 +44,13 @@ from dittomq.epoch_history import EpochHistory, grows
 from dittomq.errors import InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
-from dittomq.places import PlacedRun
-from dittomq.reads import ALL, Readable
+from dittomq.places import AppendResult
+from dittomq.reads import ALL, ReadableRange
 
-__all__ = ["AppendGroup", "Frame", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
+__all__ = ["AppendGroup", "AppendBatch", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
 
 
-class Store(Front, Mending):
+class Store(StoreWithLogStart, RepairableStore):
     """An open store; made by `open`."""
 
     generation: int
@@ -187,7 +187,7 @@ class Store(Front, Mending):
         """Size of every segment."""
         return self._options.segment_bytes
 
-    def append(self, frames: Sequence[Frame], now_ms: int) -> AppendGroup:
+    def append(self, frames: Sequence[AppendBatch], now_ms: int) -> AppendGroup:
         """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StorageFailure."""
         with self._gate.writing("append"):
             assert self.epoch_history, "a master opens its epoch before it appends"
@@ -238,13 +238,13 @@ class Store(Front, Mending):
         max_messages: int,
         max_bytes: int,
         tags: frozenset[str] = frozenset(),
-        readable: Readable = ALL,
+        readable: ReadableRange = ALL,
     ) -> QueueSlice:
         """Readable messages of a queue from `offset` on, verified; at least one, if any. Raises OffsetOutOfRange, CorruptRecord."""
         with reading(self._options.node):
             return self._reader.queue(topic, queue, ReadRequest(offset, max_messages, max_bytes, tags, readable))
 
-    def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> PlacedRun | None:
+    def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> AppendResult | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not
         known.
         """
@@ -345,7 +345,7 @@ class Store(Front, Mending):
             index_checkpoint.clear_abort(self._storage)
         shutdown_marker.stamp(self._storage, clean=True, acks_unsynced=False)
 
-    def _check_room_for(self, frames: Sequence[Frame]) -> None:
+    def _check_room_for(self, frames: Sequence[AppendBatch]) -> None:
         if not self._has_ample_room(MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames)):
             self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
 
@@ -473,10 +473,10 @@ class Store(Front, Mending):
         self.flushed = self.end
         self._save_mark(self.end, min(self._mark.confirmed, self.end))
 
-    def _place(self, position: int) -> PlacedRun:
+    def _place(self, position: int) -> AppendResult:
         with reading(self._options.node):
             found = message_of(record := self._reader.record(position))
-        return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
+        return AppendResult(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 
     def _save_mark(self, flushed: int, confirmed: int, *, closed: bool = False) -> None:
         mark = recovery_point.RecoveryPoint(self._mark.number + 1, flushed, confirmed, closed)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from dittomq.commitlog import log_start_state
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages
+from dittomq.commitlog.disk.scanning import ReadablePages
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, gives, speaks_of_bytes, zero_behind
@@ -101,7 +101,7 @@ def forget_unfinished(storage: Storage, generation: int) -> None:
 
 def _save_tail(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> str:
     to, tail_end = ends
-    path, source = f"{state_file.FOLDER}/tail-{to}-{generation}", LegiblePages(log)
+    path, source = f"{state_file.FOLDER}/tail-{to}-{generation}", ReadablePages(log)
     with contextlib.closing(storage.open(path, create=True)) as file:
         file.truncate(0)
         at = to
@@ -145,7 +145,7 @@ def _ends_below(storage: Storage, held: index_checkpoint.Checkpoint, to: int) ->
     minimums, dropped = index_checkpoint.load_minimums(storage), log_start_state.load(storage).first_offsets
     ends = {}
     for key, (low, high) in held.ranges.items():
-        minimum = minimums.get(key, index_checkpoint.Minimum(0, 0))
+        minimum = minimums.get(key, index_checkpoint.QueueBound(0, 0))
         if minimum.anew and minimum.end >= to:
             return None
         first = max(low, minimum.hidden)

@@ -10,7 +10,7 @@ write, so the beginning of one record and nothing behind it. Anything else says 
 """
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, scan_singly, skip_damage
+from dittomq.commitlog.disk.scanning import ReadablePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
@@ -41,7 +41,7 @@ def has_whole_behind(log: Log, seals: ChecksumPolicy, tail_end: int) -> bool:
 
     No kill causes that: what is damaged there may have been acknowledged.
     """
-    source, at = LegiblePages(log), log.end
+    source, at = ReadablePages(log), log.end
     while seals.at(at).sealed and (at := skip_damage(source, seals, at, tail_end)) < tail_end:
         if at < log.segment_of(at - 1)[1] or scan_at(source, seals, at, tail_end, scan_singly)[1].end > at:
             return seals.at(at).sealed

@@ -7,7 +7,7 @@ from typing import Final
 import grpc
 
 from dittomq.coordination.settings import CoordinationTable
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import ConfigError
 
 _MAX_BYTES: Final = 1024 * 1024
@@ -19,7 +19,7 @@ class SecretFile:
 
     setting: str
     path: str
-    lane: Lane
+    lane: Executor
 
     async def read(self) -> bytes:
         """What it holds now. Raises ConfigError when it cannot be read, is empty or larger than 1 MiB."""
@@ -35,7 +35,7 @@ class TlsFiles:
     key: SecretFile | None = None
 
     @classmethod
-    def of(cls, settings: CoordinationTable, lane: Lane) -> "TlsFiles":
+    def of(cls, settings: CoordinationTable, lane: Executor) -> "TlsFiles":
         """As configured. Raises ConfigError."""
         if bool(settings.certificate_file) != bool(settings.key_file):
             missing = "coordination.key_file" if settings.certificate_file else "coordination.certificate_file"

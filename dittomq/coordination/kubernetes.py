@@ -18,7 +18,7 @@ from dittomq.coordination.of_group import of_group
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import ConfigError, NotPermitted, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 
@@ -73,7 +73,7 @@ def kubernetes_access(
     endpoints: Sequence[str],
     *,
     environment: Mapping[str, str],
-    lane: Lane,
+    lane: Executor,
     account: Path = SERVICE_ACCOUNT,
 ) -> KubernetesAccess:
     """As configured; what is not configured is that of the pod whose `environment` and service `account` these are.

@@ -16,7 +16,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Lane(Protocol):
+class Executor(Protocol):
     """Runs blocking work off the loop; a lane of width 1 runs it in the order of the calls."""
 
     async def run(self, steps: Generator[P, None, R], progress: Callable[[P], None] | None = None) -> R:
@@ -35,7 +35,7 @@ class Lane(Protocol):
 class Workers(Protocol):
     """Makes lanes; owned by the composition root."""
 
-    def lane(self, name: str, width: int = 1) -> Lane:
+    def lane(self, name: str, width: int = 1) -> Executor:
         """A new lane of `width` threads. At width 1 its work runs one after the other."""
         ...
 
@@ -124,7 +124,7 @@ class ThreadWorkers:
     def __init__(self) -> None:
         self._lanes: list[ThreadLane] = []
 
-    def lane(self, name: str, width: int = 1) -> Lane:
+    def lane(self, name: str, width: int = 1) -> Executor:
         lane = ThreadLane(name, width)
         self._lanes.append(lane)
         return lane

@@ -15,7 +15,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
 from dittomq.naming.nameserver_session import CALL_DEADLINE_S, NameserverAnswer, NameserverSession
 from dittomq.naming.validation import registrable
-from dittomq.routes import Beat, BeatAnswer, GroupMaster, NodeState, Registration, RegistrationResult
+from dittomq.routes import HeartbeatRequest, HeartbeatResult, GroupMaster, NodeState, Registration, RegistrationResult
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class NameserverNews:
+class RouteUpdate:
     """What all nameservers say together.
 
     `answers`: those whose last call succeeded, in the configured order. `refusal`: why a nameserver refuses this node now, or may forget
@@ -57,7 +57,7 @@ class Registrar:
         self,
         nameservers: Sequence[str],
         describe: Callable[[], Registration],
-        heard: Callable[[NameserverNews], None],
+        heard: Callable[[RouteUpdate], None],
         channels: Channels,
         clock: Clock,
         chance: random.Random,
@@ -166,9 +166,9 @@ class Registrar:
         self._left_out = left_out
         return replace(registration, topics=topics)
 
-    async def _heartbeat(self, desk: NameserverSession, registration: Registration) -> BeatAnswer:
+    async def _heartbeat(self, desk: NameserverSession, registration: Registration) -> HeartbeatResult:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
-        request = wire.beat_request(Beat(desk.session, registration.data_version, registration.epoch, registration.state))
+        request = wire.beat_request(HeartbeatRequest(desk.session, registration.data_version, registration.epoch, registration.state))
         response: pb.HeartbeatResponse = await call(
             stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=CALL_DEADLINE_S
         )
@@ -213,7 +213,7 @@ class Registrar:
         answers = tuple(desk.answer for desk in self._desks if desk.answer is not None)
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
         taken = not answers and any(desk.taken_since_s is not None for desk in self._desks)
-        self._heard(NameserverNews(answers, refusal, taken))
+        self._heard(RouteUpdate(answers, refusal, taken))
 
     @staticmethod
     def _period_s(desk: NameserverSession, registration: Registration) -> float:

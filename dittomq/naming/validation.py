@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dittomq.errors import InvalidField
 from dittomq.metadata.topics import check_topic_name
 from dittomq.offsets import LAST_EPOCH
-from dittomq.routes import DEFAULT_NETWORK, Beat, Registration, TopicQueues
+from dittomq.routes import DEFAULT_NETWORK, HeartbeatRequest, Registration, TopicQueues
 from dittomq.wire.naming import MAX_TOPICS
 
 MAX_TOPIC_CHARACTERS = 127
@@ -37,7 +37,7 @@ def check_registration(registration: Registration) -> None:
         _check_topic(queues)
 
 
-def check_beat(beat: Beat) -> None:
+def check_beat(beat: HeartbeatRequest) -> None:
     """Raise InvalidField unless every field keeps its limits."""
     _between("epoch", beat.epoch, 0, LAST_EPOCH)
 

@@ -5,7 +5,7 @@ from enum import Enum, StrEnum
 from typing import Final
 
 from dittomq.doors.coordination import Versioned, WriteOutcome
-from dittomq.epoch_history import EpochHistory, own_end
+from dittomq.epoch_history import EpochHistory, last_own_end
 from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
@@ -51,7 +51,7 @@ class Position:
     @property
     def masters_end(self) -> PhysicalOffset:
         """One past the last byte that a master wrote: what RocketMQ appended to one disk makes no log win."""
-        return own_end(self.epoch_history, self.log_end)
+        return last_own_end(self.epoch_history, self.log_end)
 
     @property
     def log_rank(self) -> tuple[Epoch, PhysicalOffset]:

@@ -28,7 +28,7 @@ _CALLS: Mapping[str, _TableRpc] = {
 }
 
 
-class RemoteMetadata:
+class MetadataClient:
     """The tables of a node of that group at an address that may change; `address` tells "host:port", empty while unknown.
 
     Somebody else may have that address by now, with tables that look newer: such a one is not asked for any.

@@ -14,7 +14,7 @@ from dittomq.wire import election as wire
 _ANSWER_S = 1.0
 
 
-class RemoteReplicas:
+class ReplicaClient:
     """Replicas of one group, by the address of their replication port.
 
     Each call raises Unavailable without an answer within a second, which leaves it open whether it was obeyed, the typed error of the other

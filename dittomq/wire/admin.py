@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
-from dittomq.copies import MessageRun, RangeOutcome, RepairOrder, RepairReport
+from dittomq.copies import MessageSpan, RangeOutcome, RepairRequest, RepairReport
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, TopicUpdate
@@ -451,14 +451,14 @@ def _seconds(duration: Duration) -> float:
     return float(duration.seconds * 1_000_000_000 + duration.nanos) / 1e9
 
 
-def repair_request(order: RepairOrder) -> pb.RepairRequest:
+def repair_request(order: RepairRequest) -> pb.RepairRequest:
     return pb.RepairRequest(node=order.node, start_offset=order.start, end_offset=order.end, validate_only=order.validate_only)
 
 
-def repair_order(request: pb.RepairRequest) -> RepairOrder:
+def repair_order(request: pb.RepairRequest) -> RepairRequest:
     start = PhysicalOffset(request.start_offset) if request.HasField("start_offset") else None
     end = PhysicalOffset(request.end_offset) if request.HasField("end_offset") else None
-    return RepairOrder(request.node, start, end, request.validate_only)
+    return RepairRequest(request.node, start, end, request.validate_only)
 
 
 def repair_response(report: RepairReport) -> pb.RepairResponse:
@@ -483,7 +483,7 @@ def repair_report(response: pb.RepairResponse) -> RepairReport:
             PhysicalOffset(each.end_offset),
             each.source,
             each.problem,
-            tuple(MessageRun(run.topic, run.queue, QueueOffset(run.first_offset), QueueOffset(run.end_offset)) for run in each.messages),
+            tuple(MessageSpan(run.topic, run.queue, QueueOffset(run.first_offset), QueueOffset(run.end_offset)) for run in each.messages),
             each.more_messages,
         )
         for each in response.ranges

@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.copies import DIGEST_BYTES, MAX_LEASE_S, MIN_LEASE_S, CopyDescription, Pin, RangeDigests
+from dittomq.copies import DIGEST_BYTES, MAX_LEASE_S, MIN_LEASE_S, ReplicaDescription, Pin, RangeDigests
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -17,7 +17,7 @@ _RUN = re.compile(r"[a-zA-Z0-9_.:-]{1,63}")
 _PIN_ID = re.compile(r"[0-9a-f]{32}")
 
 
-def describe_response(copy: CopyDescription) -> pb.DescribeResponse:
+def describe_response(copy: ReplicaDescription) -> pb.DescribeResponse:
     """Encode what a copy holds."""
     version = copy.topic_version
     return pb.DescribeResponse(
@@ -45,10 +45,10 @@ def describe_response(copy: CopyDescription) -> pb.DescribeResponse:
     )
 
 
-def copy_description(message: pb.DescribeResponse) -> CopyDescription:
+def copy_description(message: pb.DescribeResponse) -> ReplicaDescription:
     """Decode what a copy holds."""
     version = message.topic_version
-    return CopyDescription(
+    return ReplicaDescription(
         node=message.node,
         cluster=message.cluster,
         replica_uuid=message.replica_uuid,

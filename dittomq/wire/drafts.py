@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField, MessageTooLarge, NotPermitted, QueueNotFound, Refused
-from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
+from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties, tags_code
 from dittomq.routes import PERMISSION_WRITE
@@ -61,8 +61,8 @@ def drafts_of(messages: Iterable[pb.Message], producer_id: str, sequence: int, t
             except Refused as refused:
                 raise MessageRefused(index, refused) from refused
         size += len(body) + len(properties)
-        if size > MAX_FRAME_BYTES:
-            raise MessageTooLarge(f"the frame up to message {index}", size, MAX_FRAME_BYTES)
+        if size > MAX_BATCH_BYTES:
+            raise MessageTooLarge(f"the frame up to message {index}", size, MAX_BATCH_BYTES)
         code = tags_code(tag) if tag else 0
         drafts.append(make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code)))
     return drafts, size
@@ -70,7 +70,7 @@ def drafts_of(messages: Iterable[pb.Message], producer_id: str, sequence: int, t
 
 def drafts_of_runs(runs: Sequence[pb.MessageRun], producer_id: str, sequence: int, topics: Topics) -> tuple[Sequence[Draft], int]:
     """The same of runs. As soon as something needs a closer look, all is spelled out, message by message."""
-    found: list[DraftRun] = []
+    found: list[DraftBatch] = []
     count = size = 0
     prefix = _identity(producer_id)
     for run in runs:
@@ -86,10 +86,10 @@ def drafts_of_runs(runs: Sequence[pb.MessageRun], producer_id: str, sequence: in
         numbers = range(sequence + count, sequence + count + len(bodies))
         properties = [b"%b%d\x02%b" % (prefix, number, common) for number in numbers] if prefix else [common] * len(bodies)
         size += sum(map(len, bodies)) + sum(map(len, properties))
-        if size > MAX_FRAME_BYTES:
+        if size > MAX_BATCH_BYTES:
             return drafts_of(_spelled_out(runs), producer_id, sequence, topics)
         count += len(bodies)
-        found.append(DraftRun(name, queue, topics.now_ms, bodies, properties, code))
+        found.append(DraftBatch(name, queue, topics.now_ms, bodies, properties, code))
     return DraftRuns(found) if count >= _LEAST_IN_RUNS else [draft for run in found for draft in run.each()], size
 
 

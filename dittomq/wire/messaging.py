@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField, OutcomeHandle
-from dittomq.message import Ack, Copy, CopyState, Message, PlainRun, PutStatus, Receipt, StoredMessage
+from dittomq.message import Ack, Copy, CopyState, Message, PlainSpan, PutStatus, Receipt, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import (
     DEFAULT_PULL_BYTES,
@@ -21,11 +21,11 @@ from dittomq.reads import (
     MAX_PULL_TAG_CHARACTERS,
     MAX_PULL_TAGS,
     MAX_PULL_WAIT_S,
-    PullAnswer,
-    PullOrder,
+    PullResult,
+    PullRequest,
     PullStatus,
 )
-from dittomq.receipts import FrameReceipt, ReceiptRun, record_ends
+from dittomq.receipts import BatchReceipt, ReceiptRun, record_ends
 from dittomq.tokens import decode_token, encode_token
 from dittomq.wire.times import ms_from_pb
 
@@ -54,7 +54,7 @@ _TAG_SEPARATOR = "||"
 _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by one
 
 
-class FrameRequest(NamedTuple):
+class BatchRequest(NamedTuple):
     """A frame on its way out: its messages, where `queues[i]` is the queue of `messages[i]`, or if `plain` is not None, what that says.
 
     No try of it can lie below `sent_since`.
@@ -63,7 +63,7 @@ class FrameRequest(NamedTuple):
     frame_id: int
     messages: Sequence[Message]
     queues: Sequence[int]
-    plain: Sequence[PlainRun] | None
+    plain: Sequence[PlainSpan] | None
     ack: Ack | None
     timeout_s: float
     producer_id: str
@@ -72,7 +72,7 @@ class FrameRequest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedFrame:
+class RefusedBatch:
     """A frame of which nothing is in the log; `dittomq.rpc.status.rebuild` makes the error of `reason` and `metadata`.
 
     `index` is the message that caused it, None when it concerns the whole frame.
@@ -91,7 +91,7 @@ class KnownOutcome(NamedTuple):
     absent: bool
 
 
-def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
+def batch_request(frame: BatchRequest) -> pb.PublishStreamRequest:
     """Encode a frame. Attributes are set one by one: it takes half the time of keyword arguments."""
     request = pb.PublishStreamRequest(
         ack=ACK_TO_PB[frame.ack],
@@ -112,9 +112,9 @@ def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
     return request
 
 
-def _runs(frame: FrameRequest) -> list[PlainRun] | None:
+def _runs(frame: BatchRequest) -> list[PlainSpan] | None:
     """Its messages as runs; None where that is not shorter, or one has more than a body and a tag."""
-    runs: list[PlainRun] = []
+    runs: list[PlainSpan] = []
     bodies: list[bytes] = []
     last = None
     for message, queue in zip(frame.messages, frame.queues, strict=True):
@@ -123,7 +123,7 @@ def _runs(frame: FrameRequest) -> list[PlainRun] | None:
         run = message.topic, queue, message.tag
         if run != last:
             last, bodies = run, []
-            runs.append(PlainRun(*run, bodies))
+            runs.append(PlainSpan(*run, bodies))
         bodies.append(message.body)
     return runs if _LEAST_RUN * len(runs) <= len(frame.messages) else None
 
@@ -146,7 +146,7 @@ def _fill(target: pb.Message, message: Message, queue: int) -> None:
         target.born_ms = message.born_ms
 
 
-def frame_outcome(response: pb.PublishStreamResponse) -> FrameReceipt | RefusedFrame:
+def batch_outcome(response: pb.PublishStreamResponse) -> BatchReceipt | RefusedBatch:
     """Decode what became of a frame; the caller knows it by `response.frame_id`."""
     match response.WhichOneof("outcome"):
         case "stored":
@@ -154,13 +154,13 @@ def frame_outcome(response: pb.PublishStreamResponse) -> FrameReceipt | RefusedF
         case "refused":
             refused = response.refused
             index = refused.index if refused.HasField("index") else None
-            return RefusedFrame(refused.reason, refused.message, dict(refused.metadata), index)
+            return RefusedBatch(refused.reason, refused.message, dict(refused.metadata), index)
         case _:
             raise InvalidField("outcome", "is missing in the answer to a frame")
 
 
-def _frame_receipt(stored: pb.FrameStored) -> FrameReceipt:
-    return FrameReceipt(
+def _frame_receipt(stored: pb.FrameStored) -> BatchReceipt:
+    return BatchReceipt(
         status=_put_status(stored.status),
         asked=_asked(stored.asked),
         levels_reached=_levels(stored.levels_reached),
@@ -228,7 +228,7 @@ def receipt(message: pb.Receipt) -> Receipt:
     )
 
 
-def pull_request(order: PullOrder) -> pb.PullRequest:
+def pull_request(order: PullRequest) -> pb.PullRequest:
     """Encode what a reader wants."""
     token = order.at_least
     return pb.PullRequest(
@@ -244,7 +244,7 @@ def pull_request(order: PullOrder) -> pb.PullRequest:
     )
 
 
-def pull_order(request: pb.PullRequest) -> PullOrder:
+def pull_order(request: pb.PullRequest) -> PullRequest:
     """Decode what a reader wants, its limits checked and defaults filled in."""
     for name in ("queue", "offset"):
         if not request.HasField(name):
@@ -254,7 +254,7 @@ def pull_order(request: pb.PullRequest) -> PullOrder:
     wait_s = float(request.wait.seconds * 1_000_000_000 + request.wait.nanos) / 1e9
     if not 0 <= wait_s <= MAX_PULL_WAIT_S:
         raise InvalidField("wait", f"{wait_s:g} s is outside 0 to {MAX_PULL_WAIT_S:g} s")
-    return PullOrder(
+    return PullRequest(
         topic=request.topic,
         queue=request.queue,
         offset=QueueOffset(request.offset),
@@ -282,7 +282,7 @@ def _tags(text: str) -> frozenset[str]:
     return tags_of(text)
 
 
-def pull_response(answer: PullAnswer, *, prefer_text: bool) -> pb.PullResponse:
+def pull_response(answer: PullResult, *, prefer_text: bool) -> pb.PullResponse:
     """Encode what a node answers; bodies as text where that was asked for and they are UTF-8."""
     response = pb.PullResponse(
         status=_PULL_TO_PB[answer.status],
@@ -320,12 +320,12 @@ def _fill_stored(target: pb.StoredMessage, message: StoredMessage, *, prefer_tex
         target.properties.update(message.properties)
 
 
-def pull_answer(response: pb.PullResponse) -> PullAnswer:
+def pull_answer(response: pb.PullResponse) -> PullResult:
     """Decode what a node answered."""
     status = _PULL_FROM_PB.get(response.status)
     if status is None:
         raise InvalidField("status", f"{response.status} is not a PullStatus of this version")
-    return PullAnswer(
+    return PullResult(
         status=status,
         messages=tuple(_stored_message(message) for message in response.messages),
         next_offset=QueueOffset(response.next_offset),

@@ -7,8 +7,8 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
 from dittomq.routes import (
-    Beat,
-    BeatAnswer,
+    HeartbeatRequest,
+    HeartbeatResult,
     DataVersion,
     GroupMaster,
     Node,
@@ -90,21 +90,21 @@ def membership_response(value: RegistrationResult) -> pb.RegisterBrokerResponse:
     return pb.RegisterBrokerResponse(session_id=value.session_id, master=_pb_master(value.master), broker_expiry_ms=value.broker_expiry_ms)
 
 
-def beat(request: pb.HeartbeatRequest) -> Beat:
-    return Beat(request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state))
+def beat(request: pb.HeartbeatRequest) -> HeartbeatRequest:
+    return HeartbeatRequest(request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state))
 
 
-def beat_request(value: Beat) -> pb.HeartbeatRequest:
+def beat_request(value: HeartbeatRequest) -> pb.HeartbeatRequest:
     return pb.HeartbeatRequest(
         session_id=value.session_id, data_version=_pb_version(value.data_version), epoch=value.epoch, state=_PB_STATE[value.state]
     )
 
 
-def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
-    return BeatAnswer(response.must_reregister, _master(response))
+def beat_answer(response: pb.HeartbeatResponse) -> HeartbeatResult:
+    return HeartbeatResult(response.must_reregister, _master(response))
 
 
-def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
+def beat_response(value: HeartbeatResult) -> pb.HeartbeatResponse:
     return pb.HeartbeatResponse(must_reregister=value.must_reregister, master=_pb_master(value.master))
 
 

@@ -9,9 +9,9 @@ from google.protobuf.duration_pb2 import Duration
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
-from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, Draft, PutStatus
+from dittomq.message import MAX_BATCH_MESSAGES, Ack, Copy, Draft, PutStatus
 from dittomq.offsets import Epoch
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 from dittomq.tokens import encode_token
 from dittomq.wire.drafts import Topics, drafts_of, drafts_of_runs
 from dittomq.wire.messaging import ACK_FROM_PB, ACK_TO_PB, COPY_FROM_PB, PUT_STATUS_FROM_PB
@@ -55,7 +55,7 @@ class ResentOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFrame:
+class StoredBatch:
     """A frame that is in the log. `entries[i]` of the epoch history covers the run `placed[i]`; None: no master of ours wrote that."""
 
     status: PutStatus
@@ -64,7 +64,7 @@ class StoredFrame:
     copies: tuple[Copy, ...]
     entries: Sequence[EpochEntry | None]
     broker: str
-    placed: Sequence[PlacedRun]
+    placed: Sequence[AppendResult]
     duplicate: bool
 
 
@@ -102,10 +102,10 @@ def publish_request(request: pb.PublishRequest, topics: Topics) -> PublishOrder:
     return _order(request, _sequence_of_one(request), topics)
 
 
-def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOrder:
+def publish_batch(request: pb.PublishStreamRequest, topics: Topics) -> PublishOrder:
     """Check every limit before anything is kept; Refused for the frame, MessageRefused for one message of it."""
     count = _count(request)
-    if not 1 <= count <= MAX_FRAME_MESSAGES:
+    if not 1 <= count <= MAX_BATCH_MESSAGES:
         raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
     return _order(request, _first_sequence(request), topics)
 
@@ -115,14 +115,14 @@ def resent_request(request: pb.PublishRequest) -> ResentOrder:
     return _resent(request, _sequence_of_one(request), 1)
 
 
-def resent_frame(request: pb.PublishStreamRequest) -> ResentOrder:
-    """A frame that `publish_frame` refused, as a try of something that may be stored already."""
+def resent_batch(request: pb.PublishStreamRequest) -> ResentOrder:
+    """A frame that `publish_batch` refused, as a try of something that may be stored already."""
     return _resent(request, _first_sequence(request), _count(request))
 
 
 def _count(request: pb.PublishStreamRequest) -> int:
     runs = request.runs
-    if len(runs) > MAX_FRAME_MESSAGES:
+    if len(runs) > MAX_BATCH_MESSAGES:
         raise InvalidField("runs", f"a frame has at most {MAX_FRAME_MESSAGES:,} runs, not {len(runs):,}")
     if runs and request.messages:
         raise InvalidField("runs", "a frame has messages or runs, not both")
@@ -186,7 +186,7 @@ def duration_s(field: str, duration: Duration) -> float:
     return seconds
 
 
-def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamResponse:
+def stored_batch_to_pb(frame_id: int, frame: StoredBatch) -> pb.PublishStreamResponse:
     """Run by run."""
     return pb.PublishStreamResponse(
         frame_id=frame_id,
@@ -204,7 +204,7 @@ def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamRes
     )
 
 
-def _runs(frame: StoredFrame) -> Iterator[pb.ReceiptRun]:
+def _runs(frame: StoredBatch) -> Iterator[pb.ReceiptRun]:
     index, last = 0, frame.entries[-1]
     for (topic, queue, queue_offset, physical_offset, sizes, store_ms, duplicate), entry in zip(frame.placed, frame.entries, strict=True):
         yield pb.ReceiptRun(
@@ -239,17 +239,17 @@ def outcome_order(request: pb.GetPublishResultRequest) -> OutcomeOrder:
     return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), _timeout_s(request), _sent_since(request))
 
 
-def outcome_to_pb(outcome: SendOutcome, frame: StoredFrame | None) -> pb.GetPublishResultResponse:
+def outcome_to_pb(outcome: SendOutcome, frame: StoredBatch | None) -> pb.GetPublishResultResponse:
     """With the receipt of a message that is stored."""
     return pb.GetPublishResultResponse(outcome=outcome.value, receipt=_receipt(frame) if frame is not None else None)
 
 
-def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:
+def stored_message_to_pb(frame: StoredBatch) -> pb.PublishResponse:
     """The receipt of a frame of one."""
     return pb.PublishResponse(receipt=_receipt(frame))
 
 
-def _receipt(frame: StoredFrame) -> pb.Receipt:
+def _receipt(frame: StoredBatch) -> pb.Receipt:
     message, entry = frame.placed[0], frame.entries[0]
     epoch = _epoch(entry)
     return pb.Receipt(
@@ -270,7 +270,7 @@ def _receipt(frame: StoredFrame) -> pb.Receipt:
     )
 
 
-def frame_refused_to_pb(frame_id: int, refusal: "Refusal") -> pb.PublishStreamResponse:
+def batch_refused_to_pb(frame_id: int, refusal: "Refusal") -> pb.PublishStreamResponse:
     """Nothing of the frame is in the log."""
     return pb.PublishStreamResponse(
         frame_id=frame_id,

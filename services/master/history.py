@@ -8,7 +8,7 @@ import structlog
 
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.wire.admin import HaChange
 
 MOST_CHANGES: Final = 1_000
@@ -23,7 +23,7 @@ _Row = tuple[state_file.Number, state_file.Number, state_file.Number, str, tuple
 class HaHistory:
     """At most 1,000 changes, oldest first. A full disk keeps them from the file, not from operators."""
 
-    def __init__(self, storage: Storage, lane: Lane) -> None:
+    def __init__(self, storage: Storage, lane: Executor) -> None:
         """`lane` writes side files, one after the other."""
         self._storage = storage
         self._lane = lane

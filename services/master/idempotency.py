@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from dittomq.commitlog.store import Store
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import NotReady, UnknownProducerId
-from dittomq.places import PlacedRun, joined
-from dittomq.wire.publishing import OutcomeOrder, ResentOrder, SendOutcome, StoredFrame
+from dittomq.places import AppendResult, concat
+from dittomq.wire.publishing import OutcomeOrder, ResentOrder, SendOutcome, StoredBatch
 from services.master.produce import ProduceHandler
 from services.master.term import Term
 
@@ -14,7 +14,7 @@ from services.master.term import Term
 class Idempotency:
     """Looks in the log's own memory of producers, in turn with the writer: a frame that still waits for its turn is not seen."""
 
-    def __init__(self, node: str, store: Store, writer_lane: Lane, appends: ProduceHandler, leading_term: Callable[[], Term]) -> None:
+    def __init__(self, node: str, store: Store, writer_lane: Executor, appends: ProduceHandler, leading_term: Callable[[], Term]) -> None:
         """`leading_term` raises NotReady while the master does not lead."""
         self._node = node
         self._store = store
@@ -22,7 +22,7 @@ class Idempotency:
         self._appends = appends
         self._leading_term = leading_term
 
-    async def look(self, order: OutcomeOrder) -> tuple[SendOutcome, StoredFrame | None]:
+    async def look(self, order: OutcomeOrder) -> tuple[SendOutcome, StoredBatch | None]:
         """Stored with its receipt, not stored, or no longer known; NotReady while another log that may win an election may have it."""
         self._leading_term()
         try:
@@ -35,7 +35,7 @@ class Idempotency:
             return SendOutcome.NOT_STORED, None
         return SendOutcome.STORED, await self._appends.answer(order, [found])
 
-    async def stored_before(self, order: ResentOrder) -> StoredFrame | None:
+    async def stored_before(self, order: ResentOrder) -> StoredBatch | None:
         """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers.
 
         Raises what keeps this node from knowing.
@@ -56,11 +56,11 @@ class Idempotency:
         if damage.ranges:
             raise NotReady(self._node, f"{damage.total_bytes:,} bytes of its log are damaged, and what it lacks may be there")
 
-    def _places(self, order: ResentOrder) -> list[PlacedRun]:
+    def _places(self, order: ResentOrder) -> list[AppendResult]:
         places = []
         for sequence in order.sequences:
             found = self._store.find_sequence(order.producer_id, sequence)
             if found is None:
                 return []
             places.append(found)
-        return joined(places)
+        return concat(places)

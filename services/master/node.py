@@ -10,7 +10,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.registration import NodeIdentity, registration
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.broker.status_watch import StatusWatches
-from dittomq.copies import CopyDescription
+from dittomq.copies import ReplicaDescription
 from dittomq.doors.coordination import Versioned
 from dittomq.epoch_history import newest_epoch
 from dittomq.errors import NotEnoughReplicas, NotMaster, NotReady, Refused
@@ -18,7 +18,7 @@ from dittomq.group_record import GroupRecord, ReplicaId
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.formats import TOPICS
 from dittomq.offsets import Epoch
-from dittomq.reads import Readable
+from dittomq.reads import ReadableRange
 from dittomq.replication.election_events import Position
 from dittomq.replication.membership import Membership, WriteRefusal, WriteRefusalKind
 from dittomq.routes import NodeState, Registration
@@ -33,7 +33,7 @@ from services.master.opening import Opening
 from services.master.parts import MasterParts
 from services.master.replica_registry import with_absent
 from services.master.replicas import Leading
-from services.master.status import Leaving, StatusBoard
+from services.master.status import Leaving, HaStatusBoard
 from services.master.term import Term
 from services.master.upkeep import DiskCheck
 
@@ -50,7 +50,7 @@ class MasterNode:
         self._opening = opening
         self._history = history
         self._on_change = on_change
-        self._board = StatusBoard(self._config, parts.store, parts.pins, parts.clock, parts.watch)
+        self._board = HaStatusBoard(self._config, parts.store, parts.pins, parts.clock, parts.watch)
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.disk = DiskCheck((parts.lanes.store, parts.lanes.sync), parts.clock, self._config.failover.isolation_ms / 1000)
         self.term: Term | None = None
@@ -231,10 +231,10 @@ class MasterNode:
         await self._parts.lanes.files.call(lambda: store.promise(epoch))
         self._parts.place.change_role(BrokerService.MASTER, why)
 
-    def readable(self) -> Readable:
+    def readable(self) -> ReadableRange:
         """Consumers never see more than what is confirmed."""
         confirmed = self.term.confirm.confirmed if self.term is not None else self._parts.store.confirmed_at_start
-        return Readable(confirmed, confirmed)
+        return ReadableRange(confirmed, confirmed)
 
     def known(self) -> CheckpointEnds:
         """What is worth surviving a crash."""
@@ -275,10 +275,10 @@ class MasterNode:
             settings=tuple(EffectiveSetting(*setting) for setting in settings_of(self._parts.loaded)),
         )
 
-    def copy(self) -> CopyDescription:
+    def copy(self) -> ReplicaDescription:
         """What this copy holds, for the audit."""
         store = self._parts.store
-        return CopyDescription(
+        return ReplicaDescription(
             node=self._config.name,
             cluster=self._config.node.cluster,
             replica_uuid=store.replica_uuid,

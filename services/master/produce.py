@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dittomq.broker.writer import WrittenFrame
-from dittomq.commitlog.store import Frame
+from dittomq.broker.writer import WrittenBatch
+from dittomq.commitlog.store import AppendBatch
 from dittomq.epoch_history import entry_at
 from dittomq.errors import NotReady, Refused
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.places import PlacedRun, parted
-from dittomq.wire.publishing import OutcomeOrder, PublishOrder, ResentOrder, StoredFrame
+from dittomq.places import AppendResult, split_at
+from dittomq.wire.publishing import OutcomeOrder, PublishOrder, ResentOrder, StoredBatch
 from services.master.config import MasterConfig
 from services.master.term import Term
 
@@ -46,22 +46,22 @@ class ProduceHandler:
     async def begin(self, order: PublishOrder) -> "PendingProduce":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master gives its place away."""
         term = self._writable()
-        frame = Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
+        frame = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
         written = await term.writer.submit(frame, order.size, self._writable)  # copies may go, and terms end, while it waits
         return PendingProduce(order.resent(), term, written)
 
-    async def finish(self, ticket: "PendingProduce") -> StoredFrame:
+    async def finish(self, ticket: "PendingProduce") -> StoredBatch:
         """Wait until the frame is written and its level reached. A Refused means that nothing of it is in the log.
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
         return await self._answer(ticket.term, ticket.order, await ticket.written)
 
-    async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
+    async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[AppendResult]) -> StoredBatch:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
         return await self._answer(self._term(), order, placed)
 
-    async def _answer(self, term: Term, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
+    async def _answer(self, term: Term, order: OutcomeOrder | ResentOrder, placed: Sequence[AppendResult]) -> StoredBatch:
         asked = order.ack or self._config.replication.default_ack
         timeout_s = self._config.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         start, end = min(run.physical_offset for run in placed), max(run.end for run in placed)
@@ -83,15 +83,15 @@ class ProduceHandler:
             raise refusal
         return term
 
-    def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
+    def _stored(self, term: Term, placed: Sequence[AppendResult], reached: "_Reached") -> StoredBatch:
         start, end, epoch_history = reached.start, reached.end, term.opened.epoch_history
         entries = [entry_at(epoch_history, term.opened.start)] * len(placed)
         if start < term.opened.start:  # an earlier try may have been stored earlier
-            placed = parted(placed, [entry.start for entry in epoch_history])
+            placed = split_at(placed, [entry.start for entry in epoch_history])
             entries = [entry_at(epoch_history, run.physical_offset) for run in placed]
         own = [(self._config.name, term.flushed >= end)] if term.confirm.master_has(start, end) else []
         copies = [*own, *term.confirm.copies(start, end)]
-        return StoredFrame(
+        return StoredBatch(
             status=reached.status,
             asked=reached.asked,
             levels_reached=term.confirm.levels_reached(start, end),
@@ -109,7 +109,7 @@ class PendingProduce:
 
     order: ResentOrder
     term: Term
-    written: "asyncio.Future[WrittenFrame]"
+    written: "asyncio.Future[WrittenBatch]"
 
 
 @dataclass(frozen=True, slots=True)

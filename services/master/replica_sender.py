@@ -13,7 +13,7 @@ from dittomq.broker.range_server import damaged_end, whole_records
 from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, StreamReset, first_of
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import master_events
@@ -54,7 +54,7 @@ class ReplicaSenderParts:
 
     term: Term
     store: Store
-    lane: Lane
+    lane: Executor
     clock: Clock
     node: str
     topics: Callable[[], DataVersion]

@@ -10,7 +10,7 @@ import structlog
 from dittomq.broker.replication_throttle import ReplicationThrottle
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionExpired, WrongCluster, first_of
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch
@@ -52,7 +52,7 @@ class Leading:
 class Replicas:
     """All slaves of one master. `records` keeps those that left, for status."""
 
-    def __init__(self, config: MasterConfig, store: Store, lane: Lane, clock: Clock) -> None:
+    def __init__(self, config: MasterConfig, store: Store, lane: Executor, clock: Clock) -> None:
         self._config = config
         self._store = store
         self._lane = lane

@@ -13,9 +13,9 @@ import structlog
 
 from dittomq.broker import replication_slots_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.retention import Hold
+from dittomq.commitlog.retention import RetentionFloor
 from dittomq.commitlog.store import Store
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import ReplicationSlots
 from services.master.replica_registry import MOST_REMEMBERED, SlaveRecord
@@ -46,7 +46,7 @@ class SlotsOfSlaves:
         self,
         storage: Storage,
         store: Store,
-        lane: Lane,
+        lane: Executor,
         slaves: int,
         records: Callable[[], Mapping[str, SlaveRecord]],
         *,
@@ -61,16 +61,16 @@ class SlotsOfSlaves:
         self._members = members or Members()
         self._kept: dict[str, int] = {}
 
-    def holds(self, max_bytes: int) -> list[Hold]:
+    def holds(self, max_bytes: int) -> list[RetentionFloor]:
         """One for each slave of the group that was ever heard: what it says now, or what was last written down.
 
         A member that is further behind than `max_bytes` is to be removed, and its hold lasts until it is.
         """
         wanted, members = self._wanted(), self._members.nodes()
-        held = [Hold(node, offset, None if node in members else max_bytes) for node, offset in wanted.items()]
+        held = [RetentionFloor(node, offset, None if node in members else max_bytes) for node, offset in wanted.items()]
         for node in members:
             if node not in wanted:  # this master has not heard it yet
-                held.append(Hold(node, self._store.min_offset))
+                held.append(RetentionFloor(node, self._store.min_offset))
             elif self._store.end - wanted[node] > max_bytes:
                 self._members.must_leave(node)
         return held

@@ -71,7 +71,7 @@ class MasterMessagingServicer(PullServicer):
             raise refused
         return wire.stored_message_to_pb(stored)
 
-    async def _look_for(self, order: wire.ResentOrder, refused: Refused | MessageRefused) -> wire.StoredFrame | None:
+    async def _look_for(self, order: wire.ResentOrder, refused: Refused | MessageRefused) -> wire.StoredBatch | None:
         """What an earlier try stored of what is refused now; where this node does not lead nobody looks. Raises why it cannot know."""
         return None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
 
@@ -92,9 +92,9 @@ class MasterMessagingServicer(PullServicer):
         async for request in frames:
             await answers.room.acquire()
             try:
-                order = wire.publish_frame(request, self._topics())
+                order = wire.publish_batch(request, self._topics())
             except MessageRefused as refused:
-                tasks.create_task(self._answer_refused(request.frame_id, wire.resent_frame(request), refused, answers))
+                tasks.create_task(self._answer_refused(request.frame_id, wire.resent_batch(request), refused, answers))
             except DittoError as refused:
                 await answers.give(_refused(request.frame_id, refused))
             else:
@@ -114,12 +114,12 @@ class MasterMessagingServicer(PullServicer):
         Whatever keeps us from knowing is no answer: the stream ends.
         """
         stored = await self._look_for(order, refused)
-        await answers.give(wire.stored_frame_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
+        await answers.give(wire.stored_batch_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
 
     async def _answer(self, frame_id: int, ticket: PendingProduce, answers: "_Answers") -> None:
         """Answer one frame. A StorageFailure or FencedEpoch is no answer: the stream ends, and what was in flight is unknown."""
         try:
-            response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
+            response = wire.stored_batch_to_pb(frame_id, await self._appends.finish(ticket))
         except Refused as refused:
             await self._answer_refused(frame_id, ticket.order, refused, answers)
             return
@@ -163,7 +163,7 @@ def _refused(frame_id: int, refused: DittoError | MessageRefused) -> pb.PublishS
     cause = refused.cause if isinstance(refused, MessageRefused) else refused
     index = refused.index if isinstance(refused, MessageRefused) else None
     known = facts(cause)
-    return wire.frame_refused_to_pb(frame_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
+    return wire.batch_refused_to_pb(frame_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
 
 
 class MasterReplicationServicer(RangeServicer):

@@ -30,7 +30,7 @@ class Leaving:
     since_ms: int | None
 
 
-class StatusBoard:
+class HaStatusBoard:
     """Looks at everything, changes nothing but its own memory of where the ends were."""
 
     def __init__(self, config: MasterConfig, store: Store, pins: Pins, clock: Clock, watch: GroupWatch | None) -> None:

@@ -7,12 +7,12 @@ from typing import Final
 
 import structlog
 
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, NotPermitted, NotReady, Unavailable
 from dittomq.group_record import Member
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election_events import SentBy, StandOrder
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.wire.admin import SwitchoverAnswer, SwitchoverOrder
 from services.broker_lifecycle import SerialTask
 from services.master.node import MasterNode
@@ -52,8 +52,8 @@ class SwitchoverParts:
     """`files` writes the tables. `is_automatic`: a master that stops gives its place away by itself, where failover is not paused."""
 
     node: MasterNode
-    replicas: RemoteReplicas
-    files: Lane
+    replicas: ReplicaClient
+    files: Executor
     is_automatic: bool
     on_change: Callable[[], None]
 

@@ -1,7 +1,7 @@
 """Whose turn it is: messages that name neither a queue nor an order key go round the queues of their topic."""
 
 
-class Turns:
+class RoundRobin:
     """One counter for each topic that was published to since the start."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from services.master.term import Term
 
 _FLUSH_S: Final = 0.5
@@ -14,7 +14,7 @@ _PREPARE_S: Final = 1.0
 _LOOK_S: Final = 0.5
 
 
-async def prepare_log(store: Store, lane: Lane, term: Term) -> NoReturn:
+async def prepare_log(store: Store, lane: Executor, term: Term) -> NoReturn:
     """In idle moments, write zeros ahead of the log's end: a sync of bytes that lie in written blocks is quicker. Until cancelled.
 
     An append that comes meanwhile waits for one piece, some milliseconds: so the rest of a beginning pause fills the whole window, and
@@ -47,12 +47,12 @@ class DiskCheck:
     A master whose disk does not answer stops its heartbeats: it can confirm nothing, and another member is to be elected.
     """
 
-    def __init__(self, lanes: tuple[Lane, ...], clock: Clock, limit_s: float) -> None:
+    def __init__(self, lanes: tuple[Executor, ...], clock: Clock, limit_s: float) -> None:
         """`lanes` are those that write and sync the log, each with one thread."""
         self._lanes = lanes
         self._clock = clock
         self._limit_s = limit_s
-        self._asked: dict[Lane, float] = {}  # monotonic seconds
+        self._asked: dict[Executor, float] = {}  # monotonic seconds
 
     @property
     def answers(self) -> bool:
@@ -66,7 +66,7 @@ class DiskCheck:
             for lane in self._lanes:
                 tasks.create_task(self._ask(lane), name="disk answers")
 
-    async def _ask(self, lane: Lane) -> NoReturn:
+    async def _ask(self, lane: Executor) -> NoReturn:
         while True:
             self._asked[lane] = self._clock.monotonic()
             await lane.call(_nothing)

@@ -39,14 +39,14 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.registrar import RouteUpdate, Registrar
 from dittomq.replication.membership import MemberReasonKind
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
@@ -65,7 +65,7 @@ from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
-from services.master.turns import Turns
+from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
 from services.repair import make_repairer
@@ -136,7 +136,7 @@ class Master:
         node = MasterNode(parts, opening, history, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_repairer(config, doors, store, lanes, channels)(parts.replication.addresses)
-        replicas = RemoteReplicas(channels, config.node.cluster, config.node.broker)
+        replicas = ReplicaClient(channels, config.node.cluster, config.node.broker)
         is_automatic = config.failover.mode is FailoverMode.AUTOMATIC
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
@@ -277,7 +277,7 @@ class Master:
             check_complete=node.check_complete,
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules)
-        turns = Turns()
+        turns = RoundRobin()
 
         def topics() -> Topics:
             return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
@@ -343,7 +343,7 @@ class _MasterContext:
     answers: MasterAnswers
 
 
-def _ignore(_: NameserverNews) -> None:
+def _ignore(_: RouteUpdate) -> None:
     """Nameservers have no say in who leads."""
 
 

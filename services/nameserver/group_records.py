@@ -12,7 +12,7 @@ import structlog
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.chance import hex_id
 from dittomq.doors.coordination import GroupKey
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, LimitReached, StorageFailure, WrongCluster
 from services.nameserver.group_records_file import MAX_GROUPS, KeptRecord, Rows, keep
 
@@ -39,7 +39,7 @@ class GroupRecords:
     A version is random: none is used twice, also after a deletion, and after the file was lost or restored. What is read is durable.
     """
 
-    def __init__(self, cluster: str, found: Rows, storage: Storage, lane: Lane, chance: random.Random) -> None:
+    def __init__(self, cluster: str, found: Rows, storage: Storage, lane: Executor, chance: random.Random) -> None:
         self._cluster = cluster
         self._rows = dict(found)
         self._storage = storage

@@ -30,8 +30,8 @@ from dittomq.routes import (
     MASTER_ID,
     PERMISSION_READ,
     PERMISSION_WRITE,
-    Beat,
-    BeatAnswer,
+    HeartbeatRequest,
+    HeartbeatResult,
     GroupMaster,
     Node,
     NodePage,
@@ -107,7 +107,7 @@ class Registry:
         self._enter(_RegisteredNode(registration, session_id, LastSeen(now), {each.topic: each for each in registration.topics}))
         return RegistrationResult(session_id, self._master(registration.broker), self._expiry_ms)
 
-    def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
+    def heartbeat(self, beat: HeartbeatRequest, now: Now) -> HeartbeatResult:
         """Keep a session alive; raises SessionExpired, InvalidField."""
         check_beat(beat)
         member = self._of_session.get(beat.session_id)
@@ -117,7 +117,7 @@ class Registry:
         known = member.registration
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, state=beat.state)
-        return BeatAnswer(beat.data_version != known.data_version, self._master(known.broker))
+        return HeartbeatResult(beat.data_version != known.data_version, self._master(known.broker))
 
     def unregister(self, session_id: str) -> str | None:
         """Remove the session's node at once, return its name. None when the session is not the node's newest: no node is removed."""

@@ -10,7 +10,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DuplicateBrokerId
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.validation import check_network
-from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, NodePage, Registration, RegistrationResult, Route
+from dittomq.routes import DEFAULT_NETWORK, HeartbeatRequest, HeartbeatResult, NodePage, Registration, RegistrationResult, Route
 from services.nameserver.config import NameserverConfig
 from services.nameserver.registry import Registry
 from services.nameserver.seen import Now
@@ -55,7 +55,7 @@ class NameServer:
         )
         return membership
 
-    def heartbeat(self, beat: Beat) -> BeatAnswer:
+    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResult:
         """Keep a session alive. Raises SessionExpired, InvalidField."""
         return self._registry.heartbeat(beat, self._now())
 

@@ -14,7 +14,7 @@ from dittomq.broker.registration import NodeIdentity, registration
 from dittomq.broker.retention_pins import Pins
 from dittomq.broker.status_watch import StatusWatches
 from dittomq.commitlog.store import Store
-from dittomq.copies import CopyDescription
+from dittomq.copies import ReplicaDescription
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_epoch
 from dittomq.group_record import GroupRecord
@@ -22,7 +22,7 @@ from dittomq.ha_status import MASTER_WAITS, HaStatus, NodeView
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, with_held
-from dittomq.naming.registrar import NameserverNews
+from dittomq.naming.registrar import RouteUpdate
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import NodeState, Registration, Role, wire_id
 from dittomq.settings import Loaded, settings_of
@@ -75,7 +75,7 @@ class MasterAddresses:
             return ""
         return self._heard_clients
 
-    def heard(self, news: NameserverNews) -> None:
+    def heard(self, news: RouteUpdate) -> None:
         """The nameservers answered; without a master among their answers the last known address stays."""
         if news.master is not None:
             self._heard_clients, self._heard_replication = news.master.address, news.master.replication_address
@@ -227,10 +227,10 @@ class SlaveNode:
             settings=tuple(EffectiveSetting(*setting) for setting in settings_of(self._parts.loaded)),
         )
 
-    def copy(self) -> CopyDescription:
+    def copy(self) -> ReplicaDescription:
         """What this copy holds, for the audit."""
         store = self._parts.store
-        return CopyDescription(
+        return ReplicaDescription(
             node=self._config.name,
             cluster=self._config.node.cluster,
             replica_uuid=store.replica_uuid,

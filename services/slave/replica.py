@@ -11,7 +11,7 @@ from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.consistency_check import Extent, Range, handshake_ranges
@@ -32,10 +32,10 @@ class ReplicaParts:
     config: SlaveConfig
     storage: Storage
     store: Store
-    store_lane: Lane
-    sync_lane: Lane
-    reads: Lane
-    files: Lane
+    store_lane: Executor
+    sync_lane: Executor
+    reads: Executor
+    files: Executor
     dispatcher: Dispatcher
 
 

@@ -16,7 +16,7 @@ from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import ConnectionRefused, DittoError, NotReady, StorageFailure
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.reads import Readable
+from dittomq.reads import ReadableRange
 from dittomq.replication.backoff import Backoff
 from dittomq.replication.events import Handshake
 from dittomq.replication.lag import LagHistory
@@ -218,11 +218,11 @@ class ReplicaFetcher:
         """What is known to be confirmed of this copy's own bytes."""
         return self._own.known_confirmed
 
-    def readable(self) -> Readable:
+    def readable(self) -> ReadableRange:
         """Up to what is flushed and confirmed; up to what is flushed when the master has been gone for long enough."""
         flushed = self.copy.flushed
         confirmed = PhysicalOffset(min(flushed, self._own.confirmed))
-        return Readable(flushed if self.master.is_gone else confirmed, confirmed)
+        return ReadableRange(flushed if self.master.is_gone else confirmed, confirmed)
 
     def master_is_named(self) -> None:
         """Where the master is may have changed: dial it now, and follow nobody elsewhere."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import ReplaceEpochHistory, SkipRange, WriteChunk
@@ -17,7 +17,7 @@ QUEUE_BYTES = 32 * 1024 * 1024
 class ReplicaLogWriter:
     """Takes a session's writes. `flushed` is what survives power loss; both ends are ends of whole records."""
 
-    def __init__(self, store: Store, lane: Lane, sync_lane: Lane, *, sync_each_group: bool) -> None:
+    def __init__(self, store: Store, lane: Executor, sync_lane: Executor, *, sync_each_group: bool) -> None:
         """`lane` is the only one that writes the log; `sync_lane` syncs it meanwhile."""
         self._store = store
         self._lane = lane

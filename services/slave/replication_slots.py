@@ -2,8 +2,8 @@
 
 from dittomq.broker import replication_slots_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.retention import Hold
-from dittomq.doors.workers import Lane
+from dittomq.commitlog.retention import RetentionFloor
+from dittomq.doors.workers import Executor
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_REPLICATION_SLOTS, ReplicationSlots
 
@@ -11,16 +11,16 @@ from dittomq.replication.events import MAX_REPLICATION_SLOTS, ReplicationSlots
 class SlotsOfOthers:
     """What the master told last, of every slave but this one."""
 
-    def __init__(self, node: str, storage: Storage, lane: Lane) -> None:
+    def __init__(self, node: str, storage: Storage, lane: Executor) -> None:
         self._node = node
         self._storage = storage
         self._lane = lane
         self._told: dict[str, int] = {}
         self._kept: dict[str, int] = {}
 
-    def holds(self, max_bytes: int) -> list[Hold]:
+    def holds(self, max_bytes: int) -> list[RetentionFloor]:
         """One for each, as a master has them."""
-        return [Hold(node, PhysicalOffset(offset), max_bytes) for node, offset in self._told.items()]
+        return [RetentionFloor(node, PhysicalOffset(offset), max_bytes) for node, offset in self._told.items()]
 
     @property
     def told(self) -> ReplicationSlots:

@@ -12,7 +12,7 @@ from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import DittoError, first_of
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
@@ -108,7 +108,7 @@ class ReplicationStreamParts:
 
     store: Store
     log: ReplicaLogWriter
-    reads: Lane
+    reads: Executor
     clock: Clock
     ears: StreamListener
     describe: Callable[[], Awaitable[Handshake]]

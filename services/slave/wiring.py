@@ -48,8 +48,8 @@ from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer, GroupTarget
 from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.metadata_client import RemoteMetadata
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.metadata_client import MetadataClient
+from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
 from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
@@ -181,7 +181,7 @@ class Slave:
             lane=around.lanes.store,
             dispatcher=parts.dispatcher,
             ranges=lambda address: RangeClient(channels, address, config),
-            take_tables=lambda address: take_tables(RemoteMetadata(channels, group, lambda: address), parts.metadata, doors.clock),
+            take_tables=lambda address: take_tables(MetadataClient(channels, group, lambda: address), parts.metadata, doors.clock),
             cut=around.follower.cut,
         )
         rules = ElectionRules(
@@ -203,7 +203,7 @@ class Slave:
                 follower=around.follower,
                 watch=watch,
                 coordination=self._coordination,
-                replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
+                replicas=ReplicaClient(channels, config.node.cluster, config.node.broker),
                 tail=tail,
                 nodes=nodes,
                 tables=lambda: parts.metadata.versions,
@@ -226,9 +226,9 @@ class Slave:
             log.warning("config_file_restored", what=restored)
         return metadata
 
-    def _of_master(self, channels: Channels, addresses: MasterAddresses) -> RemoteMetadata:
+    def _of_master(self, channels: Channels, addresses: MasterAddresses) -> MetadataClient:
         """Its tables come from its replication port: where that is the group record says, and not only the nameservers."""
-        return RemoteMetadata(channels, GroupTarget(self._config.node.cluster, self._config.node.broker), lambda: addresses.replication)
+        return MetadataClient(channels, GroupTarget(self._config.node.cluster, self._config.node.broker), lambda: addresses.replication)
 
     def _parts(self, store: Store, lanes: Lanes, place: NodeContext, tables: "_Tables", watch: GroupWatch | None) -> SlaveParts:
         clock = self._doors.clock
@@ -367,7 +367,7 @@ class _Tables:
     """This node's tables, its master's, and the audits' pins."""
 
     own: Metadata
-    of_master: RemoteMetadata
+    of_master: MetadataClient
     pins: Pins
 
 

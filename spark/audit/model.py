@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntFlag, StrEnum
 
 from dittomq.client.replica_reader import NodeAddress
-from dittomq.copies import CopyDescription
+from dittomq.copies import ReplicaDescription
 
 
 class Verdict(StrEnum):
@@ -61,7 +61,7 @@ class Surveyed:
     """A registered node. `held` is None when it could not be asked, and `problem` says why."""
 
     address: NodeAddress
-    held: CopyDescription | None
+    held: ReplicaDescription | None
     problem: str = ""
 
     @property

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from dittomq.client.replica_reader import NodeAddress
 from dittomq.copies import Pin
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, SessionExpired
 
 LEASE_S = 120.0
@@ -41,7 +41,7 @@ class Pinning:
             for node in nodes:
                 group.create_task(self._take(node))
 
-    async def during(self, lane: Lane, work: Callable[[], R]) -> R:
+    async def during(self, lane: Executor, work: Callable[[], R]) -> R:
         """Do the work on that lane, and renew the pins meanwhile."""
         async with asyncio.TaskGroup() as group:
             working = group.create_task(lane.call(work))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
-from dittomq.copies import CopyDescription
+from dittomq.copies import ReplicaDescription
 from dittomq.routes import Role
 from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed
 
@@ -59,14 +59,14 @@ def late(plan: GroupPlan, after: tuple[Surveyed, ...]) -> list[str]:
     return [_lateness(copy, plan.frontier) for copy in copies if _comparable_end(copy) < plan.frontier]
 
 
-def _lateness(copy: CopyDescription, frontier: int) -> str:
+def _lateness(copy: ReplicaDescription, frontier: int) -> str:
     if copy.end < frontier:
         return f"{copy.node} still lacks {frontier - copy.end:,} bytes at the end of the run that were confirmed at its start"
     known = f"{copy.node} knows of nothing confirmed beyond byte {copy.confirmed:,} at the end of the run"
     return f"{known}, others knew up to {frontier:,} at its start"
 
 
-def _changed(then: CopyDescription, now: CopyDescription) -> Iterator[str]:
+def _changed(then: ReplicaDescription, now: ReplicaDescription) -> Iterator[str]:
     if then.replica_uuid != now.replica_uuid:
         yield "another store took its place during the run"
     if then.epoch_history != now.epoch_history:
@@ -77,7 +77,7 @@ def _changed(then: CopyDescription, now: CopyDescription) -> Iterator[str]:
         yield f"its first byte moved from {then.min_offset:,} to {now.min_offset:,} during the run"
 
 
-def _comparable_end(copy: CopyDescription) -> int:
+def _comparable_end(copy: ReplicaDescription) -> int:
     return min(copy.confirmed, copy.end)
 
 
@@ -91,17 +91,17 @@ def _absent(survey: GroupSurvey) -> Iterator[str]:
         yield f"{survey.broker} is configured with {survey.slaves_expected + 1} copies and {len(survey.nodes)} are registered"
 
 
-def _masterless(broker: str, held: list[CopyDescription]) -> Iterator[str]:
+def _masterless(broker: str, held: list[ReplicaDescription]) -> Iterator[str]:
     if held and all(copy.role == Role.SLAVE for copy in held):
         yield f"{broker}: no master is among the copies that could be read, and it may hold what they lack"
 
 
-def _unlike(held: list[CopyDescription]) -> Iterator[str]:
+def _unlike(held: list[ReplicaDescription]) -> Iterator[str]:
     if len({copy.segment_bytes for copy in held}) > 1:
         yield "the copies have segments of different sizes: " + ", ".join(f"{copy.node} {copy.segment_bytes:,}" for copy in held)
 
 
-def _apart(held: list[CopyDescription], low: int, cut: int) -> Iterator[NotCompared]:
+def _apart(held: list[ReplicaDescription], low: int, cut: int) -> Iterator[NotCompared]:
     for copy in held:
         if copy.min_offset < low:
             yield NotCompared(copy.node, low - copy.min_offset, "older than the first byte of another copy", normal=False)
@@ -109,7 +109,7 @@ def _apart(held: list[CopyDescription], low: int, cut: int) -> Iterator[NotCompa
             yield NotCompared(copy.node, copy.end - cut, "newer than the cut", normal=True)
 
 
-def _behind(held: list[CopyDescription], frontier: int) -> Iterator[str]:
+def _behind(held: list[ReplicaDescription], frontier: int) -> Iterator[str]:
     for copy in held:
         missing = frontier - copy.end
         if missing > NORMAL_LAG_BYTES or (missing > 0 and copy.end <= copy.min_offset):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import store_swap
 from dittomq.commitlog.records.format import scan
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.copies import LogStart
 from dittomq.epoch_history import EpochEntry, EpochHistory, newest_epoch, truncate_history
 from dittomq.errors import StorageFailure
@@ -127,10 +127,10 @@ class Actor:
         bodies = [f"{number:06d}".encode() * (BODY_BYTES // 6) for number in range(first, first + count)]
         if producer:
             drafts = [draft(topic, 0, body, tag, (f"p{first}", at)) for at, body in enumerate(bodies)]
-            frames = [Frame([_keyed(each, first + at) for at, each in enumerate(drafts)], f"p{first}", 0)]
+            frames = [AppendBatch([_keyed(each, first + at) for at, each in enumerate(drafts)], f"p{first}", 0)]
         else:
             drafts = [draft(topic, number % queues, body, tag) for number, body in enumerate(bodies)]
-            frames = [Frame([_keyed(each, first + at)]) for at, each in enumerate(drafts)]
+            frames = [AppendBatch([_keyed(each, first + at)]) for at, each in enumerate(drafts)]
         promises.trying_bodies = bodies
         group = store.append(frames, 1_000 + 700 * first)
         promises.log += b"".join(data for _, data in group.pieces)

@@ -14,7 +14,7 @@ from dittomq.commitlog import store_swap
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.state.damage_map import DamagedRange, DamagedRanges
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import UnknownProducerId
 from dittomq.metadata.formats import TOPICS, encode
@@ -315,7 +315,7 @@ class Judge:
         self._machine.kill()
         store = self._open()
         begin_epoch(store, EpochEntry(Epoch(newest_epoch(store.epoch_history) + 1), 0, 9, PhysicalOffset(store.end)))
-        store.append([Frame([draft("orders", 0, b"afterwards"), draft("orders", 9, b"afterwards")])], 1_000)
+        store.append([AppendBatch([draft("orders", 0, b"afterwards"), draft("orders", 9, b"afterwards")])], 1_000)
         store.sync()
         begins = {key: store.queue_range(*key)[0] for key in store.queues()}
         if closes := self._chance.random() < 0.5:

@@ -19,7 +19,7 @@ from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.health import Health
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.rpc.server import Listen, bind
 from tests.support.loopback import Counted
 
@@ -64,13 +64,13 @@ def test_a_replica_is_asked_over_the_network_and_refuses_those_of_other_groups()
         await server.start()
         address = f"127.0.0.1:{server.port}"
         async with Channels(GrpcTransport()) as channels:
-            replicas = RemoteReplicas(channels, "c", "a")
+            replicas = ReplicaClient(channels, "c", "a")
             assert await replicas.ask(address, "a/2", SentBy.MASTER) == (POSITION, False)
             assert await replicas.promise(address, REQUEST) == (POSITION, True)
             await replicas.stand(address, StandOrder(SentBy.OPERATOR))
             with pytest.raises(NotReady):
                 await replicas.stand(address, StandOrder(SentBy.OPERATOR, allow_data_loss=True))
-            for other in (RemoteReplicas(channels, "d", "a"), RemoteReplicas(channels, "c", "b")):
+            for other in (ReplicaClient(channels, "d", "a"), ReplicaClient(channels, "c", "b")):
                 with pytest.raises(WrongCluster):
                     await other.ask(address, "a/2", SentBy.NOBODY)
         await server.stop(0)
@@ -83,7 +83,7 @@ def test_a_replica_that_does_not_run_refuses_the_connection() -> None:
     async def story(address: str) -> None:
         async with Channels(GrpcTransport()) as channels:
             with pytest.raises(ConnectionRefused):
-                await RemoteReplicas(channels, "c", "a").ask(address, "a/2", SentBy.NOBODY)
+                await ReplicaClient(channels, "c", "a").ask(address, "a/2", SentBy.NOBODY)
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

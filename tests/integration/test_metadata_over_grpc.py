@@ -28,7 +28,7 @@ from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer, GroupTarget
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
-from dittomq.rpc.metadata_client import RemoteMetadata
+from dittomq.rpc.metadata_client import MetadataClient
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
 from tests.support.stories import under
@@ -92,7 +92,7 @@ def test_a_slave_holds_its_masters_tables_field_by_field(tmp_path: Path) -> None
         master, slave = MetadataNode.make(tmp_path / "a0"), MetadataNode.make(tmp_path / "a1", "a/1")
         await fill(master)
         async with serving(master) as address, Channels(GrpcTransport()) as channels:
-            puller = MetadataPuller(RemoteMetadata(channels, OWN_GROUP, lambda: address), slave.metadata, slave.clock, hide)
+            puller = MetadataPuller(MetadataClient(channels, OWN_GROUP, lambda: address), slave.metadata, slave.clock, hide)
             await puller.pull_once()
 
         for kind in KINDS:
@@ -121,7 +121,7 @@ def test_a_stranger_at_the_address_of_its_master_changes_no_table_of_a_slave_and
         await fill(other)
         await slave.metadata.change(TOPICS, lambda table: table.changed([TopicConfig("orders")], 1, 1_000))
         async with serving(other, here=stranger) as address, Channels(GrpcTransport()) as channels:
-            source = RemoteMetadata(channels, OWN_GROUP, lambda: address)
+            source = MetadataClient(channels, OWN_GROUP, lambda: address)
             puller = MetadataPuller(source, slave.metadata, slave.clock, hide)
             await puller.pull_once()
             with pytest.raises(Unavailable):
@@ -142,7 +142,7 @@ async def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_cha
     master = MetadataNode.make(tmp_path)
     await fill(master)
     async with serving(master) as address, Channels(GrpcTransport()) as channels:
-        remote = RemoteMetadata(channels, OWN_GROUP, lambda: address)
+        remote = MetadataClient(channels, OWN_GROUP, lambda: address)
         first = await remote.fetch(TOPICS, Ask(page_size=10), PATIENCE_S)
         equal = await remote.fetch(TOPICS, Ask(known=first.version), PATIENCE_S)
         assert (equal.not_modified, equal.rows) == (True, ())
@@ -159,9 +159,9 @@ async def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_cha
 async def test_a_master_that_is_not_known_or_not_there_is_unavailable() -> None:
     async with Channels(GrpcTransport()) as channels:
         with pytest.raises(Unavailable, match="not known"):
-            await RemoteMetadata(channels, OWN_GROUP, lambda: "").fetch(TOPICS, Ask(), 1)
+            await MetadataClient(channels, OWN_GROUP, lambda: "").fetch(TOPICS, Ask(), 1)
         with pytest.raises(Unavailable):
-            await RemoteMetadata(channels, OWN_GROUP, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
+            await MetadataClient(channels, OWN_GROUP, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
 
 
 @under(asyncio.run)
@@ -207,7 +207,7 @@ async def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
     odd = [TopicConfig("\u0391\U0001f600", attributes={"ключ": "値"}, other_fields={"é": "\n\t\\"})]
     await node.metadata.change(TOPICS, lambda table: table.changed(odd, 1, 1))
     async with serving(node) as address, Channels(GrpcTransport()) as channels:
-        page = await RemoteMetadata(channels, OWN_GROUP, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
+        page = await MetadataClient(channels, OWN_GROUP, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
         assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
 
 

@@ -15,7 +15,7 @@ from dittomq.errors import DittoError, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Role
 from dittomq.rpc.channel import Channels
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.replica_client import ReplicaClient
 from services.master import wiring as master
 from services.master.config import MasterConfig, Mode, NodeTable, ReplicationTable
 from services.nameserver import wiring as nameserver
@@ -39,7 +39,7 @@ class Group:
         self.world = world
         self.mq = mq
         self.copies = ReplicaReader(channels, 5.0)
-        self.replicas = RemoteReplicas(channels, "dittomq", "a")
+        self.replicas = ReplicaClient(channels, "dittomq", "a")
         self.sent = 0
 
     async def publish(self, segments: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Producer
 from dittomq.client.send_results import Stored
 from dittomq.errors import DiskFull, InvalidField
-from dittomq.message import MAX_FRAME_MESSAGES
+from dittomq.message import MAX_BATCH_MESSAGES
 from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse
 from tests.support.stories import told_by
@@ -24,19 +24,19 @@ class SourceFailed(Exception):
 
 async def for_ever() -> AsyncIterator[Message]:
     """A frame and a half, and then nothing for a long time."""
-    for at in range(MAX_FRAME_MESSAGES * 3 // 2):
+    for at in range(MAX_BATCH_MESSAGES * 3 // 2):
         yield Message("orders", b"%d" % at)
     await asyncio.sleep(1_000)
 
 
 async def failing() -> AsyncIterator[Message]:
-    for at in range(MAX_FRAME_MESSAGES * 3 // 2):
+    for at in range(MAX_BATCH_MESSAGES * 3 // 2):
         yield Message("orders", b"%d" % at)
     raise SourceFailed
 
 
 def failing_at_once() -> Iterator[Message]:
-    for at in range(MAX_FRAME_MESSAGES * 3 // 2):
+    for at in range(MAX_BATCH_MESSAGES * 3 // 2):
         yield Message("orders", b"%d" % at)
     raise SourceFailed
 
@@ -96,7 +96,7 @@ async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_
         await abandoned(orders)  # type: ignore[operator]
         town.master.gate.set()
 
-    assert len(town.log.placed) in (3, MAX_FRAME_MESSAGES)
+    assert len(town.log.placed) in (3, MAX_BATCH_MESSAGES)
 
 
 def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_that_was_abandoned() -> None:

@@ -6,31 +6,31 @@ from typing import Any
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, Message
-from dittomq.receipts import FrameReceipt
+from dittomq.receipts import BatchReceipt
 from dittomq.rpc.channel import Channels
-from dittomq.wire.messaging import FrameRequest, RefusedFrame, frame_outcome, frame_request
+from dittomq.wire.messaging import BatchRequest, RefusedBatch, batch_outcome, batch_request
 from tests.simulation.group import Group, play
 from tests.support.stories import told_by
 
 
-async def send(group: Group, *bodies: bytes) -> FrameReceipt:
+async def send(group: Group, *bodies: bytes) -> BatchReceipt:
     """One frame that begins with the producer's first sequence, on a stream of its own."""
     messages = [Message("orders", body) for body in bodies]
-    request = frame_request(FrameRequest(1, messages, [0] * len(bodies), None, None, 5.0, "somebody", 0, 0))
-    told: list[FrameReceipt | RefusedFrame] = []
+    request = batch_request(BatchRequest(1, messages, [0] * len(bodies), None, None, 5.0, "somebody", 0, 0))
+    told: list[BatchReceipt | RefusedBatch] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         async with Channels(doors.transport) as channels:
             stream: Any = channels.stub(MessagingServiceStub, "a0:10911").PublishStream(timeout=30)
             await stream.write(request)
-            told.append(frame_outcome(await stream.read()))
+            told.append(batch_outcome(await stream.read()))
             stream.cancel()
 
     sender = group.world.node("sender", serve)
     sender.start()
     await sender.ended()
     [outcome] = told
-    assert isinstance(outcome, FrameReceipt)
+    assert isinstance(outcome, BatchReceipt)
     return outcome
 
 

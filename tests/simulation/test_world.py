@@ -11,7 +11,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.commitlog.disk.storage import File
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
 from tests.simulation.echo import PORT, EchoServer, idle
 from tests.simulation.life import SimCrashed
@@ -30,7 +30,7 @@ def busy_run(seed: int) -> str:
             for start in range(len(tags)):
                 tasks.create_task(fetch(channel, start, lane, file))
 
-    async def fetch(channel: grpc.aio.Channel, start: int, lane: Lane, file: File) -> None:
+    async def fetch(channel: grpc.aio.Channel, start: int, lane: Executor, file: File) -> None:
         request = pb.FetchRangeRequest(start_offset=start, end_offset=start + 20)
         async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(request):
             await lane.call(functools.partial(file.pwrite, b"x", response.offset))

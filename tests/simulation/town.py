@@ -6,7 +6,7 @@ from typing import Any
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.errors import DittoError
-from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.registrar import RouteUpdate, Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import Registration
 from dittomq.rpc.channel import Channels
@@ -25,12 +25,12 @@ class Broker:
     def __init__(self, world: World, registration: Registration, nameservers: list[str]) -> None:
         self.registration = registration
         self.nameservers = nameservers
-        self.news: list[NameserverNews] = []
+        self.news: list[RouteUpdate] = []
         self.failure: BaseException | None = None
         self.node = world.node(registration.addresses["default"].partition(":")[0], self._serve)
 
     @property
-    def last(self) -> NameserverNews:
+    def last(self) -> RouteUpdate:
         return self.news[-1]
 
     async def _serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:

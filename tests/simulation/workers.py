@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
-from dittomq.doors.workers import Lane
+from dittomq.doors.workers import Executor
 from tests.simulation.life import Life, Phase, SimCrashed
 
 P = TypeVar("P")
@@ -148,7 +148,7 @@ class SimulatedWorkers:
         self._context = life.new_context()
         life.at_end(self._end)
 
-    def lane(self, name: str, width: int = 1) -> Lane:
+    def lane(self, name: str, width: int = 1) -> Executor:
         self.life.check()
         lane = SimulatedLane(self, width)
         self._lanes.append(lane)

@@ -16,7 +16,7 @@ import pytest
 
 from dittomq.broker.audit_reads import AuditedStore
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
@@ -67,7 +67,7 @@ def real_stores(folder: Path) -> list[Store]:
     chance = random.Random(9)
     for _ in range(40):
         drafts = [Draft("orders", chance.randrange(4), 0, 1_700_000_000_000, chance.randbytes(400), b"", 0) for _ in range(500)]
-        group = master.append([Frame(drafts, "", -1)], 1_700_000_000_000)
+        group = master.append([AppendBatch(drafts, "", -1)], 1_700_000_000_000)
         for offset, data in group.pieces:
             for slave in slaves:
                 slave.write_chunk(offset, data)

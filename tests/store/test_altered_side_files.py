@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from dittomq.broker.store_owner import StoreOwner, refuse_strangers
+from dittomq.broker.store_owner import StoreOwner, check_cluster
 from dittomq.commitlog.disk import state_file
 from dittomq.errors import StoreOpenFailed
 from tests.support.stores import Machine, filled
@@ -47,7 +47,7 @@ def test_a_node_does_not_guess_its_group(payload: bytes) -> None:
     put(machine, "group", b"HOME", payload)
 
     with pytest.raises(StoreOpenFailed, match="dittomq/group is damaged"):
-        refuse_strangers(machine.storage(), StoreOwner("c", "b"), "/data")
+        check_cluster(machine.storage(), StoreOwner("c", "b"), "/data")
 
 
 def put(machine: Machine, name: str, kind: bytes, payload: bytes) -> None:

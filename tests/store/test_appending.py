@@ -5,7 +5,7 @@ import pytest
 from dittomq.commitlog.queues.producer_state import MAX_PRODUCERS, MAX_SEQUENCES
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES
 from dittomq.commitlog.records.format import MARK_BYTES
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.errors import (
     CorruptRecord,
     DiskFull,
@@ -18,7 +18,7 @@ from dittomq.errors import (
 )
 from dittomq.message import MAX_BODY_BYTES
 from dittomq.offsets import PhysicalOffset, QueueOffset
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 from tests.support.stores import SMALL, Machine, chain_digest, draft, frame, open_epoch, places, queues_of, whole_log
 
 
@@ -59,7 +59,7 @@ def test_a_record_that_does_not_fit_goes_into_the_next_segment_behind_a_mark(sto
 def test_the_separator_that_properties_lack_counts_where_a_record_fills_a_segment(store: Store) -> None:
     bare = draft()._replace(properties=b"A\x01b", body=b"y" * (SMALL.segment_bytes - MARK_BYTES - 91 - len("orders") - 3 - 20))
 
-    answers = store.append([Frame([bare]), Frame([bare._replace(body=bare.body[:-1])])], 1).placed
+    answers = store.append([AppendBatch([bare]), AppendBatch([bare._replace(body=bare.body[:-1])])], 1).placed
 
     assert isinstance(answers[0], MessageTooLarge)
     assert [one.sizes for one in places(answers[1])] == [[SMALL.segment_bytes - MARK_BYTES]]
@@ -72,7 +72,7 @@ def test_a_record_fills_a_segment_up_to_the_mark(store: Store) -> None:
 
     placed = places(store.append([frame(b"y" * body)], 1).placed[0])[0]
 
-    assert placed == PlacedRun("orders", 0, QueueOffset(2), PhysicalOffset(SMALL.segment_bytes), [body + overhead], 1)
+    assert placed == AppendResult("orders", 0, QueueOffset(2), PhysicalOffset(SMALL.segment_bytes), [body + overhead], 1)
     assert isinstance(store.append([frame(b"y" * (body + 1))], 1).placed[0], MessageTooLarge)
 
 
@@ -89,10 +89,10 @@ def test_a_large_frame_is_stored_as_its_messages_one_by_one(producer: str) -> No
     large, small = Machine(random.Random(1)).open(), Machine(random.Random(1)).open()
     for store in (large, small):
         open_epoch(store)
-        store.append([Frame([draft("orders"), draft("events")])], 1_000)  # the topics are known
+        store.append([AppendBatch([draft("orders"), draft("events")])], 1_000)  # the topics are known
 
-    answers = large.append([Frame(drafts[at : at + 50], producer, at if producer else -1) for at in range(0, 200, 50)], 1_000).placed
-    singles = [Frame([each], producer, at if producer else -1) for at, each in enumerate(drafts)]
+    answers = large.append([AppendBatch(drafts[at : at + 50], producer, at if producer else -1) for at in range(0, 200, 50)], 1_000).placed
+    singles = [AppendBatch([each], producer, at if producer else -1) for at, each in enumerate(drafts)]
 
     assert [place for answer in answers for place in places(answer)] == [
         place for answer in small.append(singles, 1_000).placed for place in places(answer)
@@ -108,14 +108,14 @@ def test_a_large_frame_is_stored_as_its_messages_one_by_one(producer: str) -> No
 
 def test_a_large_frame_with_one_bad_message_leaves_nothing(store: Store) -> None:
     good = [draft(body=b"%d" % at) for at in range(50)]
-    store.append([Frame(good)], 1)
+    store.append([AppendBatch(good)], 1)
     end = store.end
 
-    answer = store.append([Frame([*good, draft(body=b"x" * (MAX_BODY_BYTES + 1))])], 1).placed[0]
+    answer = store.append([AppendBatch([*good, draft(body=b"x" * (MAX_BODY_BYTES + 1))])], 1).placed[0]
 
     assert isinstance(answer, MessageTooLarge)
     assert store.end == end
-    assert places(store.append([Frame(good)], 1).placed[0])[0].queue_offset == 50
+    assert places(store.append([AppendBatch(good)], 1).placed[0])[0].queue_offset == 50
 
 
 def test_a_large_frame_with_a_message_that_no_segment_can_hold_is_refused(store: Store) -> None:
@@ -140,9 +140,9 @@ def test_store_time_never_goes_back_not_even_over_a_restart(machine: Machine, st
 
 
 def test_a_refused_frame_leaves_nothing_and_its_neighbours_stay(store: Store) -> None:
-    bad = Frame([draft(body=b"first"), draft(topic="a/b")])
-    too_large = Frame([draft(body=b"z" * (MAX_BODY_BYTES + 1))])
-    too_many_properties = Frame([draft()._replace(properties=b"a\x01" + b"b" * 32_760 + b"\x02")])
+    bad = AppendBatch([draft(body=b"first"), draft(topic="a/b")])
+    too_large = AppendBatch([draft(body=b"z" * (MAX_BODY_BYTES + 1))])
+    too_many_properties = AppendBatch([draft()._replace(properties=b"a\x01" + b"b" * 32_760 + b"\x02")])
 
     group = store.append([frame(b"one"), bad, too_large, too_many_properties, frame(b"two")], 1)
 
@@ -204,7 +204,7 @@ def test_an_unknown_producer_in_mid_sequence_skips_its_first_ones_as_long_as_no_
 def test_only_the_last_sequences_of_a_producer_are_remembered(store: Store) -> None:
     count = MAX_SEQUENCES + 500
     for first in range(0, count, 500):
-        store.append([Frame([draft(body=b"", identity=("p", at)) for at in range(first, min(first + 500, count))], "p", first)], 1)
+        store.append([AppendBatch([draft(body=b"", identity=("p", at)) for at in range(first, min(first + 500, count))], "p", first)], 1)
 
     oldest = count - MAX_SEQUENCES
     assert store.find_sequence("p", oldest) is not None
@@ -312,7 +312,7 @@ def test_a_read_gives_at_least_one_message_and_then_keeps_its_limits(store: Stor
 
 
 def test_a_read_by_tag_skips_the_others_and_moves_on_over_them(store: Store) -> None:
-    store.append([Frame([draft(tag="red" if at % 10 == 9 else "blue", body=b"%d" % at) for at in range(100)])], 1)
+    store.append([AppendBatch([draft(tag="red" if at % 10 == 9 else "blue", body=b"%d" % at) for at in range(100)])], 1)
     store.dispatch(store.end)
 
     found = store.read_queue("orders", 0, 0, 100, 100_000, frozenset({"red"}))
@@ -323,7 +323,7 @@ def test_a_read_by_tag_skips_the_others_and_moves_on_over_them(store: Store) -> 
 
 
 def test_tags_of_one_hash_are_told_apart(store: Store) -> None:
-    store.append([Frame([draft(tag="Aa"), draft(tag="BB")])], 1)
+    store.append([AppendBatch([draft(tag="Aa"), draft(tag="BB")])], 1)
     store.dispatch(store.end)
 
     assert [message.tag for message in store.read_queue("orders", 0, 0, 10, 10_000, frozenset({"BB"})).messages] == ["BB"]

@@ -9,10 +9,10 @@ import pytest
 from dittomq.commitlog import log_start_state
 from dittomq.commitlog.queues.key_format import ENTRY
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.errors import CorruptRecord, StoreOpenFailed
 from dittomq.properties import tags_code
-from dittomq.reads import Readable
+from dittomq.reads import ReadableRange
 from tests.store.test_bad_sectors import BadSectors
 from tests.store.test_key_index import SIZES, from_the_log, kept, keyed, on_disk
 from tests.support.stores import SMALL, Machine, frame, whole_log
@@ -28,7 +28,7 @@ def left_without_power(options: StoreOptions = OPTIONS) -> tuple[Machine, bytes,
     starts: list[int] = []
     for number in range(6):
         message = keyed(f"key-{number}", body=b"x" * 500)._replace(tags_code=tags_code("tag"))
-        starts.append(store.append([Frame([message])], 1_000 + number).start)
+        starts.append(store.append([AppendBatch([message])], 1_000 + number).start)
     for number in range(10):
         store.append([frame(b"y" * 500)], 2_000 + number)
     kept(store)
@@ -126,7 +126,7 @@ def test_a_message_whose_unit_rotted_is_damaged_and_nobody_waits_for_it(rotted: 
     file = machine.beside().open(QUEUE_FILE)
     file.pwrite(UNIT.pack(*rotted), 2 * UNIT_BYTES)
 
-    readable = Readable(store.end, store.end)
+    readable = ReadableRange(store.end, store.end)
     before = store.read_queue("orders", 0, 0, 10, 100_000, readable=readable)
     assert ([message.queue_offset for message in before.messages], before.next_offset, before.max) == ([0, 1], 2, 6)
     with pytest.raises(CorruptRecord):

@@ -12,7 +12,7 @@ import pytest
 
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.key_format import KeySizes
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.errors import CorruptRecord, NotReady, StorageFailure, StoreOpenFailed
 from tests.store.test_dropping import left_of
 from tests.store.test_key_index import TOPIC, from_the_log, kept, keyed, on_disk
@@ -102,7 +102,7 @@ def in_use(options: StoreOptions = OPTIONS, messages: int = 120) -> tuple[Machin
 
 def add(store: Store, numbers: range) -> None:
     for number in numbers:
-        store.append([Frame([keyed(f"key-{number}")])], number)
+        store.append([AppendBatch([keyed(f"key-{number}")])], number)
     kept(store)
 
 
@@ -124,7 +124,7 @@ def test_slots_of_the_key_index_that_the_disk_does_not_give_are_made_again_of_it
 def test_where_it_gives_neither_slots_nor_entries_the_next_start_builds_the_key_index_again() -> None:
     machine, store, door = in_use()
     door.bad[index_of(machine)] = {4}
-    store.append([Frame([keyed("key-120")])], 120)
+    store.append([AppendBatch([keyed("key-120")])], 120)
     store.sync()
 
     with pytest.raises(StorageFailure, match="Input/output error"):
@@ -243,7 +243,7 @@ def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_
 def test_a_message_with_long_properties_on_a_bad_page_that_is_put_into_its_queue_ends_no_node() -> None:
     _, store, door = in_use(messages=1)
     long = draft(TOPIC)._replace(properties=b"p\x01" + b"v" * 5_000 + b"\x02KEYS\x01far-behind\x02")
-    placed = store.append([Frame([long])], 5_000)
+    placed = store.append([AppendBatch([long])], 5_000)
     store.append([frame(b"next")], 5_001)
     door.bad[f"commitlog/{0:020d}"] = {placed.start // PAGE + 1}
 

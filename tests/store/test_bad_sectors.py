@@ -10,7 +10,7 @@ import pytest
 from dittomq.commitlog.disk.storage import PAGE_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.heard_reads import HeardReads
 from tests.support.stores import SMALL, Machine, draft, frame, led, places
@@ -38,7 +38,7 @@ class BadSectors(HeardReads):
             self.bad = range(0)
 
 
-def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:
+def three_messages() -> tuple[BadSectors, Store, list[AppendResult]]:
     door = BadSectors(Machine(random.Random(1)))
     store = led(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     (placed,) = store.append([frame(b"one", b"two", b"three")], 1).placed
@@ -113,7 +113,7 @@ def test_a_page_of_properties_that_no_checksum_covers_and_the_disk_does_not_give
     assert store.damaged == list(found)
 
 
-def two_bad_neighbours(*, in_queues: bool) -> tuple[BadSectors, Store, list[PlacedRun]]:
+def two_bad_neighbours(*, in_queues: bool) -> tuple[BadSectors, Store, list[AppendResult]]:
     """Of three messages the first two are noted as damaged, and the disk gives the second one again."""
     door = BadSectors(Machine(random.Random(1), WIDE))
     store = led(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.records.record_scanner import Sort
 from dittomq.commitlog.records.rocketmq_records import INNER_BATCH
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from tests.store.test_bad_sectors import BadSectors
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, led, whole_log
@@ -125,7 +125,7 @@ def test_units_that_a_disk_does_not_give_are_missing_and_not_taken_for_such_as_c
 def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, one_by_one: bool) -> None:
     machine = Machine(random.Random(1), replace(OPTIONS, queue_file_units=1_500, segment_bytes=256 * 1024))
     store = machine.lead()
-    store.append([Frame([draft(tag="a tag")] * 1_400)], 1)
+    store.append([AppendBatch([draft(tag="a tag")] * 1_400)], 1)
     store.sync()
     store.dispatch(store.end)
     store.persist_watermark(store.end, store.end)

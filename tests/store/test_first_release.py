@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.store_owner import StoreOwner, refuse_strangers
+from dittomq.broker.store_owner import StoreOwner, check_cluster
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
@@ -46,7 +46,7 @@ def test_it_opens_as_the_same_replica_with_all_its_messages(folder: Path) -> Non
     assert [entry.epoch for entry in store.epoch_history] == [1, 3]
     assert sum(store.queue_range("orders", queue)[1] for queue in range(3)) == 80
     assert store.find_sequence("p", 79) is not None
-    refuse_strangers(OsStorage(folder), StoreOwner("prod", "a"), "/data")
+    check_cluster(OsStorage(folder), StoreOwner("prod", "a"), "/data")
     open_epoch(store)
     assert store.append([frame(b"more")], 1).start == END
 

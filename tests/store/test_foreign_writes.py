@@ -10,7 +10,7 @@ from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, sealed_crc
-from dittomq.commitlog.store import Frame, StopKind, Store
+from dittomq.commitlog.store import AppendBatch, StopKind, Store
 from dittomq.epoch_history import FOREIGN
 from dittomq.errors import CorruptRecord
 from tests.simulation.life import SimCrashed
@@ -42,7 +42,7 @@ def straddling(machine: Machine) -> tuple[int, int]:
     store.persist_watermark(store.sync(), start)
     without = start + FIXED_BYTES + len("orders") + len("body") + len("trace\x01\x02") + CRC_BYTES
     traced = draft()._replace(properties=b"trace\x01" + b"T" * (end - without) + b"\x02")
-    assert store.append([Frame([traced])], 6).end == end
+    assert store.append([AppendBatch([traced])], 6).end == end
     store.append([frame(b"behind")], 7)
     machine.kill()
     return start, end

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.commitlog.records.format import UNIT
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -30,8 +30,8 @@ def master_log(chance: random.Random) -> bytes:
             for first, tag in enumerate(chance.choices(("", "", "blue", "red"), k=count), sequences[producer])
         ]
         if chance.random() < 0.2:
-            store.append([Frame([draft("plain", queue, b"x") for _ in range(count)])], now)
-        store.append([Frame(drafts, producer, sequences[producer])], now)
+            store.append([AppendBatch([draft("plain", queue, b"x") for _ in range(count)])], now)
+        store.append([AppendBatch(drafts, producer, sequences[producer])], now)
         sequences[producer] += count
     return whole_log(store)
 

@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues.key_format import ENTRY, ROCKETMQ_KEY_SIZES, Header, KeyMark, KeySizes, key_hash
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
 from dittomq.commitlog.records.format import scan
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.message import Draft
 from tests.simulation.life import SimCrashed
@@ -44,7 +44,7 @@ def filled(machine: Machine, messages: int = 40) -> Store:
 def fill(store: Store, numbers: range) -> None:
     for number in numbers:
         keys = [f"key-{number + at}" for at in range(3 if number % 6 == 0 else 1)]
-        store.append([Frame([keyed(*keys) if number % 2 == 0 else draft(body=b"x" * 300)])], number * 700)
+        store.append([AppendBatch([keyed(*keys) if number % 2 == 0 else draft(body=b"x" * 300)])], number * 700)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_what_rocketmq_prepared_is_in_it_and_what_it_rolled_back_is_not(machine:
 
 def test_messages_without_keys_leave_no_file(machine: Machine) -> None:
     store = machine.lead()
-    store.append([Frame([draft(body=b"KEYS\x01not-a-key\x02")])], 1_000)
+    store.append([AppendBatch([draft(body=b"KEYS\x01not-a-key\x02")])], 1_000)
 
     kept(store)
 
@@ -88,7 +88,7 @@ def test_messages_without_keys_leave_no_file(machine: Machine) -> None:
 def test_keys_behind_long_properties_are_found_too(machine: Machine) -> None:
     store = machine.lead()
     long = draft(TOPIC)._replace(properties=b"p\x01" + b"v" * 5_000 + b"\x02KEYS\x01far-behind\x02")
-    store.append([Frame([long])], 1_000)
+    store.append([AppendBatch([long])], 1_000)
 
     kept(store)
 
@@ -245,7 +245,7 @@ def use(store: Store, chance: random.Random) -> None:
             store.cut(chance.choice(borders[-12:]) if borders else 0)
             open_epoch(store)
         case _:
-            frames = [Frame([keyed(*(f"k{chance.randrange(50)}" for _ in range(chance.randrange(4))))]) for _ in range(4)]
+            frames = [AppendBatch([keyed(*(f"k{chance.randrange(50)}" for _ in range(chance.randrange(4))))]) for _ in range(4)]
             store.append(frames, chance.randrange(100_000))
 
 
@@ -271,7 +271,7 @@ def test_it_may_be_written_while_it_grows(tmp_path: Path) -> None:
 
 def test_a_file_of_rocketmqs_size_takes_the_room_of_what_it_holds(tmp_path: Path) -> None:
     store = led(OsStorage(tmp_path), StoreOptions(segment_bytes=64 * 1024, min_free_bytes=0), chance=os_chance(), wall_ms=1_000)
-    store.append([Frame([keyed("one", "two")])], 1_000)
+    store.append([AppendBatch([keyed("one", "two")])], 1_000)
 
     kept(store)
     store.close(clean=True)

@@ -9,7 +9,7 @@ from dittomq.commitlog.damage_report import messages_in
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.records.format import UNIT
-from dittomq.copies import MessageRun, RepairOrder
+from dittomq.copies import MessageSpan, RepairRequest
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries
 from tests.store.test_mending import rot
@@ -30,9 +30,9 @@ def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said(
     slave.dispatch(PhysicalOffset(start))
     rot(machine, whole_log(slave), HARMS["magic"], start, end)
 
-    [waiting] = repair(slave, RepairOrder("a/1")).ranges
+    [waiting] = repair(slave, RepairRequest("a/1")).ranges
     slave.dispatch(slave.end)
-    [outcome] = repair(slave, RepairOrder("a/1")).ranges
+    [outcome] = repair(slave, RepairRequest("a/1")).ranges
 
     assert (waiting.start, waiting.messages, waiting.more_messages) == (start, (), True)
     assert (named(outcome), outcome.more_messages) == (messages_of(log, start, end), False)
@@ -53,7 +53,7 @@ def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_mess
     slave.sync()
     slave.dispatch(slave.end)
 
-    before, outcome = repair(slave, RepairOrder("a/1")).ranges
+    before, outcome = repair(slave, RepairRequest("a/1")).ranges
 
     assert not named(before).keys() & messages_of(log, *lost).keys()
     assert (before.more_messages, outcome.more_messages) == (True, True)
@@ -76,7 +76,7 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
         store.close(clean=True)
         store = machine.open()
 
-    [outcome] = repair(store, RepairOrder("a/1")).ranges
+    [outcome] = repair(store, RepairRequest("a/1")).ranges
 
     assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
 
@@ -101,5 +101,5 @@ def test_a_range_of_very_many_messages_is_named_in_little_memory() -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert named == ((MessageRun("many", 0, QueueOffset(1), QueueOffset(_MANY)),), False)
+    assert named == ((MessageSpan("many", 0, QueueOffset(1), QueueOffset(_MANY)),), False)
     assert most < 1024 * 1024

@@ -8,13 +8,13 @@ import pytest
 
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.pull_service import PullRules, PullService
-from dittomq.commitlog.store import Frame
+from dittomq.commitlog.store import AppendBatch
 from dittomq.doors.clock import OsClock
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
+from dittomq.reads import PullResult, PullRequest, PullStatus, ReadableRange
 from dittomq.rpc.admission import AdmissionControl
-from dittomq.tokens import Token
+from dittomq.tokens import ConsistencyToken
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine, draft, open_epoch
@@ -36,11 +36,11 @@ class Copy:
         self.end = self._add(4)
 
     def _add(self, count: int) -> PhysicalOffset:
-        self.store.append([Frame([draft(tag="a", body=b"%d" % at) for at in range(count)])], 1)
+        self.store.append([AppendBatch([draft(tag="a", body=b"%d" % at) for at in range(count)])], 1)
         self.store.dispatch(self.store.end)
         return self.store.end
 
-    async def pull(self, readable: Readable, order: PullOrder) -> PullAnswer:
+    async def pull(self, readable: ReadableRange, order: PullRequest) -> PullResult:
         """What a reader is answered who may see so much."""
         sizes = (AdmissionControl(MEMORY_BYTES), self.in_memory_bytes)
         rules = PullRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
@@ -49,15 +49,15 @@ class Copy:
             return answer
 
 
-def order(tags: frozenset[str], offset: int = 0, messages: int = 32) -> PullOrder:
-    return PullOrder("orders", 0, QueueOffset(offset), messages, tags=tags)
+def order(tags: frozenset[str], offset: int = 0, messages: int = 32) -> PullRequest:
+    return PullRequest("orders", 0, QueueOffset(offset), messages, tags=tags)
 
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
 @under(run)
 async def test_a_pull_ends_before_the_first_message_that_is_not_readable_whatever_it_looks_for(tags: frozenset[str]) -> None:
     copy = Copy()
-    readable = Readable(copy.confirmed, copy.confirmed)
+    readable = ReadableRange(copy.confirmed, copy.confirmed)
 
     answer = await copy.pull(readable, order(tags))
 
@@ -72,7 +72,7 @@ async def test_a_pull_ends_before_the_first_message_that_is_not_readable_whateve
 async def test_what_is_passed_over_and_may_be_undone_is_marked_as_what_is_returned(tags: frozenset[str]) -> None:
     copy = Copy()
 
-    answer = await copy.pull(Readable(copy.end, copy.confirmed), order(tags))
+    answer = await copy.pull(ReadableRange(copy.end, copy.confirmed), order(tags))
 
     assert (answer.next_offset, answer.unconfirmed_from) == (8, 4)
 
@@ -81,7 +81,7 @@ async def test_what_is_passed_over_and_may_be_undone_is_marked_as_what_is_return
 async def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_behind_it() -> None:
     copy = Copy()
 
-    answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, messages=4))
+    answer = await copy.pull(ReadableRange(copy.end, copy.confirmed), order(ALL, messages=4))
 
     assert (answer.next_offset, answer.max_offset, answer.unconfirmed_from) == (4, 8, None)
 
@@ -90,7 +90,7 @@ async def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_beh
 async def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_message_on() -> None:
     copy = Copy()
 
-    answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
+    answer = await copy.pull(ReadableRange(copy.end, copy.confirmed), order(ALL, offset=6))
 
     assert (len(answer.messages), answer.unconfirmed_from) == (2, 6)
 
@@ -101,19 +101,19 @@ async def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_
     copy, clock = Copy(), LoopClock()
     is_confirmed = False
 
-    def readable() -> Readable:
+    def readable() -> ReadableRange:
         end = copy.end if is_confirmed else copy.confirmed
-        return Readable(end, end)
+        return ReadableRange(end, end)
 
     dispatcher = Dispatcher(copy.store, InlineLane())
     dispatcher.readable_to(copy.end)  # as long as the old master was gone
     dispatcher.readable_to(copy.confirmed)
     rules = PullRules("a", readable, TopicConfig, False, AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
     reading = PullService(copy.store, InlineLane(), dispatcher, clock, rules)
-    token = Token("a", Epoch(1), copy.end) if named else None
+    token = ConsistencyToken("a", Epoch(1), copy.end) if named else None
     waits = replace(order(ALL, offset=4), wait_s=20.0, at_least=token)
 
-    async def pull() -> PullAnswer:
+    async def pull() -> PullResult:
         async with reading.pull(waits, "a client") as answer:
             return answer
 
@@ -129,11 +129,11 @@ async def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_
 @under(run)
 async def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_its_master_wrote_there() -> None:
     copy = Copy()
-    readable = Readable(copy.end, copy.confirmed)
+    readable = ReadableRange(copy.end, copy.confirmed)
 
     statuses = []
     for epoch, end in ((1, copy.end), (2, copy.end), (1, copy.end + 1)):
-        token = Token("a", Epoch(epoch), PhysicalOffset(end))
+        token = ConsistencyToken("a", Epoch(epoch), PhysicalOffset(end))
         statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
 
     assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.BEHIND]
@@ -142,12 +142,12 @@ async def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_wh
 @under(run)
 async def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_hold_what_a_token_names() -> None:
     copy = Copy()
-    readable = Readable(copy.end, copy.confirmed)
+    readable = ReadableRange(copy.end, copy.confirmed)
     [entry] = copy.store.epoch_history
 
     statuses = []
     for incarnation in (entry.incarnation, entry.incarnation + 1, None):  # older brokers name none in their receipts
-        token = Token("a", entry.epoch, copy.end, incarnation)
+        token = ConsistencyToken("a", entry.epoch, copy.end, incarnation)
         statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
 
     assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.FOUND]
@@ -159,8 +159,8 @@ async def test_whoever_reads_farther_back_than_memory_reaches_is_sent_to_slave_1
     tags: frozenset[str],
 ) -> None:
     all_of_it = Copy()
-    to_the_end = Readable(all_of_it.end, all_of_it.end)
-    confirmed = Readable(all_of_it.confirmed, all_of_it.confirmed)
+    to_the_end = ReadableRange(all_of_it.end, all_of_it.end)
+    confirmed = ReadableRange(all_of_it.confirmed, all_of_it.confirmed)
     behind = all_of_it.end - all_of_it.confirmed
     within, beyond = Copy(in_memory_bytes=behind), Copy(in_memory_bytes=behind - 1)
 

@@ -16,7 +16,7 @@ from dittomq.broker.repair import RepairSource
 from dittomq.broker.retention import RetentionLoop, RetentionLoopParts
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.commitlog.retention import Hold, RetentionRules
+from dittomq.commitlog.retention import RetentionFloor, RetentionRules
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import OsClock
 from dittomq.errors import CorruptRecord, NotReady, StorageFailure
@@ -220,7 +220,7 @@ def test_retention_counts_its_blocks_again_when_it_is_fetched_again() -> None:
     machine, store, _, other = in_use()
     clock, lane = OsClock(), InlineLane()
     pins = Pins(PinParts("a/1", machine.beside(), store, lane, clock, machine.chance))
-    hold = Hold("a/1", PhysicalOffset(0))
+    hold = RetentionFloor("a/1", PhysicalOffset(0))
     retaining = RetentionLoop(RetentionLoopParts("a/1", store, lane, clock, pins), RetentionRules(max_used_percent=1), 1.0, lambda: [hold])
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
     remove(machine, 0)

@@ -10,7 +10,7 @@ import pytest
 from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
-from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
+from dittomq.copies import RangeOutcome, RepairRequest, RepairReport
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_damage import HARMS, entries
@@ -23,7 +23,7 @@ from tests.support.stores import SMALL, Machine, dispatched, whole_log
 R = TypeVar("R")
 
 
-def repair(store: Store, order: RepairOrder, peers: Sequence[RepairSource] = ()) -> RepairReport:
+def repair(store: Store, order: RepairRequest, peers: Sequence[RepairSource] = ()) -> RepairReport:
     async def found() -> Sequence[RepairSource]:
         return peers
 
@@ -41,15 +41,15 @@ def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_as
         rot(machine, whole_log(store), HARMS["body"], start, end)
     (first, _), (second, last) = places
 
-    around = repair(store, RepairOrder("a/1", PhysicalOffset(second + 5), PhysicalOffset(second + 6)), peers)
-    everything = repair(store, RepairOrder("a/1"), peers)
+    around = repair(store, RepairRequest("a/1", PhysicalOffset(second + 5), PhysicalOffset(second + 6)), peers)
+    everything = repair(store, RepairRequest("a/1"), peers)
 
     assert around.ranges == (RangeOutcome(PhysicalOffset(second), PhysicalOffset(last), "a/2"),)
     assert around.is_done
     assert [each.start for each in everything.ranges] == [first]
     assert (everything.start, everything.end, everything.is_done) == (0, len(log), True)
     assert whole_log(store) == log
-    assert repair(store, RepairOrder("a/1")).ranges == ()
+    assert repair(store, RepairRequest("a/1")).ranges == ()
 
 
 def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
@@ -60,13 +60,13 @@ def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
     (start, _), (_, end), behind = places[16], places[19], places[20]
     rotten_cold(machine, store, 20)
 
-    exactly = repair(store, RepairOrder("a/1", PhysicalOffset(start), PhysicalOffset(end)))
-    cutting = repair(store, RepairOrder("a/1", PhysicalOffset(start + 5), PhysicalOffset(end - 5)))
+    exactly = repair(store, RepairRequest("a/1", PhysicalOffset(start), PhysicalOffset(end)))
+    cutting = repair(store, RepairRequest("a/1", PhysicalOffset(start + 5), PhysicalOffset(end - 5)))
 
     assert (exactly.start, exactly.end, exactly.ranges, exactly.is_done) == (start, end, (), True)
     assert (cutting.start, cutting.end, cutting.ranges, cutting.is_done) == (start + 5, end, (), True)
     assert store.damaged == []
-    touching = repair(store, RepairOrder("a/1", PhysicalOffset(start), PhysicalOffset(end + 1)))
+    touching = repair(store, RepairRequest("a/1", PhysicalOffset(start), PhysicalOffset(end + 1)))
     assert [(each.start, each.end) for each in touching.ranges] == [behind]
     assert touching.end == behind[1]
 
@@ -80,7 +80,7 @@ def test_whatever_is_wrong_with_the_record_that_an_asked_range_cuts_it_is_damage
     rot(machine, log, HARMS[name], start, end)
 
     for stop in (start + 1, start + 8, start + 40, end - 1):
-        report = repair(store, RepairOrder("a/1", PhysicalOffset(start - 1), PhysicalOffset(stop)))
+        report = repair(store, RepairRequest("a/1", PhysicalOffset(start - 1), PhysicalOffset(stop)))
         assert (report.end, [(each.start, each.end) for each in report.ranges]) == (end, [(start, end)])
 
 
@@ -123,7 +123,7 @@ def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls
     lane, reads = InlineLane(), MeanwhileLane()
     mender = Repairer(RepairerParts("a/1", store, lane, lane, reads, random.Random(1)), found)
     reads.calls_before, reads.meanwhile = calls_before, lambda: mender.mend(store.damaged)
-    report = asyncio.run(mender.repair(RepairOrder("a/1")))
+    report = asyncio.run(mender.repair(RepairRequest("a/1")))
 
     assert report.ranges == tuple(RangeOutcome(*each, "a/2") for each in rotten)
     assert whole_log(store) == log
@@ -137,7 +137,7 @@ def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPa
     at, calls = None, 0
 
     while True:
-        report = repair(store, RepairOrder("a/1", at))
+        report = repair(store, RepairRequest("a/1", at))
         at, calls = report.end, calls + 1
         if report.is_done:
             break
@@ -171,7 +171,7 @@ def test_a_repair_goes_on_where_the_log_begins_when_retention_overtakes_it(
     monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", verify_bytes)
     store = shifting(reads_before, lambda store: store.drop_before(2 * SMALL.segment_bytes))
 
-    report = repair(store, RepairOrder("a/1"))
+    report = repair(store, RepairRequest("a/1"))
 
     assert store.min_offset == 2 * SMALL.segment_bytes
     assert (report.start, report.end, report.is_done) == (0, store.flushed, True)
@@ -186,7 +186,7 @@ def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
     monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", verify_bytes)
     store = shifting(reads_before, lambda store: store.cut(entries(whole_log(store))[3][0]))
 
-    report = repair(store, RepairOrder("a/1"))
+    report = repair(store, RepairRequest("a/1"))
 
     assert store.flushed < SMALL.segment_bytes
     assert report.is_done
@@ -199,11 +199,11 @@ def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone
     store.drop_before(SMALL.segment_bytes)
     begin = store.min_offset
 
-    report = repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), PhysicalOffset(begin + 5)))
+    report = repair(store, RepairRequest("a/1", PhysicalOffset(begin - 5), PhysicalOffset(begin + 5)))
 
     assert (report.start, report.is_done) == (begin, True)
     with pytest.raises(OffsetOutOfRange):
-        repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), begin))
+        repair(store, RepairRequest("a/1", PhysicalOffset(begin - 5), begin))
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
@@ -211,13 +211,13 @@ def test_a_repair_of_another_node_or_outside_the_log_is_refused(validate_only: b
     store = dispatched(Machine(random.Random(1)))
 
     with pytest.raises(InvalidField, match="this is a/1"):
-        repair(store, RepairOrder("a/2", validate_only=validate_only))
+        repair(store, RepairRequest("a/2", validate_only=validate_only))
     with pytest.raises(InvalidField, match="end_offset"):
-        repair(store, RepairOrder("a/1", PhysicalOffset(9), PhysicalOffset(9), validate_only))
+        repair(store, RepairRequest("a/1", PhysicalOffset(9), PhysicalOffset(9), validate_only))
     with pytest.raises(OffsetOutOfRange):
-        repair(store, RepairOrder("a/1", PhysicalOffset(store.end + 1), validate_only=validate_only))
+        repair(store, RepairRequest("a/1", PhysicalOffset(store.end + 1), validate_only=validate_only))
     with pytest.raises(OffsetOutOfRange):
-        repair(store, RepairOrder("a/1", PhysicalOffset(-1), validate_only=validate_only))
+        repair(store, RepairRequest("a/1", PhysicalOffset(-1), validate_only=validate_only))
 
 
 def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_and_mends_nothing() -> None:
@@ -228,10 +228,10 @@ def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_an
     (known, end), unknown = entries(log)[4], entries(log)[30]
     for place in ((known, end), unknown):
         rot(machine, log, HARMS["body"], *place)
-    repair(store, RepairOrder("a/1", PhysicalOffset(known), PhysicalOffset(end)))  # nobody has it now: it is noted
+    repair(store, RepairRequest("a/1", PhysicalOffset(known), PhysicalOffset(end)))  # nobody has it now: it is noted
     before = store.damaged
 
-    report = repair(store, RepairOrder("a/1", validate_only=True), peers)
+    report = repair(store, RepairRequest("a/1", validate_only=True), peers)
 
     assert (report.start, report.end, report.is_done) == (0, len(log), True)
     assert [(each.start, each.end, each.source) for each in report.ranges] == [(known, end, "")]
@@ -267,8 +267,8 @@ def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
         each.verify(0, each.end)
     rotten_cold(machine, store, 12)
 
-    validated = repair(store, RepairOrder("a/1", validate_only=True))
-    report = repair(store, RepairOrder("a/1"), [RepairSource("a/2", serving(copy))])
+    validated = repair(store, RepairRequest("a/1", validate_only=True))
+    report = repair(store, RepairRequest("a/1"), [RepairSource("a/2", serving(copy))])
 
     alone, together, mended = report.ranges
     for outcome in (*validated.ranges, alone, together):
@@ -291,7 +291,7 @@ def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_sai
     slave.sync()
     slave.dispatch(slave.end)
 
-    [outcome] = repair(slave, RepairOrder("a/1")).ranges
+    [outcome] = repair(slave, RepairRequest("a/1")).ranges
 
     assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
 
@@ -304,7 +304,7 @@ def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the
     rotten_cold(machine, store, 4, 12, 20)
     monkeypatch.setattr("dittomq.commitlog.damage_report.MAX_SEARCHES", 2 * len(store.queues()))
 
-    ranges = repair(store, RepairOrder("a/1")).ranges
+    ranges = repair(store, RepairRequest("a/1")).ranges
 
     assert [(bool(each.messages), each.more_messages) for each in ranges] == [(True, False), (True, False), (False, True)]
 
@@ -320,7 +320,7 @@ def test_of_a_range_that_is_mended_in_part_only_the_rest_is_called_damaged_and_o
         each.verify(0, each.end)
     start, end = entries(log)[7]
 
-    report = repair(store, RepairOrder("a/1"), [RepairSource("a/2", serving(copy))])
+    report = repair(store, RepairRequest("a/1"), [RepairSource("a/2", serving(copy))])
 
     assert [(each.start, each.end, each.source) for each in report.ranges] == [
         (entries(log)[6][0], start, "a/2"),

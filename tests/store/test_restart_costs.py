@@ -3,7 +3,7 @@
 import pytest
 
 from dittomq.commitlog.queues.consume_queue import SYNCED_ONE_BY_ONE
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.errors import StorageFailure
 from tests.support.failing_storage import CrashingStorage
 from tests.support.heard_reads import hearing
@@ -13,7 +13,7 @@ from tests.support.stores import SMALL, Machine, draft, frame, led, open_epoch
 def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:
     queues = SYNCED_ONE_BY_ONE
     store = machine.lead()
-    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
+    store.append([AppendBatch([draft(queue=queue)]) for queue in range(queues)], 1)
     store.dispatch(store.end)
     store.checkpoint()
     machine.lose_power(all_unsynced=True)
@@ -29,7 +29,7 @@ def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_t
     queues = SYNCED_ONE_BY_ONE
     storage = CrashingStorage(machine.storage())
     store = led(storage, SMALL, chance=machine.chance, wall_ms=1_000)
-    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
+    store.append([AppendBatch([draft(queue=queue)]) for queue in range(queues)], 1)
     store.sync()
     store.dispatch(store.end)
     storage.failing = "syncfs"

@@ -9,7 +9,7 @@ from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.queues.consume_queue import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state.shutdown_marker import StopKind
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from tests.crash.queue_files import differences
 from tests.simulation.parser import parse_log
 from tests.support.failing_storage import CrashingStorage
@@ -115,10 +115,10 @@ def test_units_that_rocketmq_left_behind_when_it_lost_power_in_our_store_go(mach
 def test_of_many_queues_all_are_cleared_and_made_durable_at_once() -> None:
     machine, queues = Machine(random.Random(7)), SYNCED_ONE_BY_ONE + 1
     store = machine.lead()
-    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
+    store.append([AppendBatch([draft(queue=queue)]) for queue in range(queues)], 1)
     store.dispatch(store.end)
     store.checkpoint()
-    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 2)
+    store.append([AppendBatch([draft(queue=queue)]) for queue in range(queues)], 2)
     store.dispatch(store.end)
     written_back(machine)
     machine.lose_power(all_unsynced=True)

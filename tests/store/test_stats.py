@@ -12,7 +12,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import open_on_disk
 from dittomq.commitlog.offline.stats import Measured, measure
 from dittomq.commitlog.offline.verify import StoreFault
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from tests.support.stores import draft, frame, led
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=500, min_free_bytes=0)
@@ -99,7 +99,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     peaks = []
     for segments in (4, 24):
         while store.end < segments * OPTIONS.segment_bytes:
-            store.append([Frame([draft(body=b"x" * 1_000, queue=number % 5) for number in range(20)])], 1)
+            store.append([AppendBatch([draft(body=b"x" * 1_000, queue=number % 5) for number in range(20)])], 1)
         store.dispatch(store.end)
         tracemalloc.start()
         measured(tmp_path)

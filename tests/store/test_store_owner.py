@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.store_owner import StoreOwner, refuse_strangers, settle
+from dittomq.broker.store_owner import StoreOwner, check_cluster, settle
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import StoreOpenFailed
@@ -19,7 +19,7 @@ def settled(folder: Path) -> OsStorage:
 
 
 def test_a_store_that_belongs_to_nobody_is_anybodys(tmp_path: Path) -> None:
-    refuse_strangers(OsStorage(tmp_path), HOME, "/data")
+    check_cluster(OsStorage(tmp_path), HOME, "/data")
 
 
 @pytest.mark.parametrize("stranger", [StoreOwner("prod", "b"), StoreOwner("test", "a")])
@@ -30,8 +30,8 @@ def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_
     settle(storage, stranger)
 
     with pytest.raises(StoreOpenFailed, match=f"group a of cluster prod and this node is of broker group {stranger.broker} of cluster"):
-        refuse_strangers(storage, stranger, "/data")
-    refuse_strangers(storage, HOME, "/data")
+        check_cluster(storage, stranger, "/data")
+    check_cluster(storage, HOME, "/data")
 
 
 def test_a_damaged_note_is_refused_and_named(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_damaged_note_is_refused_and_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(StoreOpenFailed, match="dittomq/group is damaged"):
-        refuse_strangers(storage, HOME, "/data")
+        check_cluster(storage, HOME, "/data")
 
 
 def test_what_an_earlier_version_noted_of_the_nodes_id_is_passed_over(tmp_path: Path) -> None:
@@ -48,6 +48,6 @@ def test_what_an_earlier_version_noted_of_the_nodes_id_is_passed_over(tmp_path: 
     storage.make_folder("dittomq")
     state_file.save_json(storage, "group", b"HOME", {"cluster": "prod", "broker": "a", "broker_id": 1})
 
-    refuse_strangers(storage, HOME, "/data")
+    check_cluster(storage, HOME, "/data")
     with pytest.raises(StoreOpenFailed):
-        refuse_strangers(storage, StoreOwner("prod", "b"), "/data")
+        check_cluster(storage, StoreOwner("prod", "b"), "/data")

@@ -12,7 +12,7 @@ from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues import index_checkpoint
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS, TableKind
@@ -34,7 +34,7 @@ def open_store(folder: Path) -> Store:
 
 
 def publish(store: Store, topic: str, count: int, body: bytes = b"x") -> None:
-    store.append([Frame([Draft(topic, 0, 0, 1_700_000_000_000, body, b"", 0)] * count, "", -1)], 1_700_000_000_000)
+    store.append([AppendBatch([Draft(topic, 0, 0, 1_700_000_000_000, body, b"", 0)] * count, "", -1)], 1_700_000_000_000)
     store.sync()
     store.dispatch(store.end)
 

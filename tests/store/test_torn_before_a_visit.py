@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import mark
-from dittomq.commitlog.store import Frame
+from dittomq.commitlog.store import AppendBatch
 from dittomq.epoch_history import FOREIGN
 from tests.store.test_foreign_writes import SEGMENT, THEIRS, stretches
 from tests.support.foreign_records import HOST, foreign_log, put_file, put_log
@@ -26,7 +26,7 @@ def torn(request: pytest.FixtureRequest) -> tuple[Machine, bytes, bytes]:
     store.append([frame(b"flushed")], 5)
     store.persist_watermark(store.sync(), store.end)
     log = whole_log(store)
-    record = bytearray(store.append([Frame([TRACE])], 6).pieces[0][1])
+    record = bytearray(store.append([AppendBatch([TRACE])], 6).pieces[0][1])
     machine.kill()
     low, high = (len(record) - each for each in request.param)
     record[low:high] = bytes(high - low)

@@ -11,7 +11,7 @@ from dittomq.commitlog.offline.verify import StoreFault
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 from tests.support.foreign_records import foreign_log
 from tests.support.stores import draft, frame, led, places
 from tests.support.worn_stores import HOST, OPTIONS, damage, filled, put, records_of, verified_alike
@@ -45,7 +45,7 @@ def test_a_damaged_store_is_reported_alike_at_once_and_one_by_one(seed: int, tmp
     verified_alike(tmp_path)
 
 
-def one_queue(folder: Path, records: int) -> list[PlacedRun]:
+def one_queue(folder: Path, records: int) -> list[AppendResult]:
     """A store with that many records in queue 0 of `orders`, and where they lie."""
     store = led(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
     placed = store.append([frame(*[b"body %d" % at for at in range(records)])], 1).placed[0]

@@ -17,7 +17,7 @@ from dittomq.broker.audit_reads import AuditedStore, AuditReads
 from dittomq.broker.retention_pins import PinParts, Pins
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.commitlog.records.digest import leaf_digest
-from dittomq.copies import LEAF_BYTES, CopyDescription
+from dittomq.copies import LEAF_BYTES, ReplicaDescription
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.epoch_history import EpochEntry
@@ -61,7 +61,7 @@ class BytesStore:
 class ServedCopy:
     """One node. `before_describe` is called with the number of the call, to change what it says. It may be silent about its status."""
 
-    description: CopyDescription
+    description: ReplicaDescription
     store: AuditedStore
     reachable: bool = True
     tells_status: bool = True
@@ -76,7 +76,7 @@ class ServedCopy:
         parts = PinParts(self.description.node, storage, self.store, InlineLane(), OsClock(), random.Random(2))
         self.pins = Pins(parts)
 
-    def describe(self) -> CopyDescription:
+    def describe(self) -> ReplicaDescription:
         self.described += 1
         self.before_describe(self.described, self)
         return self.description
@@ -86,7 +86,7 @@ def served(node: str, store: AuditedStore) -> ServedCopy:
     """A copy that holds what its store does, all of it flushed and confirmed, all of it written in epoch 1."""
     end = store.end
     segment_start, segment_end = store.segment_of(PhysicalOffset(0))
-    description = CopyDescription(
+    description = ReplicaDescription(
         node=node,
         cluster="test",
         replica_uuid=node,

@@ -10,7 +10,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import AsyncClient
-from dittomq.client.sync_bridge import LoopThread, OneTaskContext
+from dittomq.client.sync_bridge import SyncBridge, OneTaskContext
 from dittomq.client.sync_client import SyncProducer
 from dittomq.doors.transport import ChannelOptions, GrpcTransport
 
@@ -57,7 +57,7 @@ class _Counting:
 @contextmanager
 def counted_producer(nameserver: str) -> Iterator[tuple[SyncProducer, CountedSends]]:
     """A producer of its own client, and what it sends; both end with the block."""
-    thread, sends = LoopThread("counted"), CountedSends()
+    thread, sends = SyncBridge("counted"), CountedSends()
     thread.start()
     client = AsyncClient(nameserver, transport=sends)
     held = OneTaskContext(thread, client)

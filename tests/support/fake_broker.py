@@ -31,7 +31,7 @@ from dittomq.errors import (
 )
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import PullAnswer, PullOrder, PullStatus
+from dittomq.reads import PullResult, PullRequest, PullStatus
 from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
 from dittomq.rpc import status
 from dittomq.rpc.headers import Answerer
@@ -269,7 +269,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
                 async with asyncio.timeout(left_s):
                     await grown.wait()
 
-    def _look(self, order: PullOrder) -> PullAnswer:
+    def _look(self, order: PullRequest) -> PullResult:
         """What it holds of the queue now; raises OffsetOutOfRange or CorruptRecord."""
         queue = [one for one in self.log.placed[: self.readable] if (one.message.topic, one.message.queue) == (order.topic, order.queue)]
         is_beyond = order.offset > len(queue) and self.refusal is None  # a slave may be behind and does not know
@@ -283,7 +283,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         state = PullStatus.FOUND if page else PullStatus.NO_NEW_MESSAGE
         if order.at_least is not None and order.at_least.end > min(self.readable, len(self.log.placed)) * RECORD_BYTES:
             state, page = PullStatus.BEHIND, []
-        return PullAnswer(
+        return PullResult(
             status=state,
             messages=tuple(_stored_message(one) for one in page),
             next_offset=QueueOffset(order.offset + len(page)),

@@ -2,13 +2,13 @@
 
 from itertools import groupby
 
-from dittomq.client.batches import Frame
+from dittomq.client.batches import ProducerBatch
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.receipts import FrameReceipt, ReceiptRun, record_ends
+from dittomq.receipts import BatchReceipt, ReceiptRun, record_ends
 
 
-def receipt_for(frame: Frame, status: PutStatus = PutStatus.PUT_OK) -> FrameReceipt:
+def receipt_for(frame: ProducerBatch, status: PutStatus = PutStatus.PUT_OK) -> BatchReceipt:
     """Stored, on one copy. The queue offset of a message is its place in the frame."""
     messages, queues = frame.content()
     runs = []
@@ -27,7 +27,7 @@ def receipt_for(frame: Frame, status: PutStatus = PutStatus.PUT_OK) -> FrameRece
                 duplicate=False,
             )
         )
-    return FrameReceipt(
+    return BatchReceipt(
         status=status,
         asked=Ack.MASTER_FLUSHED,
         levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}),

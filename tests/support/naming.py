@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dittomq.offsets import Epoch
-from dittomq.routes import Beat, DataVersion, NodeState, Registration, Role, TopicQueues
+from dittomq.routes import HeartbeatRequest, DataVersion, NodeState, Registration, Role, TopicQueues
 from services.nameserver.seen import Now
 
 UUID_A = "a" * 32
@@ -38,9 +38,9 @@ def slave(uuid: str = UUID_B, *, host: str = "a-1", broker_id: int = 1, epoch: i
     return replace(master(uuid, host=host, epoch=epoch), broker_id=broker_id, role=Role.SLAVE)
 
 
-def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: NodeState = NodeState.SERVING) -> Beat:
+def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: NodeState = NodeState.SERVING) -> HeartbeatRequest:
     """That of a node that holds what `master` and `slave` hold."""
-    return Beat(session, version or DataVersion(1, 2, 3), Epoch(epoch), state)
+    return HeartbeatRequest(session, version or DataVersion(1, 2, 3), Epoch(epoch), state)
 
 
 def at(ms: int) -> Now:

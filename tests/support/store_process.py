@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import TOPICS
@@ -52,7 +52,7 @@ def open_store(storage: OsStorage) -> Store:
 
 def fill(store: Store, numbers: Sequence[int]) -> None:
     """Append the messages, each to its queue, in one group."""
-    store.append([Frame([draft("orders", number % QUEUES, body(number))]) for number in numbers], 1_000)
+    store.append([AppendBatch([draft("orders", number % QUEUES, body(number))]) for number in numbers], 1_000)
 
 
 def middle(store: Store) -> int:

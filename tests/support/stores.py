@@ -9,12 +9,12 @@ from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.records.digest import root_digest
 from dittomq.commitlog.records.format import scan
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import Refused
 from dittomq.message import Draft
 from dittomq.offsets import Epoch
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 from dittomq.properties import tags_code
 from tests.simulation.disk import Disk
 from tests.simulation.life import Life, SimCrashed
@@ -32,13 +32,13 @@ def draft(topic: str = "orders", queue: int = 0, body: bytes = b"body", tag: str
     return Draft(topic, queue, 0, 1_000, body, properties.encode(), tags_code(tag) if tag else 0)
 
 
-def frame(*bodies: bytes, topic: str = "orders", queue: int = 0, producer: str = "", first: int = -1) -> Frame:
+def frame(*bodies: bytes, topic: str = "orders", queue: int = 0, producer: str = "", first: int = -1) -> AppendBatch:
     """Messages of one queue."""
     drafts = [draft(topic, queue, body, identity=(producer, first + at) if producer else None) for at, body in enumerate(bodies)]
-    return Frame(drafts, producer, first)
+    return AppendBatch(drafts, producer, first)
 
 
-def places(answer: list[PlacedRun] | Refused) -> list[PlacedRun]:
+def places(answer: list[AppendResult] | Refused) -> list[AppendResult]:
     """Where the messages of a stored frame lie, one by one."""
     assert not isinstance(answer, Refused), answer
     return [one for run in answer for one in run.each()]

@@ -16,7 +16,7 @@ from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, sealed_crc
-from dittomq.commitlog.store import Frame, Store
+from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.message import Draft
 from dittomq.properties import encode_properties, tags_code
 from tests.support.foreign_records import foreign_log, foreign_record
@@ -72,7 +72,7 @@ def filled(chance: random.Random, folder: Path) -> Store:
     open_epoch(store)
     for at in range(chance.randrange(20, 120)):
         drafts = some_drafts(chance)
-        store.append([Frame(drafts)], at)
+        store.append([AppendBatch(drafts)], at)
         if chance.random() < 0.3:
             store.dispatch(store.end)
         if chance.random() < 0.03:

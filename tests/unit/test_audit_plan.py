@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from dittomq.copies import CopyDescription
+from dittomq.copies import ReplicaDescription
 from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
@@ -15,15 +15,15 @@ MIB = 1024 * 1024
 SEGMENT = 100 * MIB
 
 
-def held(node: str, *, low: int = 0, end: int = 0, confirmed: int | None = None) -> CopyDescription:
+def held(node: str, *, low: int = 0, end: int = 0, confirmed: int | None = None) -> ReplicaDescription:
     epoch_history = (EpochEntry(Epoch(1), 0, 5, PhysicalOffset(0)),)
     known = PhysicalOffset(end if confirmed is None else confirmed)
     end_at = PhysicalOffset(end)
     role = "SYNC_MASTER" if node.endswith("/0") else "SLAVE"
-    return CopyDescription(node, "c", node, role, epoch_history, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
+    return ReplicaDescription(node, "c", node, role, epoch_history, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
 
 
-def planned(*copies: CopyDescription, expected: int | None = None) -> GroupPlan:
+def planned(*copies: ReplicaDescription, expected: int | None = None) -> GroupPlan:
     nodes = tuple(Surveyed(address(copy.node), copy) for copy in copies)
     return plan(GroupSurvey("a", "c", nodes, len(copies) - 1 if expected is None else expected))
 
@@ -112,7 +112,7 @@ def test_a_copy_that_does_not_get_during_the_run_what_was_confirmed_at_its_start
     first = planned(held("a/0", end=1_000), held("a/1", end=900))
     address_of = {copy.node: copy.address for copy in first.copies}
 
-    def said(*now: CopyDescription) -> list[str]:
+    def said(*now: ReplicaDescription) -> list[str]:
         return late(first, tuple(Surveyed(address_of[copy.node], copy) for copy in now))
 
     assert first.problems == ()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.copies import CopyDescription
+from dittomq.copies import ReplicaDescription
 from dittomq.offsets import PhysicalOffset
 from dittomq.routes import DataVersion
 from spark.audit import history
@@ -43,7 +43,7 @@ END = 2_000
 
 def copy(node: str, role: str) -> Surveyed:
     end = PhysicalOffset(END)
-    held = CopyDescription(node, "c", node, role, (), 0, PhysicalOffset(0), end, end, end, 4_096, DataVersion(), "1")
+    held = ReplicaDescription(node, "c", node, role, (), 0, PhysicalOffset(0), end, end, end, 4_096, DataVersion(), "1")
     return Surveyed(address(node), held)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dittomq.commitlog.records.bulk import BulkMessages, GroupStamp
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, Host
-from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
+from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 
 NAMES = {"orders": b"\x06orders", "linien-ü": b"\x09linien-\xc3\xbc"}
 STAMP = GroupStamp(1_700_000_000_123, Host(bytes([10, 0, 0, 7]), 10_911))
@@ -43,8 +43,8 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
     assert bulk.keyed or not any(b"KEYS" in each.properties for each in drafts)
 
 
-def run_of(topic: str, queue: int, born_ms: int, messages: list[tuple[bytes, bytes]], code: int) -> DraftRun:
-    return DraftRun(topic, queue, born_ms, [body for body, _ in messages], [properties for _, properties in messages], code)
+def run_of(topic: str, queue: int, born_ms: int, messages: list[tuple[bytes, bytes]], code: int) -> DraftBatch:
+    return DraftBatch(topic, queue, born_ms, [body for body, _ in messages], [properties for _, properties in messages], code)
 
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=50), PROPERTIES), min_size=1, max_size=9)
@@ -52,7 +52,7 @@ RUNS = st.lists(st.builds(run_of, st.sampled_from(sorted(NAMES)), st.integers(0,
 
 
 @given(RUNS, st.integers(0, 2**60))
-def test_runs_are_encoded_as_their_messages(runs: list[DraftRun], position: int) -> None:
+def test_runs_are_encoded_as_their_messages(runs: list[DraftBatch], position: int) -> None:
     drafts = DraftRuns(runs)
     offsets = range(7, 7 + len(drafts))
     short, long = BulkMessages.of(drafts, NAMES, identified=True), BulkMessages.of(list(drafts), NAMES, identified=True)
@@ -70,7 +70,7 @@ def test_runs_are_encoded_as_their_messages(runs: list[DraftRun], position: int)
 
 
 @given(RUNS)
-def test_runs_of_drafts_are_a_sequence_of_them(runs: list[DraftRun]) -> None:
+def test_runs_of_drafts_are_a_sequence_of_them(runs: list[DraftBatch]) -> None:
     drafts, spelled = DraftRuns(runs), [each for run in runs for each in run.each()]
 
     assert len(drafts) == len(spelled)
@@ -79,9 +79,9 @@ def test_runs_of_drafts_are_a_sequence_of_them(runs: list[DraftRun]) -> None:
     assert (drafts[-1], drafts[2:5], drafts[1:]) == (spelled[-1], spelled[2:5], spelled[1:])
 
 
-@pytest.mark.parametrize("run", [DraftRun("unknown", 0, 1, [b"a"], [b""], 0), DraftRun("orders", -1, 1, [b"a"], [b""], 0)])
-def test_runs_that_need_a_closer_look_are_not_encoded_with_many(run: DraftRun) -> None:
-    assert BulkMessages.of(DraftRuns([DraftRun("orders", 0, 1, [b"a"], [b""], 0), run]), NAMES, identified=True) is None
+@pytest.mark.parametrize("run", [DraftBatch("unknown", 0, 1, [b"a"], [b""], 0), DraftBatch("orders", -1, 1, [b"a"], [b""], 0)])
+def test_runs_that_need_a_closer_look_are_not_encoded_with_many(run: DraftBatch) -> None:
+    assert BulkMessages.of(DraftRuns([DraftBatch("orders", 0, 1, [b"a"], [b""], 0), run]), NAMES, identified=True) is None
 
 
 def test_a_message_that_needs_a_closer_look_is_not_encoded_with_many() -> None:

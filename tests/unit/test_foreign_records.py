@@ -8,7 +8,7 @@ from dittomq.commitlog.records.checksum_policy import FOREVER, ChecksumPolicy, S
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.rocketmq_records import NotRead, scan, whole_end
-from dittomq.epoch_history import FOREIGN, EpochEntry, common_end, grows, own_end
+from dittomq.epoch_history import FOREIGN, EpochEntry, common_end, grows, last_own_end
 from dittomq.group_record import ReplicaId
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -164,9 +164,9 @@ def test_a_foreign_stretch_carries_the_number_of_the_epoch_before_it() -> None:
 def test_what_others_appended_is_not_counted_to_our_end() -> None:
     ours, foreign = entry(1, 0, 7, 0), entry(1, FOREIGN, 8, 50)
 
-    assert own_end((ours,), PhysicalOffset(90)) == 90
-    assert own_end((ours, foreign), PhysicalOffset(90)) == 50
-    assert own_end((), PhysicalOffset(90)) == 90
+    assert last_own_end((ours,), PhysicalOffset(90)) == 90
+    assert last_own_end((ours, foreign), PhysicalOffset(90)) == 50
+    assert last_own_end((), PhysicalOffset(90)) == 90
 
 
 def test_what_rocketmq_appended_to_one_replica_wins_no_election() -> None:

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from dittomq.commitlog.store import AppendGroup
 from dittomq.offsets import PhysicalOffset, QueueOffset
-from dittomq.places import PlacedRun
+from dittomq.places import AppendResult
 from dittomq.replication.throttle import MOST_CHUNK_BYTES
 from services.master.log_tail_cache import TAIL_BYTES, LogTailCache
 
 
 def group(start: int, sizes: list[int]) -> AppendGroup:
-    placed = PlacedRun("orders", 0, QueueOffset(0), PhysicalOffset(start), sizes, 0)
+    placed = AppendResult("orders", 0, QueueOffset(0), PhysicalOffset(start), sizes, 0)
     data = b"".join(bytes([number % 251]) * size for number, size in enumerate(sizes, start))
     return AppendGroup(PhysicalOffset(start), placed.end, [(PhysicalOffset(start), data)], [[placed]], 0)
 

@@ -12,12 +12,12 @@ from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.places import PlacedRun
-from dittomq.reads import PullAnswer, PullOrder, PullStatus
-from dittomq.receipts import FrameReceipt
-from dittomq.tokens import Token, decode_token
+from dittomq.places import AppendResult
+from dittomq.reads import PullResult, PullRequest, PullStatus
+from dittomq.receipts import BatchReceipt
+from dittomq.tokens import ConsistencyToken, decode_token
 from dittomq.wire import admin, messaging
-from dittomq.wire.publishing import StoredFrame, stored_frame_to_pb, stored_message_to_pb
+from dittomq.wire.publishing import StoredBatch, stored_batch_to_pb, stored_message_to_pb
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 OFFSETS = st.integers(0, 2**62)
@@ -37,7 +37,7 @@ MESSAGES = st.builds(
     store_ms=OFFSETS,
 )
 ANSWERS = st.builds(
-    PullAnswer,
+    PullResult,
     status=st.sampled_from(PullStatus),
     messages=st.lists(MESSAGES, max_size=3).map(tuple),
     next_offset=OFFSETS.map(QueueOffset),
@@ -47,7 +47,7 @@ ANSWERS = st.builds(
     unconfirmed_from=st.none() | OFFSETS.map(QueueOffset),
 )
 ORDERS = st.builds(
-    PullOrder,
+    PullRequest,
     topic=WORDS,
     queue=st.integers(0, 1_023),
     offset=OFFSETS.map(QueueOffset),
@@ -56,20 +56,20 @@ ORDERS = st.builds(
     wait_s=st.integers(0, 60_000).map(lambda ms: ms / 1_000),
     tags=st.frozensets(st.sampled_from(["a", "b c", "d"])),
     at_least=st.none()
-    | st.builds(Token, st.just("a.b"), OFFSETS.map(Epoch), OFFSETS.map(PhysicalOffset), st.none() | st.integers(0, 2**64 - 1)),
+    | st.builds(ConsistencyToken, st.just("a.b"), OFFSETS.map(Epoch), OFFSETS.map(PhysicalOffset), st.none() | st.integers(0, 2**64 - 1)),
     prefer_text=st.booleans(),
 )
 
 
 @given(ANSWERS, st.booleans())
-def test_an_answer_to_a_pull_comes_back_as_it_was_also_as_text(answer: PullAnswer, prefer_text: bool) -> None:
+def test_an_answer_to_a_pull_comes_back_as_it_was_also_as_text(answer: PullResult, prefer_text: bool) -> None:
     sent = messaging.pull_response(answer, prefer_text=prefer_text).SerializeToString()
 
     assert messaging.pull_answer(pb.PullResponse.FromString(sent)) == answer
 
 
 @given(ORDERS)
-def test_a_pull_comes_back_as_it_was(order: PullOrder) -> None:
+def test_a_pull_comes_back_as_it_was(order: PullRequest) -> None:
     assert messaging.pull_order(pb.PullRequest.FromString(messaging.pull_request(order).SerializeToString())) == order
 
 
@@ -98,16 +98,16 @@ def test_a_pull_outside_its_limits_names_the_field(request_: pb.PullRequest, fie
 
 @pytest.mark.parametrize("tags", [{"t" * 32_767}, {str(number) for number in range(256)}])
 def test_the_longest_tag_of_a_message_and_256_tags_can_be_asked_for(tags: set[str]) -> None:
-    order = PullOrder("t", 0, QueueOffset(0), tags=frozenset(tags))
+    order = PullRequest("t", 0, QueueOffset(0), tags=frozenset(tags))
 
     assert messaging.pull_order(messaging.pull_request(order)).tags == tags
 
 
 def test_a_frame_carries_every_part_of_its_messages() -> None:
     full = Message("t", b"\x00", None, ("k1", "k2"), "tag", "order", {"p": "q"}, 7, 8)
-    frame = messaging.FrameRequest(5, [full, Message("t", b"")], [3, 0], None, Ack.MASTER_FLUSHED, 2.5, "p-0", 9, 700)
+    frame = messaging.BatchRequest(5, [full, Message("t", b"")], [3, 0], None, Ack.MASTER_FLUSHED, 2.5, "p-0", 9, 700)
 
-    request = messaging.frame_request(frame)
+    request = messaging.batch_request(frame)
 
     first, second = request.messages
     assert (first.topic, first.body, first.queue, list(first.keys), first.tag) == ("t", b"\x00", 3, ["k1", "k2"], "tag")
@@ -139,24 +139,24 @@ def stored_response() -> pb.PublishStreamResponse:
 
 def test_receipts_of_a_frame_name_the_opening_in_which_each_of_its_messages_was_stored() -> None:
     ours, older = (EpochEntry(Epoch(epoch), 0, incarnation, PhysicalOffset(0)) for epoch, incarnation in ((3, 2**64 - 1), (2, 5)))
-    placed = [PlacedRun("t", 0, QueueOffset(at), PhysicalOffset(100 * at), [100], 7) for at in range(2)]
-    stored = StoredFrame(PutStatus.PUT_OK, Ack.MASTER_FLUSHED, (), (), [older, ours], "a", placed, duplicate=False)
+    placed = [AppendResult("t", 0, QueueOffset(at), PhysicalOffset(100 * at), [100], 7) for at in range(2)]
+    stored = StoredBatch(PutStatus.PUT_OK, Ack.MASTER_FLUSHED, (), (), [older, ours], "a", placed, duplicate=False)
 
-    sent = pb.PublishStreamResponse.FromString(stored_frame_to_pb(1, stored).SerializeToString())
-    frame = messaging.frame_outcome(sent)
+    sent = pb.PublishStreamResponse.FromString(stored_batch_to_pb(1, stored).SerializeToString())
+    frame = messaging.batch_outcome(sent)
     alone = messaging.receipt(stored_message_to_pb(stored).receipt)
 
-    assert isinstance(frame, FrameReceipt)
+    assert isinstance(frame, BatchReceipt)
     assert [decode_token(frame.receipt(at).token) for at in range(2)] == [
-        Token("a", Epoch(2), PhysicalOffset(100), 5),
-        Token("a", Epoch(3), PhysicalOffset(200), 2**64 - 1),
+        ConsistencyToken("a", Epoch(2), PhysicalOffset(100), 5),
+        ConsistencyToken("a", Epoch(3), PhysicalOffset(200), 2**64 - 1),
     ]
     assert alone.token == frame.receipt(0).token
 
 
 def test_each_message_of_a_frame_gets_its_own_receipt() -> None:
-    frame = messaging.frame_outcome(stored_response())
-    assert isinstance(frame, FrameReceipt)
+    frame = messaging.batch_outcome(stored_response())
+    assert isinstance(frame, BatchReceipt)
 
     receipts = [frame.receipt(index) for index in range(3)]
 
@@ -178,7 +178,7 @@ def test_a_frame_without_an_outcome_or_of_an_unknown_status_is_refused() -> None
 
     for response in (pb.PublishStreamResponse(frame_id=1), unknown):
         with pytest.raises(InvalidField):
-            messaging.frame_outcome(response)
+            messaging.batch_outcome(response)
 
 
 NUMBERS = st.none() | OFFSETS

@@ -7,9 +7,9 @@ import pytest
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.naming.nameserver_session import NameserverAnswer
-from dittomq.naming.registrar import NameserverNews
+from dittomq.naming.registrar import RouteUpdate
 from dittomq.offsets import Epoch
-from dittomq.routes import BeatAnswer, GroupMaster, Registration, RegistrationResult
+from dittomq.routes import HeartbeatResult, GroupMaster, Registration, RegistrationResult
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 
@@ -40,7 +40,7 @@ def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_t
 
 @pytest.mark.parametrize("leader", [None, GroupMaster("a-0:10911", "a-0:10912", Epoch(7))])
 def test_answers_of_a_nameserver_survive_the_way(leader: GroupMaster | None) -> None:
-    membership, answer = RegistrationResult("s", leader, 30_000), BeatAnswer(True, leader)
+    membership, answer = RegistrationResult("s", leader, 30_000), HeartbeatResult(True, leader)
 
     assert wire.membership(wire.membership_response(membership)) == membership
     assert wire.beat_answer(wire.beat_response(answer)) == answer
@@ -50,5 +50,5 @@ def test_of_masters_that_nameservers_name_the_one_of_the_highest_epoch_counts() 
     older, newer = (GroupMaster(f"{host}:10911", f"{host}:10912", Epoch(epoch)) for host, epoch in (("a-0", 7), ("a-9", 8)))
     answers = tuple(NameserverAnswer(name, known, 30_000) for name, known in (("n0", older), ("n1", None), ("n2", newer)))
 
-    assert NameserverNews(answers, "", taken=False).master == newer
-    assert NameserverNews(answers[1:2], "", taken=False).master is None
+    assert RouteUpdate(answers, "", taken=False).master == newer
+    assert RouteUpdate(answers[1:2], "", taken=False).master is None

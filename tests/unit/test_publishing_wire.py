@@ -8,11 +8,11 @@ import pytest
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.commitlog.records.format import tags_code_of
 from dittomq.errors import InvalidField, MessageTooLarge
-from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES
+from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES
 from dittomq.metadata.topics import TopicConfig
 from dittomq.properties import java_hash, tags_code
 from dittomq.wire.drafts import MessageRefused, Topics
-from dittomq.wire.publishing import PublishOrder, publish_frame, publish_request
+from dittomq.wire.publishing import PublishOrder, publish_batch, publish_request
 
 TOPICS = Topics({"orders": TopicConfig("orders")}, "a/0", lambda _topic, _queues: 0, 0)
 MIB = 1024 * 1024
@@ -43,7 +43,7 @@ def test_properties_that_no_record_has_room_for_are_refused_and_the_message_name
     frame = pb.PublishStreamRequest(messages=[message(body=b"x"), one])
 
     with pytest.raises(MessageRefused) as raised:
-        publish_frame(frame, TOPICS)
+        publish_batch(frame, TOPICS)
 
     assert raised.value.index == 1
     assert isinstance(raised.value.cause, MessageTooLarge)
@@ -69,9 +69,9 @@ def test_an_order_key_beyond_its_limit_is_refused_and_the_message_named() -> Non
     def keyed(characters: int) -> pb.PublishStreamRequest:
         return pb.PublishStreamRequest(messages=[message(body=b"x"), pb.Message(topic="orders", order_key="k" * characters)])
 
-    assert len(publish_frame(keyed(MAX_ORDER_KEY_CHARACTERS), TOPICS).drafts) == 2
+    assert len(publish_batch(keyed(MAX_ORDER_KEY_CHARACTERS), TOPICS).drafts) == 2
     with pytest.raises(MessageRefused, match="order_key: has 32,768 characters; use at most 32,767") as raised:
-        publish_frame(keyed(MAX_ORDER_KEY_CHARACTERS + 1), TOPICS)
+        publish_batch(keyed(MAX_ORDER_KEY_CHARACTERS + 1), TOPICS)
 
     assert raised.value.index == 1
 
@@ -81,10 +81,10 @@ def test_a_frame_is_refused_at_the_message_that_exceeds_its_limit_and_none_behin
     beyond = [message(body=b"x"), pb.Message(topic="nowhere")]
 
     with pytest.raises(MessageTooLarge) as raised:
-        publish_frame(pb.PublishStreamRequest(messages=[*fits, *beyond]), TOPICS)
+        publish_batch(pb.PublishStreamRequest(messages=[*fits, *beyond]), TOPICS)
 
-    assert (raised.value.size, raised.value.limit) == (MAX_FRAME_BYTES + 1, MAX_FRAME_BYTES)
-    assert publish_frame(pb.PublishStreamRequest(messages=fits), TOPICS).size == MAX_FRAME_BYTES
+    assert (raised.value.size, raised.value.limit) == (MAX_BATCH_BYTES + 1, MAX_BATCH_BYTES)
+    assert publish_batch(pb.PublishStreamRequest(messages=fits), TOPICS).size == MAX_BATCH_BYTES
 
 
 def test_no_long_tag_is_kept_once_its_code_is_known() -> None:

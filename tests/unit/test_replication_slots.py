@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dittomq.commitlog.retention import Hold
+from dittomq.commitlog.retention import RetentionFloor
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import PhysicalOffset
 from services.master.replica_registry import SlaveRecord
@@ -27,7 +27,7 @@ async def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_t
     machine.open()
     told = (("a/1", PhysicalOffset(0)), ("a/2", PhysicalOffset(SMALL.segment_bytes)))
 
-    async def after_a_restart() -> list[Hold]:
+    async def after_a_restart() -> list[RetentionFloor]:
         again = SlotsOfOthers("a/1", machine.beside(), InlineLane())
         await again.load()
         return again.holds(1_000)
@@ -35,7 +35,7 @@ async def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_t
     holds = SlotsOfOthers("a/1", machine.beside(), InlineLane())
     machine.disk.capacity_bytes = machine.disk.used_bytes()
     await holds.learn(told)
-    assert holds.holds(1_000) == [Hold("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
+    assert holds.holds(1_000) == [RetentionFloor("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
     assert await after_a_restart() == []
 
     machine.disk.capacity_bytes = BOUNDLESS

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dittomq.commitlog.retention import Decision, DiskUse, Hold, LogFacts, RetentionRules, Segment, decide
+from dittomq.commitlog.retention import Decision, DiskUse, RetentionFloor, LogFacts, RetentionRules, Segment, decide
 from dittomq.offsets import PhysicalOffset
 
 MIB = 1 << 20
@@ -16,8 +16,8 @@ LOG = LogFacts(SEGMENTS, PhysicalOffset(910), PhysicalOffset(950), DiskUse(1000 
 FOUR_HOURS = RetentionRules(max_age_ms=4 * HOUR_MS)
 
 
-def hold(offset: int, name: str = "a/1", *, max_bytes: int | None = None, until_ms: int | None = None) -> Hold:
-    return Hold(name, PhysicalOffset(offset), max_bytes, until_ms)
+def hold(offset: int, name: str = "a/1", *, max_bytes: int | None = None, until_ms: int | None = None) -> RetentionFloor:
+    return RetentionFloor(name, PhysicalOffset(offset), max_bytes, until_ms)
 
 
 def test_without_rules_everything_is_kept() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dittomq.broker.retention_pins import MAX_PINS, PinParts, Pins
-from dittomq.commitlog.retention import Hold
+from dittomq.commitlog.retention import RetentionFloor
 from dittomq.errors import DiskFull, DittoError, LimitReached, OffsetOutOfRange, SessionExpired, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.support.audited_cluster import BytesStore
@@ -37,7 +37,7 @@ class Node:
 
     def held(self) -> list[tuple[str, int, int]]:
         """Run, first byte and what is left of the lease, in ms."""
-        holds: list[Hold] = self.pins.holds(NOW_MS)
+        holds: list[RetentionFloor] = self.pins.holds(NOW_MS)
         return [(hold.name.split()[1], hold.offset, (hold.until_ms or 0) - NOW_MS) for hold in holds]
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Message
+from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Message
 from dittomq.metadata.topics import TopicConfig
 from dittomq.wire.drafts import MessageRefused, Topics
-from dittomq.wire.messaging import FrameRequest, frame_request
-from dittomq.wire.publishing import PublishOrder, publish_frame, resent_frame
+from dittomq.wire.messaging import BatchRequest, batch_request
+from dittomq.wire.publishing import PublishOrder, publish_batch, resent_batch
 from tests.support.spelled_out import spelled_out
 
 KNOWN = {
@@ -36,7 +36,7 @@ def run(*bodies: bytes, topic: str = "orders", queue: int | None = 0, tag: str =
 def outcome(frame: pb.PublishStreamRequest) -> tuple[str, PublishOrder | str]:
     """What becomes of it: the order, or the refusal with the message it names."""
     try:
-        order = publish_frame(frame, topics())
+        order = publish_batch(frame, topics())
         return "taken", replace(order, drafts=list(order.drafts))
     except MessageRefused as refused:
         return f"message {refused.index} refused", repr(refused.cause)
@@ -62,11 +62,11 @@ ODD = {
     "a tag with a separator": [run(b"a"), run(b"b", tag="x\x01y"), run(b"c")],
     "an empty body": [run(b"", b"a", b"")],
     "a body too large": [run(b"a", bytes(MAX_BODY_BYTES)), run(b"b", bytes(MAX_BODY_BYTES + 1))],
-    "a frame too large": [run(bytes(MAX_BODY_BYTES)), run(b"a", bytes(MAX_FRAME_BYTES - MAX_BODY_BYTES), b"b", topic="nowhere")],
+    "a frame too large": [run(bytes(MAX_BODY_BYTES)), run(b"a", bytes(MAX_BATCH_BYTES - MAX_BODY_BYTES), b"b", topic="nowhere")],
     "a frame too large by its properties": [run(*[bytes(8 * KIB)] * 1_020, bytes(32 * KIB - 1), tag="t" * 20), run(b"a", topic="nowhere")],
     "no message": [run(), run(topic="nowhere")],
     "an empty run": [run(b"a"), run(), run(b"b")],
-    "too many messages": [run(*[b""] * MAX_FRAME_MESSAGES), run(b"a")],
+    "too many messages": [run(*[b""] * MAX_BATCH_MESSAGES), run(b"a")],
 }
 
 
@@ -98,26 +98,26 @@ def test_any_runs_give_the_drafts_of_their_messages() -> None:
 def test_a_frame_has_messages_or_runs() -> None:
     frame = pb.PublishStreamRequest(messages=[pb.Message(topic="orders", body=b"a")], runs=[run(b"b")])
 
-    for take in (lambda: publish_frame(frame, topics()), lambda: resent_frame(frame)):
+    for take in (lambda: publish_batch(frame, topics()), lambda: resent_batch(frame)):
         with pytest.raises(InvalidField, match="messages or runs, not both"):
             take()
 
 
 def test_a_frame_has_a_bounded_number_of_runs_also_of_empty_ones() -> None:
-    frame = pb.PublishStreamRequest(runs=[run()] * (MAX_FRAME_MESSAGES + 1))
+    frame = pb.PublishStreamRequest(runs=[run()] * (MAX_BATCH_MESSAGES + 1))
 
     with pytest.raises(InvalidField, match="at most 1,024 runs, not 1,025"):
-        publish_frame(frame, topics())
+        publish_batch(frame, topics())
 
 
 def test_a_resent_frame_counts_the_messages_of_its_runs() -> None:
     frame = pb.PublishStreamRequest(runs=[run(b"a", b"b"), run(b"c")], producer_id="p", first_sequence=5)
 
-    assert resent_frame(frame).sequences == range(5, 8)
+    assert resent_batch(frame).sequences == range(5, 8)
 
 
 def sent(messages: Sequence[Message], queues: Sequence[int]) -> pb.PublishStreamRequest:
-    return frame_request(FrameRequest(1, messages, queues, None, None, 3.0, "p", 0, 0))
+    return batch_request(BatchRequest(1, messages, queues, None, None, 3.0, "p", 0, 0))
 
 
 def test_neighbours_with_nothing_but_a_body_travel_as_runs() -> None:

@@ -3,7 +3,7 @@
 from dittomq.commitlog.disk.storage import PAGE_BYTES, File
 
 
-class LegibleFile:
+class ReadableFile:
     """An open file; knows which pages the disk did not give, and asks for none of them again."""
 
     def __init__(self, file: File) -> None:

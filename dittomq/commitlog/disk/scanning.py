@@ -27,7 +27,7 @@ class Source(Protocol):
     def withheld(self, start: int, end: int) -> int | None: ...
 
 
-class LegiblePages:
+class ReadablePages:
     """A log read as far as its disk gives it: zeros stand for the pages that it does not give. Raises what says nothing of the bytes."""
 
     def __init__(self, log: Log) -> None:

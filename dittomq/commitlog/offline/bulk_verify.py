@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dittomq.commitlog.disk.damaged_pages import LegibleFile
+from dittomq.commitlog.disk.damaged_pages import ReadableFile
 from dittomq.commitlog.offline.expected_units import Expected, said_to_touch, tiles
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
@@ -49,7 +49,7 @@ class Prover:
         self._flushed = flushed
 
     def pieces(
-        self, file: LegibleFile, at: int, limit: int, segment: tuple[int, int]
+        self, file: ReadableFile, at: int, limit: int, segment: tuple[int, int]
     ) -> Generator[WholeRun | tuple[Span, View], None, int]:
         """Records of a segment from `at` on, where one begins, that end below `limit`: whole ones in runs, others with their bytes.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dittomq.commitlog import store_swap
-from dittomq.commitlog.disk.damaged_pages import LegibleFile
+from dittomq.commitlog.disk.damaged_pages import ReadableFile
 from dittomq.commitlog.disk.segment import path_of, segments_of
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File, Storage
@@ -141,7 +141,7 @@ def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterat
 def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int) -> Iterator[Item | WholeRun]:
     """Of the segment that begins at `start`, from position `at` on."""
     with contextlib.closing(_open_segment(store, start)) as file:
-        legible = LegibleFile(file)
+        legible = ReadableFile(file)
         for piece in _stretches(legible, (start, start + store.segment_bytes), prover, at):
             if isinstance(piece, WholeRun):
                 yield piece
@@ -177,7 +177,7 @@ def _begins_anothers(view: View, span: Span) -> bool:
     return surely_anothers(view.data[span.start - view.base : span.end - view.base])
 
 
-def _stretches(file: LegibleFile, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[WholeRun | tuple[Span, View]]:
+def _stretches(file: ReadableFile, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[WholeRun | tuple[Span, View]]:
     """Every stretch of a segment from `at` on, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
     start, stop = segment
     lost = None
@@ -231,7 +231,7 @@ def view_of(store: StoreOnDisk, position: int, size: int) -> tuple[View, str]:
     """Bytes of a segment that is there, zeros for those that the disk does not give; and why it does not, or ""."""
     start = position - position % store.segment_bytes
     with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
-        legible = LegibleFile(file)
+        legible = ReadableFile(file)
         view = View(legible.pread(size, position - start), position, start + store.segment_bytes)
         return view, legible.problem(position - start, position - start + size)
 
@@ -243,14 +243,14 @@ def _last_set_byte(store: StoreOnDisk, start: int) -> tuple[int, str]:
         if segment + store.segment_bytes <= start:
             continue
         with contextlib.closing(store.storage.open(path_of(segment), readonly=True)) as file:
-            legible, low = LegibleFile(file), max(0, start - segment)
+            legible, low = ReadableFile(file), max(0, start - segment)
             last = _last_set_in(legible, low)
             found = segment + last if last > low else found
             problem = problem or legible.problem(low, store.segment_bytes)
     return found, problem
 
 
-def _last_set_in(legible: LegibleFile, at: int) -> int:
+def _last_set_in(legible: ReadableFile, at: int) -> int:
     found = at
     while data := legible.pread(1 << 20, at):
         if any_set(memoryview(data)):

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dittomq.commitlog.disk.damaged_pages import LegibleFile
+from dittomq.commitlog.disk.damaged_pages import ReadableFile
 from dittomq.commitlog.disk.segment import name_of
 from dittomq.commitlog.disk.state_file import CorruptStateFile
 from dittomq.commitlog.disk.storage import File
@@ -39,7 +39,7 @@ class QueueFiles:
     def __init__(self, store: StoreOnDisk) -> None:
         self._storage = store.storage
         self._held = _held_by(store)
-        self._blocks: OrderedDict[QueueKey, tuple[int, bytes, LegibleFile | _Unopened | None]] = OrderedDict()
+        self._blocks: OrderedDict[QueueKey, tuple[int, bytes, ReadableFile | _Unopened | None]] = OrderedDict()
         self._file_bytes: dict[QueueKey, int | _Unopened] = {}
 
     def has(self, key: QueueKey) -> bool:
@@ -97,7 +97,7 @@ class QueueFiles:
         """Units from a message on, at most so many bytes and of one file."""
         return self._read(key, offset, most)[0]
 
-    def _read(self, key: QueueKey, offset: int, most: int) -> tuple[bytes, LegibleFile | _Unopened | None]:
+    def _read(self, key: QueueKey, offset: int, most: int) -> tuple[bytes, ReadableFile | _Unopened | None]:
         size = self._size(key)
         if not isinstance(size, int):
             return b"", size
@@ -106,7 +106,7 @@ class QueueFiles:
         if file is None or isinstance(file, _Unopened):
             return b"", file
         with contextlib.closing(file):
-            legible = LegibleFile(file)
+            legible = ReadableFile(file)
             return legible.pread(min(most, size - at % size), at % size), legible
 
     def _size(self, key: QueueKey) -> int | _Unopened:
@@ -135,7 +135,7 @@ class QueueFiles:
             yield from ((number, file.reason) for number in range(low // UNIT_BYTES, size // UNIT_BYTES))
         elif file is not None:
             with contextlib.closing(file):
-                yield from _set_units(file, LegibleFile(file), low)
+                yield from _set_units(file, ReadableFile(file), low)
 
     def _opened(self, path: str) -> File | _Unopened | None:
         try:
@@ -155,7 +155,7 @@ def _held_by(store: StoreOnDisk) -> Mapping[QueueKey, tuple[int, int]]:
     return held.ranges if held is not None else {}
 
 
-def _set_units(file: File, legible: LegibleFile, at: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:
+def _set_units(file: File, legible: ReadableFile, at: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:
     """Units of a file from byte `at` on, where a unit begins, that name a message or cannot be read, with their numbers in it."""
     size = file.size() // UNIT_BYTES * UNIT_BYTES
     while (at := file.data_from(at) // UNIT_BYTES * UNIT_BYTES) < size:

@@ -17,7 +17,7 @@ from dittomq.commitlog.offline.open_store import CUT_OFF, Item, Progress, StoreO
 from dittomq.commitlog.offline.queue_check import QueueNames, agree, code_fits, samples
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.queues import index_checkpoint
-from dittomq.commitlog.queues.index_checkpoint import Minimum, QueueKey
+from dittomq.commitlog.queues.index_checkpoint import QueueBound, QueueKey
 from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, queue_problem
@@ -162,7 +162,7 @@ class _Queues:
         self._names = QueueNames()
         self._agreed: dict[QueueKey, int] = {}
         self._seen: dict[QueueKey, _QueueSeen] = {}
-        self._minimums: dict[QueueKey, Minimum] = index_checkpoint.load_minimums(store.storage) if store.ours else {}
+        self._minimums: dict[QueueKey, QueueBound] = index_checkpoint.load_minimums(store.storage) if store.ours else {}
 
     def check(self, record: Record) -> None:
         """Compare one record, the next in the log."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
+from dittomq.commitlog.disk.scanning import ReadablePages, scan_at, skip_damage
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.queues.consume_queue import ConsumeQueue, QueueIndex
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
@@ -130,7 +130,7 @@ class Dispatch:
         return taken
 
     def _from_log(self, limit: int) -> tuple[list[Waiting], int]:
-        source = LegiblePages(self._log)
+        source = ReadablePages(self._log)
         batches, found = scan_at(source, self._seals, self.applied, limit)
         reached = found.end
         if reached == self.applied and found.problem:

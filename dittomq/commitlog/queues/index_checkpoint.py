@@ -36,7 +36,7 @@ QueueKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Minimum:
+class QueueBound:
     """A queue of a deleted topic holds nothing below `low`; said when the log ended at `end`.
 
     `anew`: RocketMQ began the queue anew with the record at byte `end`, so that minimums up to `low` hide nothing any more.
@@ -185,13 +185,13 @@ def take_order(storage: Storage) -> bool:
     return True
 
 
-def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
+def load_minimums(storage: Storage) -> dict[QueueKey, QueueBound]:
     """Raises CorruptStateFile."""
     rows = state_file.load_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, list[tuple[str, Number, int, Number]]) or []
-    return {(topic, queue): Minimum(abs(low), end, low < 0) for topic, queue, low, end in rows}
+    return {(topic, queue): QueueBound(abs(low), end, low < 0) for topic, queue, low, end in rows}
 
 
-def save_minimums(storage: Storage, minimums: Mapping[QueueKey, Minimum]) -> None:
+def save_minimums(storage: Storage, minimums: Mapping[QueueKey, QueueBound]) -> None:
     """Durably replace them."""
     rows = [[*key, -minimum.low if minimum.anew else minimum.low, minimum.end] for key, minimum in minimums.items()]
     state_file.save_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, rows)

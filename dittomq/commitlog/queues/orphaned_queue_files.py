@@ -8,7 +8,7 @@ from bisect import bisect_left
 from functools import partial
 from typing import NamedTuple
 
-from dittomq.commitlog.disk.damaged_pages import LegibleFile
+from dittomq.commitlog.disk.damaged_pages import ReadableFile
 from dittomq.commitlog.disk.storage import File, Storage, speaks_of_bytes
 from dittomq.commitlog.queues.consume_queue import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.queues.index_checkpoint import QueueKey
@@ -144,7 +144,7 @@ def _searched(file: File) -> _Filled:
 
 def _legibly_filled_in(file: File) -> _Filled:
     """The same as far as the disk gives the file: those that it does not give may be written, up to the first that is not."""
-    legible, stop = LegibleFile(file), file.size() // UNIT_BYTES
+    legible, stop = ReadableFile(file), file.size() // UNIT_BYTES
     data = legible.pread(stop * UNIT_BYTES, 0)
     surely = 0
     for at in range(stop):

@@ -17,7 +17,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.records.columnar_codec import FIELDS, UNITS, Numbers
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, FIXED_BYTES, KEY_NAME, MAGIC_1, Host, sealed_crc
-from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
+from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.properties import RECORD_CRC
 
 LEAST_MESSAGES = 24
@@ -149,7 +149,7 @@ class BulkMessages:
         return header
 
 
-def _columns_of_runs(runs: Sequence[DraftRun]) -> _MessageColumns:
+def _columns_of_runs(runs: Sequence[DraftBatch]) -> _MessageColumns:
     counts = [len(run.bodies) for run in runs]
     ends = list(accumulate(counts))
     neighbours = [Neighbours(run.topic, run.queue, end - count, end) for run, count, end in zip(runs, counts, ends, strict=True)]

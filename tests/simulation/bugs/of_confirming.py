@@ -6,7 +6,7 @@ from typing import Any
 from dittomq.broker.ack_waiters import AckWaiters
 from dittomq.message import PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.reads import Readable
+from dittomq.reads import ReadableRange
 from dittomq.replication import confirmed_offset
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from services.master import node
@@ -43,11 +43,11 @@ def dispatch_past_confirmed(patches: Patches, _: Cluster) -> None:
 
 
 def _readable_to_the_end(honest: Any, master: node.MasterNode) -> Any:
-    return honest(master) if master.term is None else Readable(master.term.written, master.term.written)
+    return honest(master) if master.term is None else ReadableRange(master.term.written, master.term.written)
 
 
 def slave_serves_past_confirmed(patches: Patches, _: Cluster) -> None:
-    patches.put(ReplicaFetcher, "readable", lambda _: lambda follower: Readable(follower.copy.received, follower.copy.received))
+    patches.put(ReplicaFetcher, "readable", lambda _: lambda follower: ReadableRange(follower.copy.received, follower.copy.received))
 
 
 def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:

@@ -11,7 +11,7 @@ from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election import Election, Position
 from dittomq.replication.membership import Membership
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.rpc.replica_client import RemoteReplicas
+from dittomq.rpc.replica_client import ReplicaClient
 from services.master.in_sync_set import InSyncSet
 from services.slave.replica_fetcher import ReplicaFetcher
 from tests.simulation.bugs.patches import Patches, always
@@ -53,14 +53,14 @@ def any_answer_promises(patches: Patches, _: Cluster) -> None:
     """A candidate takes a refusal for a promise."""
 
     def make(honest: Any) -> Any:
-        async def ask(replicas: RemoteReplicas, *what: Any) -> tuple[Position, bool]:
+        async def ask(replicas: ReplicaClient, *what: Any) -> tuple[Position, bool]:
             position, _ = await honest(replicas, *what)
             return position, True
 
         return ask
 
-    patches.put(RemoteReplicas, "ask", make)
-    patches.put(RemoteReplicas, "promise", make)
+    patches.put(ReplicaClient, "ask", make)
+    patches.put(ReplicaClient, "promise", make)
 
 
 def too_few_are_enough(patches: Patches, _: Cluster) -> None:

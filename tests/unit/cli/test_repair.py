@@ -3,7 +3,7 @@
 import pytest
 
 from dittomq.cli.repair import NodeRepair, nodes_to_repair, report_lines
-from dittomq.copies import MessageRun, RangeOutcome
+from dittomq.copies import MessageSpan, RangeOutcome
 from dittomq.errors import InvalidField, Unavailable
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.support.ha_answers import registered
@@ -44,7 +44,7 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
 
 def test_messages_in_what_is_not_mended_are_named_and_so_it_is_said_where_there_may_be_others() -> None:
     done = NodeRepair("a/0", EVERYTHING)
-    runs = [MessageRun("orders", queue, QueueOffset(7), QueueOffset(8 + queue)) for queue in range(22)]
+    runs = [MessageSpan("orders", queue, QueueOffset(7), QueueOffset(8 + queue)) for queue in range(22)]
     done.ranges = [
         RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "", "no copy has it", tuple(runs[:2])),
         RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "no copy has it", tuple(runs), more_messages=True),

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from dittomq.client.batches import Batch as Handed
-from dittomq.client.batches import BatchQueue, make_frame
+from dittomq.client.batches import PendingSend as Handed
+from dittomq.client.batches import SendQueue, make_batch
 from dittomq.client.bulk import BulkPublish
 from dittomq.client.partitioner import Partitioner, SendTarget
-from dittomq.client.send_results import Absent, Outcome
+from dittomq.client.send_results import NotStoredResult, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
-from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_MESSAGES, Message
+from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_MESSAGES, Message
 from dittomq.routes import QueueRange, Route
 from tests.support.stories import under
 
@@ -37,7 +37,7 @@ class Post:
     ) -> asyncio.Future[Outcome]:
         self.batches.append(Handed(messages, queues, size, target.bound, plain, 0.0, 1.0))
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        future.set_result(Absent(tuple(_number(message) for message in messages), TopicNotFound("", "", "")))
+        future.set_result(NotStoredResult(tuple(_number(message) for message in messages), TopicNotFound("", "", "")))
         return future
 
     async def hear(self, future: asyncio.Future[Outcome]) -> Outcome:
@@ -104,7 +104,7 @@ def test_each_outcome_is_told_at_the_index_of_its_message(*, asked_one_by_one: b
 
 
 def _check(batch: Handed, seed: str) -> None:
-    assert 1 <= len(batch.messages) == len(batch.queues) <= MAX_FRAME_MESSAGES, seed
+    assert 1 <= len(batch.messages) == len(batch.queues) <= MAX_BATCH_MESSAGES, seed
     if not batch.bound:
         assert len({(message.topic, queue) for message, queue in zip(batch.messages, batch.queues, strict=True)}) == 1, seed
     nothing_more = all(message == Message(message.topic, message.body) for message in batch.messages)
@@ -129,13 +129,13 @@ async def test_a_body_that_is_too_large_or_no_bytes_is_refused_behind_those_that
 def test_a_frame_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() -> None:
     chance = random.Random(SEED)
     for number in range(300):
-        waiting = BatchQueue()
+        waiting = SendQueue()
         batches = [_batch(chance, at) for at in range(chance.randrange(1, 8))]
         for batch in batches:
             waiting.add(batch)
         in_order = sorted(batches, key=lambda batch: batch.deadline)
 
-        frame = make_frame(1, "p", 0, waiting.take_frame())
+        frame = make_batch(1, "p", 0, waiting.take_frame())
 
         messages, queues = frame.content()
         seed = f"frame {number} of seed {SEED}"
@@ -153,7 +153,7 @@ def test_a_frame_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() 
 
         waiting.put_back(frame.batches)
 
-        again = make_frame(2, "p", 0, waiting.take_frame())
+        again = make_batch(2, "p", 0, waiting.take_frame())
         assert again.content() == (messages, queues), seed
 
 

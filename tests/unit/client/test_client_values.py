@@ -22,20 +22,20 @@ from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermit
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
-from dittomq.tokens import Token, decode_token, encode_token
+from dittomq.tokens import ConsistencyToken, decode_token, encode_token
 from tests.support.fake_broker import node_of
 from tests.support.stories import under
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**64 - 1))
 def test_a_token_comes_back_as_it_was(broker: str, epoch: int, end: int, incarnation: int | None) -> None:
-    token = Token(broker, Epoch(epoch), PhysicalOffset(end), incarnation)
+    token = ConsistencyToken(broker, Epoch(epoch), PhysicalOffset(end), incarnation)
 
     assert decode_token(encode_token(*token)) == token
 
 
 def test_a_token_of_a_broker_that_names_no_incarnation_is_read() -> None:
-    assert decode_token("3.1100.a") == Token("a", Epoch(3), PhysicalOffset(1_100))
+    assert decode_token("3.1100.a") == ConsistencyToken("a", Epoch(3), PhysicalOffset(1_100))
 
 
 @pytest.mark.parametrize(

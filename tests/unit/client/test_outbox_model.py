@@ -15,19 +15,19 @@ from dittomq.client.accumulator_events import (
     Appended,
     EndStream,
     Event,
-    FrameRefused,
-    FrameStored,
+    BatchRefused,
+    BatchStored,
     Reroute,
-    SendFrame,
-    SettleNotStored,
-    SettleStored,
-    SettleUnknown,
+    SendBatch,
+    ResolveNotStored,
+    ResolveStored,
+    ResolveUnknown,
     StreamEnded,
     StreamOpened,
     Ticked,
     TurnEnded,
 )
-from dittomq.client.batches import Batch, Frame
+from dittomq.client.batches import PendingSend, ProducerBatch
 from dittomq.commitlog.queues.producer_state import Producers
 from dittomq.errors import InvalidField, NotReady, Refused, TopicNotFound, Unavailable
 from dittomq.message import Message
@@ -39,7 +39,7 @@ BROKEN = Unavailable("a/0", "it broke")
 class Sent(NamedTuple):
     """A frame as it was sent: what it says of its tries may be another thing when it is sent again."""
 
-    frame: Frame
+    frame: ProducerBatch
     since: int | None
 
 
@@ -56,14 +56,14 @@ class ModelBroker:
         known = self.table.known(frame.producer_id, frame.first_sequence, len(messages), sent.since)
         if isinstance(known, list) and known:
             assert len(known) == len(messages), "a frame was cut differently when it was sent again"
-            return FrameStored(frame.frame_id, receipt_for(frame))
+            return BatchStored(frame.frame_id, receipt_for(frame))
         refusal = refusal or (known if isinstance(known, Refused) else None)
         if refusal is not None:
-            return FrameRefused(frame.frame_id, refusal, None if culprit is None else culprit % len(messages))
+            return BatchRefused(frame.frame_id, refusal, None if culprit is None else culprit % len(messages))
         positions = range(len(self.log), len(self.log) + len(messages))
         self.log += [message.body for message in messages]
         self.table.note(frame.producer_id, frame.first_sequence, positions, 0)
-        return FrameStored(frame.frame_id, receipt_for(frame))
+        return BatchStored(frame.frame_id, receipt_for(frame))
 
     def forget(self) -> None:
         """Every producer, as others push them out."""
@@ -95,24 +95,24 @@ class Run:
     def feed(self, event: Event) -> None:
         for command in self.outbox.handle(event, self.now):
             match command:
-                case SendFrame(frame):
+                case SendBatch(frame):
                     assert self.stream is not None
                     self.stream.out.append(Sent(frame, frame.sent_since))
                 case EndStream(problem):
                     self.break_stream(problem)
-                case SettleStored(batch, receipt, places):
+                case ResolveStored(batch, receipt, places):
                     assert [receipt.receipt(place).queue for place in places] == list(batch.queues)
                     self.stored += self.settled(batch)
-                case SettleNotStored(batch):
+                case ResolveNotStored(batch):
                     self.absent += self.settled(batch)
-                case SettleUnknown(batch):
+                case ResolveUnknown(batch):
                     self.unknown += self.settled(batch)
                 case Reroute(batch, None):
                     self.feed(Appended(batch))
                 case Reroute(batch):
                     self.absent += self.settled(batch)
 
-    def settled(self, batch: Batch) -> list[bytes]:
+    def settled(self, batch: PendingSend) -> list[bytes]:
         """Bodies of what is settled together; what was refused by name before is surely not stored."""
         self.absent += [message.body for message, _ in (batch.refused or {}).values()]
         return [message.body for message in batch.messages]
@@ -122,7 +122,7 @@ class Run:
         self.offered += count
         queues = [(at if bound else self.offered) % 2 for at in range(count)]
         plain = not bound and self.offered % 3 > 0
-        self.feed(Appended(Batch(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)))
+        self.feed(Appended(PendingSend(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)))
 
     def open(self) -> None:
         if self.stream is None and self.outbox.wants_stream:
