@@ -1,4 +1,4 @@
-"""Where messages of a frame lie, once they are stored."""
+"""Where messages of a batch lie, once they are stored."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence

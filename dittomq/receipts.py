@@ -1,4 +1,4 @@
-"""What became of a whole frame of messages: one short value, from which the receipt of each message is made when somebody looks at it."""
+"""What became of a whole batch of messages: one short value, from which the receipt of each message is made when somebody looks at it."""
 
 from array import array
 from bisect import bisect_right
@@ -33,7 +33,7 @@ class ReceiptRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchReceipt:
-    """A frame that is in the log. The runs cover its messages without a hole, in order."""
+    """A batch that is in the log. The runs cover its messages without a hole, in order."""
 
     status: PutStatus
     asked: Ack
@@ -43,11 +43,11 @@ class BatchReceipt:
     runs: tuple[ReceiptRun, ...]
 
     def __len__(self) -> int:
-        """Messages in the frame."""
+        """Messages in the batch."""
         return self.runs[-1].first_index + len(self.runs[-1].ends) - 1 if self.runs else 0
 
     def receipt(self, index: int) -> Receipt:
-        """The receipt of the message at `index` of the frame."""
+        """The receipt of the message at `index` of the batch."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         run = self.runs[bisect_right(self.runs, index, key=_first_index) - 1]

@@ -126,7 +126,7 @@ LINES: Final = {
     ),
     f"{_MESSAGING}/Publish": RpcLine(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
     f"{_MESSAGING}/PublishStream": RpcLine(
-        _CLIENTS, '{"messages":[{"topic":"orders","text":"packed"},{"topic":"orders","text":"sent"}],"frame_id":1}'
+        _CLIENTS, '{"messages":[{"topic":"orders","text":"packed"},{"topic":"orders","text":"sent"}],"batch_id":1}'
     ),
     f"{_MESSAGING}/GetPublishResult": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
     f"{_MESSAGING}/Pull": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),

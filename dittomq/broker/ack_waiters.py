@@ -1,6 +1,6 @@
-"""⑦ Releases producers: each waits for a level to reach the end of its frame.
+"""⑦ Releases producers: each waits for a level to reach the end of its batch.
 
-Waiters of one level stand in the order of their ends, because frames are written in that order and a level's end only
+Waiters of one level stand in the order of their ends, because batches are written in that order and a level's end only
 grows; so a moved position releases from the front, without polling and without one waiter holding up another level.
 """
 
@@ -22,7 +22,7 @@ _TIDY_AT = 1_024
 
 @dataclass(order=True, slots=True)
 class _Waiter:
-    """`done` with None: its time is up. One timer each: `asyncio.timeout` costs four times as much, and every frame waits here."""
+    """`done` with None: its time is up. One timer each: `asyncio.timeout` costs four times as much, and every batch waits here."""
 
     end: PhysicalOffset
     start: PhysicalOffset = field(compare=False)

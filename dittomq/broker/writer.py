@@ -1,13 +1,13 @@
 """③ The one writer of a master's log: takes all that waits, writes it, syncs once for the whole group.
 
-The loop hands frames over in one bounded queue; the writer's lane runs the steps. A crash may fall between the steps:
+The loop hands batches over in one bounded queue; the writer's lane runs the steps. A crash may fall between the steps:
 
     take ▶ encode and write ▶ (written: slaves may have it, MASTER_RECEIVED is true) ▶ sync ▶ (flushed)
 
-A group is synced where it was written, which is the shortest way, unless more frames wait already: then it is synced on a lane of
+A group is synced where it was written, which is the shortest way, unless more batches wait already: then it is synced on a lane of
 its own, while the next group is encoded, and one sync covers all groups that were written before it.
 
-A StorageFailure ends the writer: every frame that is not answered becomes unknown, nothing is tried again.
+A StorageFailure ends the writer: every batch that is not answered becomes unknown, nothing is tried again.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
-from dittomq.commitlog.store import AppendGroup, AppendBatch, Store
+from dittomq.commitlog.store import AppendBatch, AppendGroup, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import DiskFull, Refused, StorageFailure
@@ -43,13 +43,13 @@ def _nothing() -> None:
 
 
 WrittenBatch = Sequence[AppendResult]
-"""A frame that is in the log: where its messages lie, in their order, which is that of their places too."""
+"""A batch that is in the log: where its messages lie, in their order, which is that of their places too."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     number: int
-    frame: AppendBatch
+    batch: AppendBatch
     size: int
     done: "asyncio.Future[WrittenBatch]"
 
@@ -71,7 +71,7 @@ class WriterEvents:
 
 
 class Writer:
-    """Appends frames in the order of the calls."""
+    """Appends batches in the order of the calls."""
 
     def __init__(self, store: Store, lanes: WriterLanes, clock: Clock, limits: WriterLimits, *, sync_each_group: bool) -> None:
         """Without `sync_each_group` (ASYNC_FLUSH) somebody else calls `flush` from time to time."""
@@ -83,7 +83,7 @@ class Writer:
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._calls = 0
-        self._open: dict[int, None] = {}  # the numbers of calls whose frames are neither written nor refused; the lowest comes first
+        self._open: dict[int, None] = {}  # the numbers of calls whose batches are neither written nor refused; the lowest comes first
         self._went_on = asyncio.Event()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -95,27 +95,27 @@ class Writer:
         self._written = store.end
         self._failed: StorageFailure | None = None
         self._refusal: Refused | None = None
-        self.full: DiskFull | None = None  # what frames were refused with last, while it stands
+        self.full: DiskFull | None = None  # what batches were refused with last, while it stands
         self._ran_full = asyncio.Event()
         self._takes = asyncio.Event()
         self._takes.set()
 
     def pause(self) -> None:
-        """Let every further frame wait until `resume`, also those that wait for room already."""
+        """Let every further batch wait until `resume`, also those that wait for room already."""
         self._takes.clear()
 
     def resume(self, refusal: Refused | None = None) -> None:
-        """Take frames again, or refuse them all from now on; those that waited come first."""
+        """Take batches again, or refuse them all from now on; those that waited come first."""
         self._refusal = refusal
         self._takes.set()
 
-    async def submit(self, frame: AppendBatch, size: int, check: Callable[[], object] = _nothing) -> "asyncio.Future[WrittenBatch]":
-        """Hand the frame over; the future is done when it is written, not when it is flushed. Waits while the queue is full, or paused.
+    async def submit(self, batch: AppendBatch, size: int, check: Callable[[], object] = _nothing) -> "asyncio.Future[WrittenBatch]":
+        """Hand the batch over; the future is done when it is written, not when it is flushed. Waits while the queue is full, or paused.
 
         `size` is the bytes of its bodies and properties. `check` refuses it by raising, when it has waited. The future's Refused means
         that nothing of it is in the log, its StorageFailure that nobody knows.
         """
-        size += _OVERHEAD_BYTES * len(frame.drafts)
+        size += _OVERHEAD_BYTES * len(batch.drafts)
         number = self._calls
         self._calls += 1
         self._open[number] = None
@@ -125,7 +125,7 @@ class Writer:
         except BaseException:
             self._close([number])
             raise
-        waiting = _Waiting(number, frame, size, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(number, batch, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._waiting_bytes += size
         self._arrived.set()
@@ -133,7 +133,7 @@ class Writer:
         return waiting.done
 
     async def caught_up(self) -> None:
-        """Return when every frame that was handed over before this call is written or refused, also one that waits for room or a pause."""
+        """Return when every batch that was handed over before this call is written or refused, also one that waits for room or a pause."""
         calls = self._calls
         while next(iter(self._open), calls) < calls:
             self._went_on.clear()
@@ -169,11 +169,11 @@ class Writer:
 
     async def _write_group(self, events: WriterEvents) -> None:
         """A call of its own, so that nothing of the group is kept until the next one comes."""
-        batch = self._take()
+        taken = self._take()
         try:
-            await self._write(batch, events)
+            await self._write(taken, events)
         except StorageFailure as failure:
-            self._fail_all(batch, failure)
+            self._fail_all(taken, failure)
             raise
 
     async def _sync_behind(self, events: WriterEvents) -> None:
@@ -192,7 +192,7 @@ class Writer:
             self._rest()
 
     async def _look_for_room(self) -> None:
-        """A disk that refused a frame has room when that one would fit: nobody may come with another to find out."""
+        """A disk that refused a batch has room when that one would fit: nobody may come with another to find out."""
         while True:
             await self._ran_full.wait()
             await asyncio.sleep(_ROOM_S)
@@ -204,7 +204,7 @@ class Writer:
                 self.full = found
 
     async def _admitted(self, size: int) -> None:
-        """Return when the frame may be taken; raises why none is."""
+        """Return when the batch may be taken; raises why none is."""
         await self._takes.wait()
         while not self._has_room(size):
             self._room.clear()
@@ -228,35 +228,35 @@ class Writer:
             self._idle.set()
 
     def _take(self) -> list[_Waiting]:
-        batch, size = [self._waiting.popleft()], 0
-        size += batch[0].size
+        taken, size = [self._waiting.popleft()], 0
+        size += taken[0].size
         while self._waiting and size + self._waiting[0].size <= self._limits.group_bytes:
             size += self._waiting[0].size
-            batch.append(self._waiting.popleft())
+            taken.append(self._waiting.popleft())
         self._waiting_bytes -= size
         self._room.set()
-        return batch
+        return taken
 
-    async def _write(self, batch: list[_Waiting], events: WriterEvents) -> None:
+    async def _write(self, taken: list[_Waiting], events: WriterEvents) -> None:
         def on_written(group: AppendGroup) -> None:
             self._written = group.end
             self.full = None
             events.written(group)
-            _answer(batch, group)
+            _answer(taken, group)
 
         self._writing = True
         try:
-            flushed = await self._lanes.write.run(self._steps(batch), on_written)
+            flushed = await self._lanes.write.run(self._steps(taken), on_written)
         except Refused as refused:
             if isinstance(refused, DiskFull):
                 self.full = refused
                 self._ran_full.set()
-            for waiting in batch:
+            for waiting in taken:
                 _fail(waiting, refused)
             return
         finally:
             self._writing = False
-            self._close(waiting.number for waiting in batch)
+            self._close(waiting.number for waiting in taken)
         if flushed is not None:
             events.flushed(flushed)
         elif self._sync_each_group:
@@ -269,24 +269,24 @@ class Writer:
             return still
         return None
 
-    def _steps(self, batch: list[_Waiting]) -> Generator[AppendGroup, None, PhysicalOffset | None]:
-        group = self._store.append([waiting.frame for waiting in batch], self._clock.wall_ms())
+    def _steps(self, taken: list[_Waiting]) -> Generator[AppendGroup, None, PhysicalOffset | None]:
+        group = self._store.append([waiting.batch for waiting in taken], self._clock.wall_ms())
         yield group
         elsewhere = self._syncing or self._waiting
         return self._store.sync() if self._sync_each_group and not elsewhere else None
 
-    def _fail_all(self, batch: Sequence[_Waiting], failure: StorageFailure) -> None:
+    def _fail_all(self, taken: Sequence[_Waiting], failure: StorageFailure) -> None:
         """Nobody is answered any more but with it."""
         self._failed = failure
         self._room.set()
         self._takes.set()
-        for waiting in (*batch, *self._waiting):
+        for waiting in (*taken, *self._waiting):
             _fail(waiting, failure)
         self._close(waiting.number for waiting in self._waiting)
 
 
-def _answer(batch: list[_Waiting], group: AppendGroup) -> None:
-    for waiting, placed in zip(batch, group.placed, strict=True):
+def _answer(taken: list[_Waiting], group: AppendGroup) -> None:
+    for waiting, placed in zip(taken, group.placed, strict=True):
         if isinstance(placed, Refused):
             _fail(waiting, placed)
         elif not waiting.done.done():

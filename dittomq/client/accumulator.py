@@ -3,18 +3,18 @@
 A producer numbers its messages: sequences are dense, in the order of sending, under one producer id per session. A broker stores
 what is next, answers what it has already with the original receipt, and refuses whatever skips a number. From that follows:
 
-- A refused frame is surely not stored and its sequences are free again. The frames behind it come back with a gap. So after a
-  refusal nothing new is sent until all frames of the stream are answered; what survived is then sent again under the next numbers.
-- A frame whose stream ended without its answer is *in doubt*: stored or not. It is sent again unchanged, before anything else: the
+- A refused batch is surely not stored and its sequences are free again. The batches behind it come back with a gap. So after a
+  refusal nothing new is sent until all batches of the stream are answered; what survived is then sent again under the next numbers.
+- A batch whose stream ended without its answer is *in doubt*: stored or not. It is sent again unchanged, before anything else: the
   broker stores it now or answers with the first receipt. It never gets another number, and it never goes to another group.
-- Every frame says how long the log was, at least, when it was first sent: so a broker that has forgotten its producer since does not take
+- Every batch says how long the log was, at least, when it was first sent: so a broker that has forgotten its producer since does not take
   it for a new one, and one that has forgotten nobody since does.
-- A refusal of a frame in doubt speaks of that try only. When the refusal may pass, the frame is tried again unchanged. When it will
-  not pass, the frame stays in doubt for good, and its messages are reported as unknown.
-- Frames in doubt are the oldest: numbers are given in the order of sending, and behind a frame that was refused without doubt nothing
+- A refusal of a batch in doubt speaks of that try only. When the refusal may pass, the batch is tried again unchanged. When it will
+  not pass, the batch stays in doubt for good, and its messages are reported as unknown.
+- Batches in doubt are the oldest: numbers are given in the order of sending, and behind a batch that was refused without doubt nothing
   of the same stream can have been stored. When the stream ends before those behind it are answered, they may still be on their way, and
   would fit as soon as somebody filled the hole. So nobody does: the session is sealed, and they are sent in the next one.
-- Once a frame is reported as unknown, its numbers are neither free nor taken, so nothing can follow them: the session ends, and a new
+- Once a batch is reported as unknown, its numbers are neither free nor taken, so nothing can follow them: the session ends, and a new
   one begins at 0. The old producer id is used for asking and for sending that very message again, nothing else.
 - A gap without a refusal before it, or an expired producer, means that the broker has lost what it had stored (acknowledged at a weak
   level). The session ends too; what was never in doubt is sent in the new one.
@@ -27,22 +27,22 @@ from typing import assert_never
 from dittomq.client.accumulator_events import (
     Abandoned,
     Appended,
+    BatchRefused,
+    BatchStored,
     Command,
     EndStream,
     Event,
-    BatchRefused,
-    BatchStored,
     Reroute,
-    SendBatch,
     ResolveNotStored,
     ResolveStored,
     ResolveUnknown,
+    SendBatch,
     StreamEnded,
     StreamOpened,
     Ticked,
     TurnEnded,
 )
-from dittomq.client.batches import PendingSend, SendQueue, ProducerBatch, BatchState, make_batch
+from dittomq.client.batches import BatchState, PendingSend, ProducerBatch, SendQueue, make_batch
 from dittomq.errors import (
     DittoError,
     LimitReached,
@@ -71,13 +71,13 @@ class AccumulatorOptions:
     retry_s: float = 10.0
     grace_s: float = 2.0
     linger_s: float = 0.0
-    max_frames: int = 4
+    max_batches: int = 4
 
 
 class _StreamState(Enum):
     CLOSED = "closed"  # none, or one being opened
     OPEN = "open"
-    DRAINING = "draining"  # a frame was refused: nothing is sent until all are answered
+    DRAINING = "draining"  # a batch was refused: nothing is sent until all are answered
     ENDING = "ending"  # told to end, not over yet
 
 
@@ -89,7 +89,7 @@ class _Session:
     generation: int = 0
     settled: int = 0
     next: int = 0
-    sealed: bool = False  # takes no new frames; ends when those in doubt are settled
+    sealed: bool = False  # takes no new batches; ends when those in doubt are settled
 
     @property
     def producer_id(self) -> str:
@@ -100,7 +100,7 @@ class _Session:
 
 
 class RecordAccumulator:
-    """Batches in, frames out. One lives as long as its producer."""
+    """Sends in, batches out. One lives as long as its producer."""
 
     def __init__(self, broker: str, base_id: str, options: AccumulatorOptions) -> None:
         self._broker = broker
@@ -109,50 +109,50 @@ class RecordAccumulator:
         self._stream = _StreamState.CLOSED
         self._log_end = 0  # the log of the stream's master has at least this end
         self._waiting = SendQueue()
-        self._frames: list[ProducerBatch] = []  # in the order of their sequences; those in doubt first
-        self._frame_count = 0
+        self._batches: list[ProducerBatch] = []  # in the order of their sequences; those in doubt first
+        self._batch_count = 0
         self._spoiled: DittoError | None = None  # why the session must end once the stream is drained
-        self._gap: OutOfOrderSequence | None = None  # some frame of this stream was refused for a gap
-        self._caused = False  # some frame of this stream was refused for another reason, which explains gaps
+        self._gap: OutOfOrderSequence | None = None  # some batch of this stream was refused for a gap
+        self._caused = False  # some batch of this stream was refused for another reason, which explains gaps
         self._pause: DittoError | None = None  # a refusal that may pass
-        self._problem: DittoError | None = None  # the last thing that went wrong; None after a frame was stored
-        self._down_since: float | None = None  # first failure since the last stored frame
+        self._problem: DittoError | None = None  # the last thing that went wrong; None after a batch was stored
+        self._down_since: float | None = None  # first failure since the last stored batch
         self._failed_at = 0.0
-        self._slot_freed = False  # an answer came since the last new frame
+        self._slot_freed = False  # an answer came since the last new batch
         self._commands: list[Command] = []
 
     @property
     def wants_stream(self) -> bool:
         """There is something to send."""
-        return bool(self._waiting or self._frames)
+        return bool(self._waiting or self._batches)
 
     @property
     def wants_turn(self) -> bool:
-        """A frame may leave when `TurnEnded` says that nobody else is about to join it; asked after an offer or an answer."""
+        """A batch may leave when `TurnEnded` says that nobody else is about to join it; asked after an offer or an answer."""
         return bool(self._waiting) and self._has_slot()
 
     @property
     def unanswered(self) -> set[str]:
-        """Producer ids of the frames that the present stream carried and has not answered."""
-        return {frame.producer_id for frame in self._frames if frame.state is BatchState.SENT}
+        """Producer ids of the batches that the present stream carried and has not answered."""
+        return {batch.producer_id for batch in self._batches if batch.state is BatchState.SENT}
 
     def waits_s(self, now: float) -> float:
         """For so long the present stream has owed an answer; 0 where it owes none."""
-        due = min((frame.answer_due for frame in self._frames if frame.state is BatchState.SENT), default=None)
+        due = min((batch.answer_due for batch in self._batches if batch.state is BatchState.SENT), default=None)
         return 0.0 if due is None else now - (due - self._options.timeout_s - self._options.grace_s)
 
-    def topics(self, frame_id: int) -> set[str]:
-        """Those of the messages in the frame, while it is not settled."""
-        frame = self._frame(frame_id)
-        return {message.topic for batch in frame.batches for message in batch.messages} if frame is not None else set()
+    def topics(self, batch_id: int) -> set[str]:
+        """Those of the messages in the batch, while it is not settled."""
+        batch = self._batch(batch_id)
+        return {message.topic for send in batch.sends for message in send.messages} if batch is not None else set()
 
     def next_due(self) -> float | None:
         """When `Ticked` is due, on the monotonic clock; None: not at all. Once it was handled at that time, a later one is due."""
         due: list[float] = []
         if self._stream in (_StreamState.OPEN, _StreamState.DRAINING):
-            due += [frame.answer_due for frame in self._frames if frame.state is BatchState.SENT]
+            due += [batch.answer_due for batch in self._batches if batch.state is BatchState.SENT]
         elif self._stream is _StreamState.CLOSED:
-            due += [frame.deadline for frame in self._frames]
+            due += [batch.deadline for batch in self._batches]
         if self._waiting:
             due.append(self._send_by(self._waiting.first))
             if self._lingers() and self._has_slot():
@@ -162,14 +162,14 @@ class RecordAccumulator:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one fact; return what to do, in order."""
         match event:
-            case Appended(batch):
-                self._offered(batch, now)
+            case Appended(send):
+                self._offered(send, now)
             case StreamOpened(log_end):
                 self._stream, self._log_end = _StreamState.OPEN, log_end
-            case BatchStored(frame_id, receipt):
-                self._stored(frame_id, receipt)
-            case BatchRefused(frame_id, error, index):
-                self._refused(frame_id, error, index)
+            case BatchStored(batch_id, receipt):
+                self._stored(batch_id, receipt)
+            case BatchRefused(batch_id, error, index):
+                self._refused(batch_id, error, index)
             case StreamEnded(problem):
                 self._ended(problem, now)
             case Ticked():
@@ -180,7 +180,7 @@ class RecordAccumulator:
                 self._abandon()
             case _:
                 assert_never(event)
-        if self._stream is _StreamState.DRAINING and all(frame.state is not BatchState.SENT for frame in self._frames):
+        if self._stream is _StreamState.DRAINING and all(batch.state is not BatchState.SENT for batch in self._batches):
             self._regroup()
         if self._stream is _StreamState.OPEN:
             self._slot_freed |= isinstance(event, BatchStored | BatchRefused)
@@ -188,29 +188,29 @@ class RecordAccumulator:
         commands, self._commands = self._commands, []
         return commands
 
-    def _offered(self, batch: PendingSend, now: float) -> None:
+    def _offered(self, send: PendingSend, now: float) -> None:
         if self._down_since is not None and now - self._failed_at > self._options.retry_s:
             self._down_since = None  # long ago: this one gets its full time
-        self._waiting.add(batch)
+        self._waiting.add(send)
 
-    def _stored(self, frame_id: int, receipt: BatchReceipt) -> None:
-        frame = self._frame(frame_id)
-        if frame is None:
+    def _stored(self, batch_id: int, receipt: BatchReceipt) -> None:
+        batch = self._batch(batch_id)
+        if batch is None:
             return
-        if len(receipt) != len(frame.place_of):
-            problem = f"sent receipts for {len(receipt)} of {len(frame.place_of)} messages"
+        if len(receipt) != len(batch.place_of):
+            problem = f"sent receipts for {len(receipt)} of {len(batch.place_of)} messages"
             self._end_stream(Unavailable(f"the master of {self._broker}", problem))
             return
-        self._frames.remove(frame)
-        self._session.settled = max(self._session.settled, frame.end_sequence)
+        self._batches.remove(batch)
+        self._session.settled = max(self._session.settled, batch.end_sequence)
         self._problem = self._down_since = None
-        self._commands += [ResolveStored(batch, receipt, places) for batch, places in frame.parts()]
+        self._commands += [ResolveStored(send, receipt, places) for send, places in batch.parts()]
 
-    def _refused(self, frame_id: int, error: Refused, index: int | None) -> None:
-        frame = self._frame(frame_id)
-        if frame is None or frame.state is not BatchState.SENT:
+    def _refused(self, batch_id: int, error: Refused, index: int | None) -> None:
+        batch = self._batch(batch_id)
+        if batch is None or batch.state is not BatchState.SENT:
             return
-        frame.state = BatchState.REFUSED
+        batch.state = BatchState.REFUSED
         if self._stream is _StreamState.OPEN:
             self._stream = _StreamState.DRAINING
         match error:
@@ -221,26 +221,26 @@ class RecordAccumulator:
                 self._log_end = max(self._log_end, error.log_end)
             case NotMaster() | NotReady() | NotEnoughReplicas() | LimitReached():
                 self._caused, self._pause = True, error
-            case _ if frame.in_doubt:
+            case _ if batch.in_doubt:
                 self._caused, self._spoiled = True, error
             case _:
                 self._caused = True
-                self._drop(frame, error, index)
+                self._drop(batch, error, index)
 
-    def _drop(self, frame: ProducerBatch, cause: Refused, index: int | None) -> None:
-        """Fail what the refusal names: some messages, or the frame."""
-        failed = frame.batches
-        if index is not None and index < len(frame.place_of):
-            frame.take_out(index, cause)
-            failed = [batch for batch in frame.batches if not batch.messages]
-        self._commands += [ResolveNotStored(batch, cause) for batch in failed]
-        frame.batches = [batch for batch in frame.batches if batch not in failed]
+    def _drop(self, batch: ProducerBatch, cause: Refused, index: int | None) -> None:
+        """Fail what the refusal names: some messages, or the batch."""
+        failed = batch.sends
+        if index is not None and index < len(batch.place_of):
+            batch.take_out(index, cause)
+            failed = [send for send in batch.sends if not send.messages]
+        self._commands += [ResolveNotStored(send, cause) for send in failed]
+        batch.sends = [send for send in batch.sends if send not in failed]
 
     def _regroup(self) -> None:
-        """All frames of the stream are answered: take back what was refused, and go on or pause."""
-        self._take_back([frame for frame in self._frames if not frame.in_doubt])
-        for frame in self._frames:
-            frame.state = BatchState.TO_SEND
+        """All batches of the stream are answered: take back what was refused, and go on or pause."""
+        self._take_back([batch for batch in self._batches if not batch.in_doubt])
+        for batch in self._batches:
+            batch.state = BatchState.TO_SEND
         if self._gap is not None and not self._caused:
             self._spoiled = self._gap
         pause = self._pause
@@ -256,18 +256,18 @@ class RecordAccumulator:
             self._end_session(self._spoiled)
         self._gap, self._caused, self._pause = None, False, None
 
-    def _take_back(self, frames: list[ProducerBatch]) -> None:
+    def _take_back(self, batches: list[ProducerBatch]) -> None:
         """These are surely not stored: their messages wait again, first in line, and their numbers are free."""
-        for frame in reversed(frames):
-            self._waiting.put_back(frame.batches)
-            self._frames.remove(frame)
+        for batch in reversed(batches):
+            self._waiting.put_back(batch.sends)
+            self._batches.remove(batch)
         self._session.next = self._session.settled
 
     def _end_session(self, problem: DittoError) -> None:
-        for frame in self._frames:
-            for batch, sequences in frame.numbered():
-                self._commands.append(ResolveUnknown(batch, frame.producer_id, sequences, problem))
-        self._frames.clear()
+        for batch in self._batches:
+            for send, sequences in batch.numbered():
+                self._commands.append(ResolveUnknown(send, batch.producer_id, sequences, problem))
+        self._batches.clear()
         self._session.renew()
         self._spoiled = None
 
@@ -278,41 +278,41 @@ class RecordAccumulator:
         if self._down_since is None:
             self._down_since = now
         self._judge_unanswered()
-        self._take_back([frame for frame in self._frames if not frame.in_doubt])
+        self._take_back([batch for batch in self._batches if not batch.in_doubt])
         self._forget_refusals()
         self._expire(now)
         lasts = now - self._down_since >= self._options.retry_s
-        self._commands += [Reroute(batch, problem if lasts else None) for batch in self._waiting.take_free()]
+        self._commands += [Reroute(send, problem if lasts else None) for send in self._waiting.take_free()]
         if lasts:
             self._fail_waiting(now, all_of_them=True)
 
     def _abandon(self) -> None:
         problem = Unavailable(f"the master of {self._broker}", "the producer was closed before it answered")
         self._judge_unanswered()
-        self._take_back([frame for frame in self._frames if not frame.in_doubt])
+        self._take_back([batch for batch in self._batches if not batch.in_doubt])
         self._end_session(problem)
         while self._waiting:
             self._commands.append(ResolveNotStored(self._waiting.take(), problem))
 
     def _judge_unanswered(self) -> None:
-        """Without an answer a frame is in doubt, except behind one that was refused without doubt: there it would have been a gap."""
+        """Without an answer a batch is in doubt, except behind one that was refused without doubt: there it would have been a gap."""
         hole = False
-        for frame in self._frames:
-            if frame.state is BatchState.SENT and not hole:
-                frame.in_doubt = True
-                self._session.settled = max(self._session.settled, frame.end_sequence)
-            elif frame.state is BatchState.SENT:
+        for batch in self._batches:
+            if batch.state is BatchState.SENT and not hole:
+                batch.in_doubt = True
+                self._session.settled = max(self._session.settled, batch.end_sequence)
+            elif batch.state is BatchState.SENT:
                 self._session.sealed = True
-            elif frame.state is BatchState.REFUSED and not frame.in_doubt:
+            elif batch.state is BatchState.REFUSED and not batch.in_doubt:
                 hole = True
-            frame.state = BatchState.TO_SEND
+            batch.state = BatchState.TO_SEND
 
     def _expire(self, now: float) -> None:
         self._fail_waiting(now, all_of_them=False)
-        if self._stream is _StreamState.CLOSED and any(frame.deadline <= now for frame in self._frames):
+        if self._stream is _StreamState.CLOSED and any(batch.deadline <= now for batch in self._batches):
             self._end_session(self._problem or self._silence())
-        sent = [frame for frame in self._frames if frame.state is BatchState.SENT]
-        if self._stream in (_StreamState.OPEN, _StreamState.DRAINING) and any(frame.answer_due <= now for frame in sent):
+        sent = [batch for batch in self._batches if batch.state is BatchState.SENT]
+        if self._stream in (_StreamState.OPEN, _StreamState.DRAINING) and any(batch.answer_due <= now for batch in sent):
             self._end_stream(self._silence())
 
     def _end_stream(self, problem: DittoError) -> None:
@@ -324,59 +324,59 @@ class RecordAccumulator:
             self._commands.append(ResolveNotStored(self._waiting.take(), self._problem or self._unsent()))
 
     def _send(self, now: float, *, turn_ended: bool) -> None:
-        for frame in self._frames:
-            if frame.state is BatchState.TO_SEND:
-                self._send_frame(frame, now)
+        for batch in self._batches:
+            if batch.state is BatchState.TO_SEND:
+                self._send_batch(batch, now)
         if self._session.sealed:
-            if self._frames:
+            if self._batches:
                 return
             self._session.renew()
-        while self._waiting and len(self._frames) < self._options.max_frames and self._may_leave(now, turn_ended=turn_ended):
-            frame = make_batch(self._frame_count, self._session.producer_id, self._session.next, self._waiting.take_frame())
-            self._frame_count += 1
-            self._session.next = frame.end_sequence
-            self._frames.append(frame)
-            self._send_frame(frame, now)
+        while self._waiting and len(self._batches) < self._options.max_batches and self._may_leave(now, turn_ended=turn_ended):
+            batch = make_batch(self._batch_count, self._session.producer_id, self._session.next, self._waiting.take_batch())
+            self._batch_count += 1
+            self._session.next = batch.end_sequence
+            self._batches.append(batch)
+            self._send_batch(batch, now)
             self._slot_freed = False
         self._slot_freed = self._slot_freed and not turn_ended
 
     def _may_leave(self, now: float, *, turn_ended: bool) -> bool:
-        """A frame leaves when it is full, or, at the end of a turn, when none is in flight or an answer freed a slot; linger delays that.
+        """A batch leaves when it is full, or, at the end of a turn, when none is in flight or an answer freed a slot; linger delays that.
 
-        Callers who were answered together offer their next batches in one turn: these go in one frame, not the first of them alone.
+        Callers who were answered together offer their next sends in one turn: these go in one batch, not the first of them alone.
         """
         if self._lingers() and self._waiting.first.offered + self._options.linger_s > now:
             return False
         return self._waiting.full or (turn_ended and self._has_slot())
 
     def _has_slot(self) -> bool:
-        """A new frame may leave at the end of a turn, full or not. Without one it waits for an answer or a stream, whatever the time."""
-        if self._stream is not _StreamState.OPEN or (self._frames and self._session.sealed):
+        """A new batch may leave at the end of a turn, full or not. Without one it waits for an answer or a stream, whatever the time."""
+        if self._stream is not _StreamState.OPEN or (self._batches and self._session.sealed):
             return False
-        return not self._frames or (self._slot_freed and len(self._frames) < self._options.max_frames)
+        return not self._batches or (self._slot_freed and len(self._batches) < self._options.max_batches)
 
     def _lingers(self) -> bool:
         return self._options.linger_s > 0 and not self._waiting.full
 
-    def _send_frame(self, frame: ProducerBatch, now: float) -> None:
-        frame.state = BatchState.SENT
-        frame.sent_since = self._log_end if frame.sent_since is None else min(frame.sent_since, self._log_end)
-        frame.answer_due = now + self._options.timeout_s + self._options.grace_s
-        self._commands.append(SendBatch(frame))
+    def _send_batch(self, batch: ProducerBatch, now: float) -> None:
+        batch.state = BatchState.SENT
+        batch.sent_since = self._log_end if batch.sent_since is None else min(batch.sent_since, self._log_end)
+        batch.answer_due = now + self._options.timeout_s + self._options.grace_s
+        self._commands.append(SendBatch(batch))
 
-    def _send_by(self, batch: PendingSend) -> float:
-        """Sent later than this, a batch could not be answered by its deadline."""
-        return batch.deadline - self._options.timeout_s
+    def _send_by(self, send: PendingSend) -> float:
+        """Sent later than this, a send could not be answered by its deadline."""
+        return send.deadline - self._options.timeout_s
 
-    def _frame(self, frame_id: int) -> ProducerBatch | None:
-        return next((frame for frame in self._frames if frame.frame_id == frame_id), None)
+    def _batch(self, batch_id: int) -> ProducerBatch | None:
+        return next((batch for batch in self._batches if batch.batch_id == batch_id), None)
 
     def _unsent(self) -> DittoError:
-        """Why a batch was never sent in its time, though nothing went wrong."""
+        """Why a send was never sent in its time, though nothing went wrong."""
         master, time = f"the master of {self._broker}", f"{self._options.retry_s:g} s"
         if self._stream is _StreamState.CLOSED:
             return Unavailable(master, f"no stream to it was opened within {time}, so nothing was sent")
-        return LimitReached(f"its turn to be sent did not come in {time}: the stream to {master}", self._options.max_frames)
+        return LimitReached(f"its turn to be sent did not come in {time}: the stream to {master}", self._options.max_batches)
 
     def _silence(self) -> Unavailable:
         waited = self._options.timeout_s + self._options.grace_s

@@ -10,9 +10,9 @@ from dittomq.receipts import BatchReceipt
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A batch wants to be sent."""
+    """A send wants to be sent."""
 
-    batch: PendingSend
+    send: PendingSend
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class StreamOpened:
 class BatchStored:
     """The broker answered: stored."""
 
-    frame_id: int
+    batch_id: int
     receipt: BatchReceipt
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRefused:
-    """The broker answered: nothing of it is in the log. `index` None: it concerns the whole frame."""
+    """The broker answered: nothing of it is in the log. `index` None: it concerns the whole batch."""
 
-    frame_id: int
+    batch_id: int
     error: Refused
     index: int | None
 
@@ -53,7 +53,7 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """Whoever offers a batch in this turn of the loop has done so."""
+    """Whoever offers a send in this turn of the loop has done so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ Event = Appended | StreamOpened | BatchStored | BatchRefused | StreamEnded | Tic
 
 @dataclass(frozen=True, slots=True)
 class SendBatch:
-    """Write the frame to the stream, after those before."""
+    """Write the batch to the stream, after those before."""
 
-    frame: ProducerBatch
+    batch: ProducerBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +80,26 @@ class EndStream:
 
 @dataclass(frozen=True, slots=True)
 class ResolveStored:
-    """The batch is in the log; `places` are the indexes of its messages in the receipt."""
+    """The send is in the log; `places` are the indexes of its messages in the receipt."""
 
-    batch: PendingSend
+    send: PendingSend
     receipt: BatchReceipt
     places: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveNotStored:
-    """Nothing of the batch is in any log."""
+    """Nothing of the send is in any log."""
 
-    batch: PendingSend
+    send: PendingSend
     cause: DittoError
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveUnknown:
-    """The batch is in the log or not; `sequences` are those of its messages under `producer_id`."""
+    """The send is in the log or not; `sequences` are those of its messages under `producer_id`."""
 
-    batch: PendingSend
+    send: PendingSend
     producer_id: str
     sequences: Sequence[int]
     problem: DittoError
@@ -107,12 +107,12 @@ class ResolveUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Reroute:
-    """The batch is bound to no group and surely not stored: another group may take it.
+    """The send is bound to no group and surely not stored: another group may take it.
 
     If none can, offer it again; with a `problem`, which has lasted for too long, it is not stored.
     """
 
-    batch: PendingSend
+    send: PendingSend
     problem: DittoError | None
 
 

@@ -1,4 +1,4 @@
-"""Publishing of many messages: pieces of a frame's size, one wait for each piece, receipts made when somebody looks at them."""
+"""Publishing of many messages: pieces of a batch's size, one wait for each piece, receipts made when somebody looks at them."""
 
 import asyncio
 from array import array
@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol, overload
 
 from dittomq.client.batches import FULL_BATCH_BYTES
 from dittomq.client.partitioner import Partitioner, SendTarget
-from dittomq.client.send_results import NotStoredResult, Failure, Outcome, PartlyRefused, Stored, Unknown
+from dittomq.client.send_results import Failure, NotStoredResult, Outcome, PartlyRefused, Stored, Unknown
 from dittomq.client.validation import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
 from dittomq.message import MAX_BATCH_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route
 
-_POSITION_BITS = 10  # MAX_FRAME_MESSAGES positions
+_POSITION_BITS = 10  # MAX_BATCH_MESSAGES positions
 _REFUSAL_AGE_S = 1.0
 
 
@@ -34,15 +34,15 @@ class BatchPublisher(Protocol):
     async def submit(
         self, target: SendTarget, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> "asyncio.Future[Outcome]":
-        """Hand a batch over, waiting for room."""
+        """Hand a send over, waiting for room."""
         ...
 
     async def hear(self, future: "asyncio.Future[Outcome]") -> Outcome:
-        """The outcome of a batch."""
+        """The outcome of a send."""
         ...
 
     def give_up(self, piece: "asyncio.Future[Outcome] | Outcome") -> None:
-        """Nobody waits for the outcome of a batch any more."""
+        """Nobody waits for the outcome of a send any more."""
         ...
 
 
@@ -160,8 +160,8 @@ def _is_free(message: Message) -> bool:
 
 
 @dataclass(slots=True)
-class _GrowingBatch:
-    """A batch that grows. `queues` of messages that are bound; all others are of one topic, for the queue of its `target`.
+class _GrowingSend:
+    """A send that grows. `queues` of messages that are bound; all others are of one topic, for the queue of its `target`.
 
     `plain`: none has more than its body.
     """
@@ -204,9 +204,9 @@ class BulkPublish:
         self._stopped = False
         self._pieces: list[asyncio.Future[Outcome] | Outcome | None] = []  # None: still open. Small: one for some 1,024 messages
         self._where = Whereabouts()
-        self._last: _GrowingBatch | None = None  # where the last message went
+        self._last: _GrowingSend | None = None  # where the last message went
         self._counted = 0  # how many of that piece are noted in `_where`
-        self._open: dict[tuple[bool, str], _GrowingBatch] = {}  # by group for messages that are bound, by topic for others
+        self._open: dict[tuple[bool, str], _GrowingSend] = {}  # by group for messages that are bound, by topic for others
         self._routes: dict[str, Route] = {}  # as they were when the last piece left
         self._refusals: dict[str, tuple[DittoError, float]] = {}  # topics without a route, why, and until when that counts
 
@@ -277,7 +277,7 @@ class BulkPublish:
             return refusal
         return route
 
-    async def _piece_for(self, route: Route, message: Message, size: int) -> _GrowingBatch:
+    async def _piece_for(self, route: Route, message: Message, size: int) -> _GrowingSend:
         """The piece that takes the message; its queue is noted there."""
         free = _is_free(message)
         if free:
@@ -293,7 +293,7 @@ class BulkPublish:
             piece = None
             target = self._publisher.chooser.target(route, message) if free else target
         if piece is None:
-            piece = self._open[key] = _GrowingBatch(len(self._pieces), target, plain=free)
+            piece = self._open[key] = _GrowingSend(len(self._pieces), target, plain=free)
             self._pieces.append(None)
         if not free:
             piece.queues.append(target.queue)

@@ -1,4 +1,4 @@
-"""① A producer: checks messages, chooses their queues, gathers them into batches and tells what became of each.
+"""① A producer: checks messages, chooses their queues, gathers them into sends and tells what became of each.
 
 What a caller may conclude. *Not stored*: every request that carried the message was answered with a refusal, or none was ever
 sent. *Outcome unknown*: some request was not answered in time and may be in the log. From then on its producer id is used for two
@@ -31,7 +31,7 @@ from dittomq.client.in_doubt import InDoubtSends
 from dittomq.client.partitioner import Partitioner, SendTarget, master_of
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
-from dittomq.client.sender import GroupSender, SenderListener, Resolved
+from dittomq.client.sender import GroupSender, Resolved, SenderListener
 from dittomq.client.validation import checked_size, encoded, is_plain
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
@@ -253,7 +253,7 @@ class Producer:
     async def submit(
         self, target: SendTarget, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> asyncio.Future[Outcome]:
-        """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline. NotReady outside of the block."""
+        """Hand a send to its group, waiting for room; the future is settled by the send's deadline. NotReady outside of the block."""
         if self._options.on_full == "raise" and not self._waiting.has_room(size):
             raise LimitReached("the producer's waiting bytes", self._options.max_waiting_bytes)
         await self._waiting.take(size)
@@ -262,9 +262,9 @@ class Producer:
             raise NotReady("the producer", "it publishes inside its block only, and that has ended or was not entered; nothing was sent")
         now = self._around.clock.monotonic()
         deadline = now + self._options.timeout_s + self._options.retry_s
-        batch = PendingSend(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
-        future = self._pending[batch] = asyncio.get_running_loop().create_future()
-        self._link(target.broker).offer(batch)
+        send = PendingSend(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
+        future = self._pending[send] = asyncio.get_running_loop().create_future()
+        self._link(target.broker).offer(send)
         return future
 
     async def hear(self, future: asyncio.Future[Outcome]) -> Outcome:
@@ -305,21 +305,21 @@ class Producer:
         return link
 
     def _settle(self, settled: Resolved, broker: str) -> None:
-        self._waiting.give(settled.batch.size)
-        self._pending.pop(settled.batch).set_result(outcome_of(settled, broker))
+        self._waiting.give(settled.send.size)
+        self._pending.pop(settled.send).set_result(outcome_of(settled, broker))
 
     def _hand_back(self, handed: Reroute, broker: str) -> None:
         """Surely not stored and bound to no group: another group may take it."""
-        batch = handed.batch
-        route = self._around.routing.last_route(batch.messages[0].topic)
+        send = handed.send
+        route = self._around.routing.last_route(send.messages[0].topic)
         target = self.chooser.elsewhere(route, broker) if route is not None else None
         if target is not None:
-            batch.queues = [target.queue] * len(batch.messages)
-            self._link(target.broker).offer(batch)
+            send.queues = [target.queue] * len(send.messages)
+            self._link(target.broker).offer(send)
         elif handed.problem is not None:
-            self._settle(ResolveNotStored(batch, handed.problem), broker)
+            self._settle(ResolveNotStored(send, handed.problem), broker)
         else:
-            self._link(broker).offer(batch)
+            self._link(broker).offer(send)
 
     async def _flush(self) -> None:
         """Wait until everything is settled; each has its deadline."""

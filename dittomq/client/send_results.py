@@ -1,4 +1,4 @@
-"""What became of a batch, without its messages: kept as long as the caller keeps the receipts, so it is small."""
+"""What became of a send, without its messages: kept as long as the caller keeps the receipts, so it is small."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Failure = NotStored | OutcomeUnknown | AckLevelNotReached
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """In the log; the message at `position` of the batch lies at `places[position]` of the frame."""
+    """In the log; the message at `position` of the send lies at `places[position]` of the batch."""
 
     receipt: BatchReceipt
     places: Sequence[int]
@@ -79,9 +79,9 @@ Outcome = Stored | NotStoredResult | Unknown | PartlyRefused
 
 
 def outcome_of(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Outcome:
-    """Keep what is needed of a settled batch."""
+    """Keep what is needed of a settled send."""
     rest = _together(settled, broker)
-    refused = settled.batch.refused
+    refused = settled.send.refused
     if refused is None:
         return rest
     return PartlyRefused({place: NotStoredResult((message.topic,), cause) for place, (message, cause) in refused.items()}, rest)
@@ -99,13 +99,13 @@ def _together(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker
     match settled:
         case ResolveStored(_, receipt, places):
             return Stored(receipt, places if isinstance(places, range) else array("H", places))
-        case ResolveNotStored(batch, cause):
-            return NotStoredResult(_topics(batch), cause)
-        case ResolveUnknown(batch, producer_id, sequences, problem):
-            return Unknown(broker, producer_id, array("q", sequences), _topics(batch), array("i", batch.queues), problem)
+        case ResolveNotStored(send, cause):
+            return NotStoredResult(_topics(send), cause)
+        case ResolveUnknown(send, producer_id, sequences, problem):
+            return Unknown(broker, producer_id, array("q", sequences), _topics(send), array("i", send.queues), problem)
         case _:
             assert_never(settled)
 
 
-def _topics(batch: PendingSend) -> tuple[str, ...]:
-    return tuple(message.topic for message in batch.messages)
+def _topics(send: PendingSend) -> tuple[str, ...]:
+    return tuple(message.topic for message in send.messages)

@@ -15,15 +15,15 @@ from dittomq.client.accumulator import RecordAccumulator
 from dittomq.client.accumulator_events import (
     Abandoned,
     Appended,
-    EndStream,
-    Event,
     BatchRefused,
     BatchStored,
+    EndStream,
+    Event,
     Reroute,
-    SendBatch,
     ResolveNotStored,
     ResolveStored,
     ResolveUnknown,
+    SendBatch,
     StreamEnded,
     StreamOpened,
     Ticked,
@@ -56,7 +56,7 @@ Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResp
 
 @dataclass(frozen=True, slots=True)
 class SenderListener:
-    """What the producer asks for in every frame, and what it does with what is settled or handed back, or when a stream has ended."""
+    """What the producer asks for in every batch, and what it does with what is settled or handed back, or when a stream has ended."""
 
     ack: Ack | None
     timeout_s: float
@@ -88,17 +88,17 @@ class GroupSender:
         self._named_master = ""  # the address that the last of them named instead; empty: none, or it was tried
         self._doubts: dict[str, _InDoubt] = {}  # by producer id
         self._work = asyncio.Event()
-        self._outgoing: deque[ProducerBatch] = deque()  # at most the outbox's frames in flight
+        self._outgoing: deque[ProducerBatch] = deque()  # at most the outbox's batches in flight
         self._outgoing_changed = asyncio.Event()
         self._ending: asyncio.Future[DittoError] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._turn_awaited = False
         self._closed = False
 
-    def offer(self, batch: PendingSend) -> None:
+    def offer(self, send: PendingSend) -> None:
         """Send it when its turn comes; the owner hears what became of it."""
-        self._topic = batch.messages[0].topic
-        self._feed(Appended(batch))
+        self._topic = send.messages[0].topic
+        self._feed(Appended(send))
         if self._closed:
             self._feed(Abandoned())
 
@@ -266,20 +266,20 @@ class GroupSender:
             self._outgoing_changed.clear()
             await self._outgoing_changed.wait()
 
-    def _request(self, frame: ProducerBatch) -> wire.BatchRequest:
-        plain = frame.plain_runs()
-        messages, queues = frame.content() if plain is None else ((), ())
-        assert frame.sent_since is not None, "it is being sent"
+    def _request(self, batch: ProducerBatch) -> wire.BatchRequest:
+        plain = batch.plain_runs()
+        messages, queues = batch.content() if plain is None else ((), ())
+        assert batch.sent_since is not None, "it is being sent"
         return wire.BatchRequest(
-            frame_id=frame.frame_id,
+            batch_id=batch.batch_id,
             messages=messages,
             queues=queues,
             plain=plain,
             ack=self._owner.ack,
             timeout_s=self._owner.timeout_s,
-            producer_id=frame.producer_id,
-            first_sequence=frame.first_sequence,
-            sent_since=frame.sent_since,
+            producer_id=batch.producer_id,
+            first_sequence=batch.first_sequence,
+            sent_since=batch.sent_since,
         )
 
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
@@ -287,14 +287,14 @@ class GroupSender:
             self._failures = 0
             self._not_masters.clear()
         elif isinstance(event, BatchRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
-            for topic in self._outbox.topics(event.frame_id):
+            for topic in self._outbox.topics(event.batch_id):
                 self._around.routing.outdated(topic)
         elif isinstance(event, StreamEnded | Abandoned):
             self._note_doubts()
         for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
-                case SendBatch(frame):
-                    self._send(frame)
+                case SendBatch(batch):
+                    self._send(batch)
                 case EndStream(problem):
                     if self._ending is not None and not self._ending.done():
                         self._ending.set_result(problem)
@@ -320,8 +320,8 @@ class GroupSender:
             self._turn_awaited = False
             self._feed(TurnEnded())
 
-    def _send(self, frame: ProducerBatch) -> None:
-        self._outgoing.append(frame)
+    def _send(self, batch: ProducerBatch) -> None:
+        self._outgoing.append(batch)
         self._outgoing_changed.set()
 
     def _note_doubts(self) -> None:
@@ -353,8 +353,8 @@ class GroupSender:
 def _answer(response: pb.PublishStreamResponse) -> BatchStored | BatchRefused:
     outcome = wire.batch_outcome(response)
     if isinstance(outcome, BatchReceipt):
-        return BatchStored(response.frame_id, outcome)
+        return BatchStored(response.batch_id, outcome)
     error = status.rebuild(outcome.reason, outcome.metadata) or Refused(outcome.message)
     if not isinstance(error, Refused):
         raise error  # the store failed: what was in flight is unknown
-    return BatchRefused(response.frame_id, error, outcome.index)
+    return BatchRefused(response.batch_id, error, outcome.index)

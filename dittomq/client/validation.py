@@ -7,7 +7,7 @@ from dittomq.message import MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPER
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties
 
 MESSAGE_OVERHEAD_BYTES = 64
-"""What a message counts beyond its body and properties, in frames and in waiting bytes."""
+"""What a message counts beyond its body and properties, in batches and in waiting bytes."""
 
 _MAX_BYTES = MAX_PROPERTIES_BYTES - 256  # the producer's identity and the record's checksum are properties too
 _MAX_UTF8_BYTES = 4  # of one character
@@ -16,7 +16,7 @@ _FLAG_BITS, _QUEUE_BITS, _TIME_BITS = 32, 32, 64  # of what the wire carries
 
 
 def checked_size(message: Message) -> int:
-    """The message's size for frames and limits, bytes; raises InvalidField or MessageTooLarge."""
+    """The message's size for batches and limits, bytes; raises InvalidField or MessageTooLarge."""
     body = message.body
     if not isinstance(body, bytes):
         raise InvalidField("body", f"is {type(body).__name__}, not bytes; encode it first")

@@ -1,6 +1,6 @@
 """③ A master's appends: gives every message its offsets and its store time, encodes a whole group, writes each stretch at once.
 
-The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece. Large frames
+The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece. Large batches
 are encoded by columns, see `dittomq.commitlog.records.bulk`; what this module does for one message and that one for many is the same.
 """
 
@@ -46,7 +46,7 @@ from dittomq.properties import RECORD_CRC
 # Below these, and with a topic that was seen before, a message needs no closer look. Every segment holds such a record.
 _EASY_BODY_BYTES = 2_048
 _EASY_PROPERTIES_BYTES = 1_024
-# A frame of so many bytes is a piece by itself: its bytes are copied once less.
+# A batch of so many bytes is a piece by itself: its bytes are copied once less.
 _LARGE_BYTES = 128 * 1024
 _SEPARATOR = b"\x02"
 _RECORD_CRC = RECORD_CRC.encode()
@@ -68,7 +68,7 @@ class AppendBatch(NamedTuple):
 class AppendGroup:
     """What one append wrote: [start, end). `pieces` are its bytes with their positions, none across a segment's end.
 
-    `placed` answers each frame: where its messages lie, in its order, or why nothing of it was stored.
+    `placed` answers each batch: where its messages lie, in its order, or why nothing of it was stored.
     """
 
     start: PhysicalOffset
@@ -80,7 +80,7 @@ class AppendGroup:
     @property
     def messages(self) -> int:
         """How many messages were written; what was there before is not among them."""
-        runs = [run for frame in self.placed if isinstance(frame, list) for run in frame]
+        runs = [run for batch in self.placed if isinstance(batch, list) for run in batch]
         return sum(len(run.sizes) for run in runs if not run.duplicate)
 
 
@@ -109,53 +109,53 @@ class Appender:
         self._find = find
         self._topics: dict[str, bytes] = {}
 
-    def append(self, frames: Sequence[AppendBatch], now_ms: int) -> AppendGroup:
-        """Write the frames that are not refused. Nothing of a refused frame is stored."""
+    def append(self, batches: Sequence[AppendBatch], now_ms: int) -> AppendGroup:
+        """Write the batches that are not refused. Nothing of a refused batch is stored."""
         derived, log = self._derived, self._log
         derived.store_ms = max(derived.store_ms, now_ms)
         start = log.end
         stretch = _GroupBytes(start, log.segment_of(start)[1], start, [], [], [])
         placed: list[list[AppendResult] | Refused] = []
-        for frame in frames:
-            drafts, identified = frame.drafts, bool(frame.producer_id)
+        for batch in batches:
+            drafts, identified = batch.drafts, bool(batch.producer_id)
             large = len(drafts) >= LEAST_MESSAGES and self._form is IPV4
             bulk = BulkMessages.of(drafts, self._topics, identified=identified) if large else None
             if bulk is not None and stretch.position + bulk.size + MARK_BYTES > stretch.segment_end:
                 bulk = None  # the segment ends within it, or no segment can hold one of them
             try:
                 if bulk is None:
-                    self._look_closer(frame)
-                answer = self._known(frame, start, placed) if identified else []
+                    self._look_closer(batch)
+                answer = self._known(batch, start, placed) if identified else []
             except Refused as refused:
                 placed.append(refused)
                 continue
             if bulk is not None and not answer:
-                self._encode_bulk(frame, bulk, stretch, answer)
+                self._encode_bulk(batch, bulk, stretch, answer)
             else:
-                self._encode(frame, sum(len(run.sizes) for run in answer), stretch, answer)
+                self._encode(batch, sum(len(run.sizes) for run in answer), stretch, answer)
             placed.append(answer)
         _close(stretch, 0)
         pieces = self._write(start, stretch)
         derived.dispatch.collect(stretch.waiting, log.end, stretch.in_batches)
         return AppendGroup(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
-    def _look_closer(self, frame: AppendBatch) -> None:
-        """Raise Refused for a frame that cannot be stored; learn its topics."""
-        topics, idempotent = self._topics, bool(frame.producer_id)
-        for draft in frame.drafts:
+    def _look_closer(self, batch: AppendBatch) -> None:
+        """Raise Refused for a batch that cannot be stored; learn its topics."""
+        topics, idempotent = self._topics, bool(batch.producer_id)
+        for draft in batch.drafts:
             topic, queue, _, _, body, properties, _ = draft
             if topic not in topics or queue < 0 or len(body) > _EASY_BODY_BYTES or len(properties) > _EASY_PROPERTIES_BYTES:
                 self._check(draft)
             if not idempotent and properties.startswith(b"PID\x01"):
                 raise InvalidField("properties", '"PID" is reserved; use another name')
 
-    def _known(self, frame: AppendBatch, start: int, placed: Sequence[list[AppendResult] | Refused]) -> list[AppendResult]:
-        """Where the frame's leading messages lie that are stored already: below `start` in the log, behind it as `placed` in this group.
+    def _known(self, batch: AppendBatch, start: int, placed: Sequence[list[AppendResult] | Refused]) -> list[AppendResult]:
+        """Where the batch's leading messages lie that are stored already: below `start` in the log, behind it as `placed` in this group.
 
         Raises Refused when its sequences do not follow.
         """
-        assert sequence_of(frame.drafts[0].properties) == (frame.producer_id, frame.first_sequence), "drafts carry their frame's sequence"
-        positions = self._derived.producers.known(frame.producer_id, frame.first_sequence, len(frame.drafts), frame.sent_since)
+        assert sequence_of(batch.drafts[0].properties) == (batch.producer_id, batch.first_sequence), "drafts carry their frame's sequence"
+        positions = self._derived.producers.known(batch.producer_id, batch.first_sequence, len(batch.drafts), batch.sent_since)
         if isinstance(positions, Refused):
             raise positions
         if not positions:
@@ -186,14 +186,14 @@ class Appender:
             raise InvalidField("topic", f'"{topic[:64]}" is no topic name: 1 to {MAX_TOPIC_BYTES} characters of [%|a-zA-Z0-9_-]')
         self._topics[topic] = bytes((len(name),)) + name
 
-    def _encode(self, frame: AppendBatch, skip: int, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
-        """Encode the frame's messages behind the first `skip`, and say where they will lie."""
+    def _encode(self, batch: AppendBatch, skip: int, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
+        """Encode the batch's messages behind the first `skip`, and say where they will lie."""
         queues, topics = self._derived.index.queues, self._topics
         store_ms, (address, port) = self._derived.store_ms, self._host
         pack, system_flag, fixed_bytes = self._form.header.pack, self._form.system_flag, self._form.fixed_bytes
         waiting, parts, position = stretch.waiting, stretch.parts, stretch.position
         positions, sizes, neighbour = [], [0], None
-        for draft in frame.drafts[skip:]:
+        for draft in batch.drafts[skip:]:
             topic, queue_id, flag, born_ms, body, properties, code = draft
             if properties and (properties[-1] != 2 or properties.find(_RECORD_CRC) >= 0):
                 properties = strip_crc(properties)
@@ -223,11 +223,11 @@ class Appender:
             waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code), keys))
             position += size
         stretch.position = position
-        if frame.producer_id:
-            self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions, store_ms)
+        if batch.producer_id:
+            self._derived.producers.note(batch.producer_id, batch.first_sequence + skip, positions, store_ms)
 
-    def _encode_bulk(self, frame: AppendBatch, bulk: BulkMessages, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
-        """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
+    def _encode_bulk(self, batch: AppendBatch, bulk: BulkMessages, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
+        """Encode the batch, all of which fits into the segment, and say where its messages will lie."""
         store_ms, sizes, make = self._derived.store_ms, bulk.sizes.tolist(), tuple.__new__
         offsets, rows = self._assign(bulk)
         found = bulk.encode(stretch.position, offsets, GroupStamp(store_ms, self._host))
@@ -243,8 +243,8 @@ class Appender:
         stretch.in_batches += len(offsets)
         stretch.parts.append(found.data)
         stretch.position += bulk.size
-        if frame.producer_id:
-            self._derived.producers.note(frame.producer_id, frame.first_sequence, array("q", found.starts.tobytes()), store_ms)
+        if batch.producer_id:
+            self._derived.producers.note(batch.producer_id, batch.first_sequence, array("q", found.starts.tobytes()), store_ms)
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
 

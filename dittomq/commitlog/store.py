@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from dittomq.commitlog import recovery, rocketmq_import, store_swap, truncation
-from dittomq.commitlog.append import Appender, AppendGroup, AppendBatch
+from dittomq.commitlog.append import AppendBatch, Appender, AppendGroup
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER
@@ -47,7 +47,7 @@ from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.places import AppendResult
 from dittomq.reads import ALL, ReadableRange
 
-__all__ = ["AppendGroup", "AppendBatch", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
+__all__ = ["AppendBatch", "AppendGroup", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
 
 
 class Store(StoreWithLogStart, RepairableStore):
@@ -187,14 +187,14 @@ class Store(StoreWithLogStart, RepairableStore):
         """Size of every segment."""
         return self._options.segment_bytes
 
-    def append(self, frames: Sequence[AppendBatch], now_ms: int) -> AppendGroup:
-        """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StorageFailure."""
+    def append(self, batches: Sequence[AppendBatch], now_ms: int) -> AppendGroup:
+        """Write the batches at the end; not synced. A batch that is refused leaves nothing. Raises DiskFull and StorageFailure."""
         with self._gate.writing("append"):
             assert self.epoch_history, "a master opens its epoch before it appends"
             assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
             assert not self.unread.ranges, "numbers that damage hides are known, or leapt over, before others are given"
-            self._check_room_for(frames)
-            group = self._appender.append(frames, now_ms)
+            self._check_room_for(batches)
+            group = self._appender.append(batches, now_ms)
             self._receiver.end = group.end
             return group
 
@@ -345,9 +345,9 @@ class Store(StoreWithLogStart, RepairableStore):
             index_checkpoint.clear_abort(self._storage)
         shutdown_marker.stamp(self._storage, clean=True, acks_unsynced=False)
 
-    def _check_room_for(self, frames: Sequence[AppendBatch]) -> None:
-        if not self._has_ample_room(MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames)):
-            self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
+    def _check_room_for(self, batches: Sequence[AppendBatch]) -> None:
+        if not self._has_ample_room(MAX_RECORD_BYTES * sum(len(batch.drafts) for batch in batches)):
+            self.check_room(sum(len(draft.body) + len(draft.properties) for batch in batches for draft in batch.drafts))
 
     def _recover(self) -> None:
         storage = self._storage
@@ -476,7 +476,9 @@ class Store(StoreWithLogStart, RepairableStore):
     def _place(self, position: int) -> AppendResult:
         with reading(self._options.node):
             found = message_of(record := self._reader.record(position))
-        return AppendResult(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
+        return AppendResult(
+            found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True
+        )
 
     def _save_mark(self, flushed: int, confirmed: int, *, closed: bool = False) -> None:
         mark = recovery_point.RecoveryPoint(self._mark.number + 1, flushed, confirmed, closed)

@@ -1,4 +1,4 @@
-"""From a producer's messages to drafts of records, every limit checked. The hot path: one pass over each frame."""
+"""From a producer's messages to drafts of records, every limit checked. The hot path: one pass over each batch."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField, MessageTooLarge, NotPermitted, QueueNotFound, Refused
-from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
+from dittomq.message import MAX_BATCH_BYTES, MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties, tags_code
 from dittomq.routes import PERMISSION_WRITE
@@ -16,7 +16,7 @@ _LEAST_IN_RUNS = 16  # of fewer messages each is looked at by itself, and more t
 
 
 class MessageRefused(Exception):
-    """One message of a frame is refused; `cause` says why, `index` which."""
+    """One message of a batch is refused; `cause` says why, `index` which."""
 
     def __init__(self, index: int, cause: Refused) -> None:
         super().__init__(str(cause))
@@ -35,7 +35,7 @@ class Topics:
 
 
 def drafts_of(messages: Iterable[pb.Message], producer_id: str, sequence: int, topics: Topics) -> tuple[list[Draft], int]:
-    """And the bytes of all bodies and properties. Takes no work on what comes behind the frame's limit."""
+    """And the bytes of all bodies and properties. Takes no work on what comes behind the batch's limit."""
     drafts: list[Draft] = []
     size = 0
     last_name, config = "", None

@@ -21,8 +21,8 @@ from dittomq.reads import (
     MAX_PULL_TAG_CHARACTERS,
     MAX_PULL_TAGS,
     MAX_PULL_WAIT_S,
-    PullResult,
     PullRequest,
+    PullResult,
     PullStatus,
 )
 from dittomq.receipts import BatchReceipt, ReceiptRun, record_ends
@@ -55,12 +55,12 @@ _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by on
 
 
 class BatchRequest(NamedTuple):
-    """A frame on its way out: its messages, where `queues[i]` is the queue of `messages[i]`, or if `plain` is not None, what that says.
+    """A batch on its way out: its messages, where `queues[i]` is the queue of `messages[i]`, or if `plain` is not None, what that says.
 
     No try of it can lie below `sent_since`.
     """
 
-    frame_id: int
+    batch_id: int
     messages: Sequence[Message]
     queues: Sequence[int]
     plain: Sequence[PlainSpan] | None
@@ -73,9 +73,9 @@ class BatchRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RefusedBatch:
-    """A frame of which nothing is in the log; `dittomq.rpc.status.rebuild` makes the error of `reason` and `metadata`.
+    """A batch of which nothing is in the log; `dittomq.rpc.status.rebuild` makes the error of `reason` and `metadata`.
 
-    `index` is the message that caused it, None when it concerns the whole frame.
+    `index` is the message that caused it, None when it concerns the whole batch.
     """
 
     reason: str
@@ -91,33 +91,33 @@ class KnownOutcome(NamedTuple):
     absent: bool
 
 
-def batch_request(frame: BatchRequest) -> pb.PublishStreamRequest:
-    """Encode a frame. Attributes are set one by one: it takes half the time of keyword arguments."""
+def batch_request(batch: BatchRequest) -> pb.PublishStreamRequest:
+    """Encode a batch. Attributes are set one by one: it takes half the time of keyword arguments."""
     request = pb.PublishStreamRequest(
-        ack=ACK_TO_PB[frame.ack],
-        timeout=_duration(frame.timeout_s),
-        producer_id=frame.producer_id,
-        first_sequence=frame.first_sequence,
-        frame_id=frame.frame_id,
-        min_possible_offset=frame.sent_since,
+        ack=ACK_TO_PB[batch.ack],
+        timeout=_duration(batch.timeout_s),
+        producer_id=batch.producer_id,
+        first_sequence=batch.first_sequence,
+        batch_id=batch.batch_id,
+        min_possible_offset=batch.sent_since,
     )
-    runs = _runs(frame) if frame.plain is None else frame.plain
+    runs = _runs(batch) if batch.plain is None else batch.plain
     if runs is not None:
         for topic, queue, tag, bodies in runs:
             request.runs.add(topic=topic, queue=queue, tag=tag, bodies=bodies)
         return request
     add = request.messages.add
-    for message, queue in zip(frame.messages, frame.queues, strict=True):
+    for message, queue in zip(batch.messages, batch.queues, strict=True):
         _fill(add(), message, queue)
     return request
 
 
-def _runs(frame: BatchRequest) -> list[PlainSpan] | None:
+def _runs(batch: BatchRequest) -> list[PlainSpan] | None:
     """Its messages as runs; None where that is not shorter, or one has more than a body and a tag."""
     runs: list[PlainSpan] = []
     bodies: list[bytes] = []
     last = None
-    for message, queue in zip(frame.messages, frame.queues, strict=True):
+    for message, queue in zip(batch.messages, batch.queues, strict=True):
         if message.keys or message.properties or message.flag or message.born_ms:
             return None
         run = message.topic, queue, message.tag
@@ -125,7 +125,7 @@ def _runs(frame: BatchRequest) -> list[PlainSpan] | None:
             last, bodies = run, []
             runs.append(PlainSpan(*run, bodies))
         bodies.append(message.body)
-    return runs if _LEAST_RUN * len(runs) <= len(frame.messages) else None
+    return runs if _LEAST_RUN * len(runs) <= len(batch.messages) else None
 
 
 def _fill(target: pb.Message, message: Message, queue: int) -> None:
@@ -147,10 +147,10 @@ def _fill(target: pb.Message, message: Message, queue: int) -> None:
 
 
 def batch_outcome(response: pb.PublishStreamResponse) -> BatchReceipt | RefusedBatch:
-    """Decode what became of a frame; the caller knows it by `response.frame_id`."""
+    """Decode what became of a batch; the caller knows it by `response.batch_id`."""
     match response.WhichOneof("outcome"):
         case "stored":
-            return _frame_receipt(response.stored)
+            return _batch_receipt(response.stored)
         case "refused":
             refused = response.refused
             index = refused.index if refused.HasField("index") else None
@@ -159,7 +159,7 @@ def batch_outcome(response: pb.PublishStreamResponse) -> BatchReceipt | RefusedB
             raise InvalidField("outcome", "is missing in the answer to a frame")
 
 
-def _frame_receipt(stored: pb.FrameStored) -> BatchReceipt:
+def _batch_receipt(stored: pb.BatchStored) -> BatchReceipt:
     return BatchReceipt(
         status=_put_status(stored.status),
         asked=_asked(stored.asked),
@@ -170,7 +170,7 @@ def _frame_receipt(stored: pb.FrameStored) -> BatchReceipt:
     )
 
 
-def _run(run: pb.ReceiptRun, stored: pb.FrameStored) -> ReceiptRun:
+def _run(run: pb.ReceiptRun, stored: pb.BatchStored) -> ReceiptRun:
     opening = run if run.HasField("epoch") else stored
     return ReceiptRun(
         first_index=run.first_index,

@@ -1,4 +1,4 @@
-"""ditto.messaging.v1 ↔ values: a broker's side of publishing. Frames of messages in, receipts out."""
+"""ditto.messaging.v1 ↔ values: a broker's side of publishing. Batches of messages in, receipts out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ _PRODUCER_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ
 
 @dataclass(frozen=True, slots=True)
 class PublishOrder:
-    """How a frame is to be stored and answered. `timeout_s` None: the broker's default; `ack` None: the broker's default.
+    """How a batch is to be stored and answered. `timeout_s` None: the broker's default; `ack` None: the broker's default.
 
-    `size` is the bytes of all bodies and properties. No try of the frame can lie below `sent_since`; None: the caller does not say.
+    `size` is the bytes of all bodies and properties. No try of the batch can lie below `sent_since`; None: the caller does not say.
     """
 
     drafts: Sequence[Draft]
@@ -46,7 +46,7 @@ class PublishOrder:
 
 @dataclass(frozen=True, slots=True)
 class ResentOrder:
-    """A frame without its messages. An empty `producer_id`: nobody can know whether an earlier try of it is stored."""
+    """A batch without its messages. An empty `producer_id`: nobody can know whether an earlier try of it is stored."""
 
     producer_id: str
     sequences: range
@@ -56,7 +56,7 @@ class ResentOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A frame that is in the log. `entries[i]` of the epoch history covers the run `placed[i]`; None: no master of ours wrote that."""
+    """A batch that is in the log. `entries[i]` of the epoch history covers the run `placed[i]`; None: no master of ours wrote that."""
 
     status: PutStatus
     asked: Ack
@@ -98,15 +98,15 @@ def ack_from_pb(level: int) -> Ack | None:
 
 
 def publish_request(request: pb.PublishRequest, topics: Topics) -> PublishOrder:
-    """A frame of one; Refused, or MessageRefused for what it holds."""
+    """A batch of one; Refused, or MessageRefused for what it holds."""
     return _order(request, _sequence_of_one(request), topics)
 
 
 def publish_batch(request: pb.PublishStreamRequest, topics: Topics) -> PublishOrder:
-    """Check every limit before anything is kept; Refused for the frame, MessageRefused for one message of it."""
+    """Check every limit before anything is kept; Refused for the batch, MessageRefused for one message of it."""
     count = _count(request)
     if not 1 <= count <= MAX_BATCH_MESSAGES:
-        raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
+        raise InvalidField("messages", f"a frame has 1 to {MAX_BATCH_MESSAGES:,} messages, not {count:,}")
     return _order(request, _first_sequence(request), topics)
 
 
@@ -116,14 +116,14 @@ def resent_request(request: pb.PublishRequest) -> ResentOrder:
 
 
 def resent_batch(request: pb.PublishStreamRequest) -> ResentOrder:
-    """A frame that `publish_batch` refused, as a try of something that may be stored already."""
+    """A batch that `publish_batch` refused, as a try of something that may be stored already."""
     return _resent(request, _first_sequence(request), _count(request))
 
 
 def _count(request: pb.PublishStreamRequest) -> int:
     runs = request.runs
     if len(runs) > MAX_BATCH_MESSAGES:
-        raise InvalidField("runs", f"a frame has at most {MAX_FRAME_MESSAGES:,} runs, not {len(runs):,}")
+        raise InvalidField("runs", f"a frame has at most {MAX_BATCH_MESSAGES:,} runs, not {len(runs):,}")
     if runs and request.messages:
         raise InvalidField("runs", "a frame has messages or runs, not both")
     return sum(len(run.bodies) for run in runs) if runs else len(request.messages)
@@ -186,27 +186,27 @@ def duration_s(field: str, duration: Duration) -> float:
     return seconds
 
 
-def stored_batch_to_pb(frame_id: int, frame: StoredBatch) -> pb.PublishStreamResponse:
+def stored_batch_to_pb(batch_id: int, batch: StoredBatch) -> pb.PublishStreamResponse:
     """Run by run."""
     return pb.PublishStreamResponse(
-        frame_id=frame_id,
-        stored=pb.FrameStored(
-            status=_STATUS_TO_PB[frame.status],
-            asked=ACK_TO_PB[frame.asked],
-            levels_reached=[ACK_TO_PB[level] for level in frame.levels_reached],
-            copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
-            epoch=_epoch(frame.entries[-1]),
-            incarnation=_incarnation(frame.entries[-1]),
-            broker=frame.broker,
-            runs=_runs(frame),
-            duplicate=frame.duplicate,
+        batch_id=batch_id,
+        stored=pb.BatchStored(
+            status=_STATUS_TO_PB[batch.status],
+            asked=ACK_TO_PB[batch.asked],
+            levels_reached=[ACK_TO_PB[level] for level in batch.levels_reached],
+            copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in batch.copies],
+            epoch=_epoch(batch.entries[-1]),
+            incarnation=_incarnation(batch.entries[-1]),
+            broker=batch.broker,
+            runs=_runs(batch),
+            duplicate=batch.duplicate,
         ),
     )
 
 
-def _runs(frame: StoredBatch) -> Iterator[pb.ReceiptRun]:
-    index, last = 0, frame.entries[-1]
-    for (topic, queue, queue_offset, physical_offset, sizes, store_ms, duplicate), entry in zip(frame.placed, frame.entries, strict=True):
+def _runs(batch: StoredBatch) -> Iterator[pb.ReceiptRun]:
+    index, last = 0, batch.entries[-1]
+    for (topic, queue, queue_offset, physical_offset, sizes, store_ms, duplicate), entry in zip(batch.placed, batch.entries, strict=True):
         yield pb.ReceiptRun(
             first_index=index,
             topic=topic,
@@ -239,42 +239,42 @@ def outcome_order(request: pb.GetPublishResultRequest) -> OutcomeOrder:
     return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), _timeout_s(request), _sent_since(request))
 
 
-def outcome_to_pb(outcome: SendOutcome, frame: StoredBatch | None) -> pb.GetPublishResultResponse:
+def outcome_to_pb(outcome: SendOutcome, batch: StoredBatch | None) -> pb.GetPublishResultResponse:
     """With the receipt of a message that is stored."""
-    return pb.GetPublishResultResponse(outcome=outcome.value, receipt=_receipt(frame) if frame is not None else None)
+    return pb.GetPublishResultResponse(outcome=outcome.value, receipt=_receipt(batch) if batch is not None else None)
 
 
-def stored_message_to_pb(frame: StoredBatch) -> pb.PublishResponse:
-    """The receipt of a frame of one."""
-    return pb.PublishResponse(receipt=_receipt(frame))
+def stored_message_to_pb(batch: StoredBatch) -> pb.PublishResponse:
+    """The receipt of a batch of one."""
+    return pb.PublishResponse(receipt=_receipt(batch))
 
 
-def _receipt(frame: StoredBatch) -> pb.Receipt:
-    message, entry = frame.placed[0], frame.entries[0]
+def _receipt(batch: StoredBatch) -> pb.Receipt:
+    message, entry = batch.placed[0], batch.entries[0]
     epoch = _epoch(entry)
     return pb.Receipt(
-        status=_STATUS_TO_PB[frame.status],
-        asked=ACK_TO_PB[frame.asked],
-        levels_reached=[ACK_TO_PB[level] for level in frame.levels_reached],
-        copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
+        status=_STATUS_TO_PB[batch.status],
+        asked=ACK_TO_PB[batch.asked],
+        levels_reached=[ACK_TO_PB[level] for level in batch.levels_reached],
+        copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in batch.copies],
         epoch=epoch,
         topic=message.topic,
-        broker=frame.broker,
+        broker=batch.broker,
         queue=message.queue,
         queue_offset=message.queue_offset,
         physical_offset=message.physical_offset,
         record_bytes=message.size,
-        token=encode_token(frame.broker, epoch, message.end, _incarnation(entry)),
-        duplicate=frame.duplicate,
+        token=encode_token(batch.broker, epoch, message.end, _incarnation(entry)),
+        duplicate=batch.duplicate,
         store_time=timestamp_to_pb(message.store_ms),
     )
 
 
-def batch_refused_to_pb(frame_id: int, refusal: "Refusal") -> pb.PublishStreamResponse:
-    """Nothing of the frame is in the log."""
+def batch_refused_to_pb(batch_id: int, refusal: "Refusal") -> pb.PublishStreamResponse:
+    """Nothing of the batch is in the log."""
     return pb.PublishStreamResponse(
-        frame_id=frame_id,
-        refused=pb.FrameRefused(
+        batch_id=batch_id,
+        refused=pb.BatchRefused(
             code=refusal.code, reason=refusal.reason, message=refusal.message, metadata=refusal.metadata, index=refusal.index
         ),
     )

@@ -12,7 +12,7 @@ from services.master.term import Term
 
 
 class Idempotency:
-    """Looks in the log's own memory of producers, in turn with the writer: a frame that still waits for its turn is not seen."""
+    """Looks in the log's own memory of producers, in turn with the writer: a batch that still waits for its turn is not seen."""
 
     def __init__(self, node: str, store: Store, writer_lane: Executor, appends: ProduceHandler, leading_term: Callable[[], Term]) -> None:
         """`leading_term` raises NotReady while the master does not lead."""
@@ -36,7 +36,7 @@ class Idempotency:
         return SendOutcome.STORED, await self._appends.answer(order, [found])
 
     async def stored_before(self, order: ResentOrder) -> StoredBatch | None:
-        """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers.
+        """What an earlier try of a batch stored that cannot be stored now; None when it did not store all of it, or nobody remembers.
 
         Raises what keeps this node from knowing.
         """

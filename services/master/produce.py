@@ -1,4 +1,4 @@
-"""② Storing a frame: may it be written, where does it lie, what was reached, and the receipt that says so."""
+"""② Storing a batch: may it be written, where does it lie, what was reached, and the receipt that says so."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from services.master.term import Term
 
 
 class ProduceHandler:
-    """Takes frames while the master leads."""
+    """Takes batches while the master leads."""
 
     def __init__(
         self, config: MasterConfig, term: Callable[[], Term], to_write_in: Callable[[], Term], refusal: Callable[[], Refused | None]
@@ -36,7 +36,7 @@ class ProduceHandler:
         self._to_write_in()
 
     async def caught_up(self) -> None:
-        """Return when every frame that `begin` was given before is written or refused."""
+        """Return when every batch that `begin` was given before is written or refused."""
         try:
             term = self._term()
         except NotReady:
@@ -44,14 +44,14 @@ class ProduceHandler:
         await term.writer.caught_up()
 
     async def begin(self, order: PublishOrder) -> "PendingProduce":
-        """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master gives its place away."""
+        """Hand the batch to the writer, in the order of the calls; waits while its queue is full, or the master gives its place away."""
         term = self._writable()
-        frame = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
-        written = await term.writer.submit(frame, order.size, self._writable)  # copies may go, and terms end, while it waits
+        batch = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
+        written = await term.writer.submit(batch, order.size, self._writable)  # copies may go, and terms end, while it waits
         return PendingProduce(order.resent(), term, written)
 
     async def finish(self, ticket: "PendingProduce") -> StoredBatch:
-        """Wait until the frame is written and its level reached. A Refused means that nothing of it is in the log.
+        """Wait until the batch is written and its level reached. A Refused means that nothing of it is in the log.
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
@@ -105,7 +105,7 @@ class ProduceHandler:
 
 @dataclass(frozen=True, slots=True)
 class PendingProduce:
-    """A frame that the writer has, without its messages: many wait for their level when a slave stands still."""
+    """A batch that the writer has, without its messages: many wait for their level when a slave stands still."""
 
     order: ResentOrder
     term: Term

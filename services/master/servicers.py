@@ -29,13 +29,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 log = structlog.get_logger()
 
-FRAMES_IN_FLIGHT = 64
+BATCHES_IN_FLIGHT = 64
 _UNREAD_S = 10.0
 _NOT_LED = NotReady, NotMaster
 
 
 class MasterMessagingServicer(PullServicer):
-    """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
+    """Publishing and reading. A stream has at most 64 batches under way; the client waits for the rest."""
 
     def __init__(
         self, appends: ProduceHandler, outcomes: Idempotency, reading: PullService, topics: Callable[[], Topics], room: AdmissionControl
@@ -81,47 +81,47 @@ class MasterMessagingServicer(PullServicer):
         is_unread = False
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self._take_frames(request_iterator, answers, tasks)
+                await self._take_batches(request_iterator, answers, tasks)
         except* _ClientDeafError:
             is_unread = True
         if is_unread:
             log.info("client_disconnected", peer=context.peer(), unread_s=_UNREAD_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {_UNREAD_S:.0f} s")
 
-    async def _take_frames(self, frames: AsyncIterator[pb.PublishStreamRequest], answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
-        async for request in frames:
+    async def _take_batches(self, batches: AsyncIterator[pb.PublishStreamRequest], answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
+        async for request in batches:
             await answers.room.acquire()
             try:
                 order = wire.publish_batch(request, self._topics())
             except MessageRefused as refused:
-                tasks.create_task(self._answer_refused(request.frame_id, wire.resent_batch(request), refused, answers))
+                tasks.create_task(self._answer_refused(request.batch_id, wire.resent_batch(request), refused, answers))
             except DittoError as refused:
-                await answers.give(_refused(request.frame_id, refused))
+                await answers.give(_refused(request.batch_id, refused))
             else:
-                await self._begin(request.frame_id, order, answers, tasks)
+                await self._begin(request.batch_id, order, answers, tasks)
 
-    async def _begin(self, frame_id: int, order: wire.PublishOrder, answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
+    async def _begin(self, batch_id: int, order: wire.PublishOrder, answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
         try:
             ticket = await self._appends.begin(order)
         except Refused as refused:
-            tasks.create_task(self._answer_refused(frame_id, order.resent(), refused, answers))
+            tasks.create_task(self._answer_refused(batch_id, order.resent(), refused, answers))
         else:
-            tasks.create_task(self._answer(frame_id, ticket, answers))
+            tasks.create_task(self._answer(batch_id, ticket, answers))
 
-    async def _answer_refused(self, frame_id: int, order: wire.ResentOrder, refused: Refused | MessageRefused, answers: "_Answers") -> None:
+    async def _answer_refused(self, batch_id: int, order: wire.ResentOrder, refused: Refused | MessageRefused, answers: "_Answers") -> None:
         """What cannot be stored now, because its topic is gone or the disk is full, may have been stored before: then that is the answer.
 
         Whatever keeps us from knowing is no answer: the stream ends.
         """
         stored = await self._look_for(order, refused)
-        await answers.give(wire.stored_batch_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
+        await answers.give(wire.stored_batch_to_pb(batch_id, stored) if stored else _refused(batch_id, refused))
 
-    async def _answer(self, frame_id: int, ticket: PendingProduce, answers: "_Answers") -> None:
-        """Answer one frame. A StorageFailure or FencedEpoch is no answer: the stream ends, and what was in flight is unknown."""
+    async def _answer(self, batch_id: int, ticket: PendingProduce, answers: "_Answers") -> None:
+        """Answer one batch. A StorageFailure or FencedEpoch is no answer: the stream ends, and what was in flight is unknown."""
         try:
-            response = wire.stored_batch_to_pb(frame_id, await self._appends.finish(ticket))
+            response = wire.stored_batch_to_pb(batch_id, await self._appends.finish(ticket))
         except Refused as refused:
-            await self._answer_refused(frame_id, ticket.order, refused, answers)
+            await self._answer_refused(batch_id, ticket.order, refused, answers)
             return
         await answers.give(response)
 
@@ -134,19 +134,19 @@ class _ClientDeafError(Exception):
 
 
 class _Answers:
-    """The answers of one stream: written one after the other, for a bounded number of frames under way.
+    """The answers of one stream: written one after the other, for a bounded number of batches under way.
 
-    A client that reads none of them for 10 s, with all windows full, is let go: its frames would be kept for ever.
+    A client that reads none of them for 10 s, with all windows full, is let go: its batches would be kept for ever.
     """
 
     def __init__(self, context: Context) -> None:
-        self.room = asyncio.Semaphore(FRAMES_IN_FLIGHT)
+        self.room = asyncio.Semaphore(BATCHES_IN_FLIGHT)
         self._context = context
         self._writing = asyncio.Lock()
         self._unread = False
 
     async def give(self, response: pb.PublishStreamResponse) -> None:
-        """Answer one frame and make room for another; _UnreadError when the client does not read."""
+        """Answer one batch and make room for another; _UnreadError when the client does not read."""
         async with self._writing:
             if self._unread:
                 raise _ClientDeafError
@@ -159,11 +159,11 @@ class _Answers:
         self.room.release()
 
 
-def _refused(frame_id: int, refused: DittoError | MessageRefused) -> pb.PublishStreamResponse:
+def _refused(batch_id: int, refused: DittoError | MessageRefused) -> pb.PublishStreamResponse:
     cause = refused.cause if isinstance(refused, MessageRefused) else refused
     index = refused.index if isinstance(refused, MessageRefused) else None
     known = facts(cause)
-    return wire.batch_refused_to_pb(frame_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
+    return wire.batch_refused_to_pb(batch_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
 
 
 class MasterReplicationServicer(RangeServicer):

@@ -57,7 +57,7 @@ class Deaf:
     def _frames(self) -> Iterator[pb.PublishStreamRequest]:
         while not self._over.is_set():
             yield pb.PublishStreamRequest(
-                frame_id=self.sent,
+                batch_id=self.sent,
                 producer_id=f"deaf-{self._number}",
                 first_sequence=self.sent,
                 messages=[pb.Message(topic="unwritten", body=BODY, queue=self.sent % 4)],

@@ -92,12 +92,12 @@ def test_a_zero_is_printed(curl: Grpcurl, group: RealGroup) -> None:
 
 
 def test_lines_of_a_file_are_published_through_one_stream(curl: Grpcurl, group: RealGroup) -> None:
-    frames = [{"frame_id": at, "timeout": "60s", "messages": [{"topic": "orders", "text": f"line {at}"}]} for at in range(1, 4)]
+    frames = [{"batch_id": at, "timeout": "60s", "messages": [{"topic": "orders", "text": f"line {at}"}]} for at in range(1, 4)]
     lines = "".join(json.dumps(frame) + "\n" for frame in frames)
 
     stored = answers(curl.stream(group.address(MASTER), f"{MESSAGING}/PublishStream", lines))
 
-    assert sorted(int(frame["frame_id"]) for frame in stored) == [1, 2, 3]
+    assert sorted(int(frame["batch_id"]) for frame in stored) == [1, 2, 3]
     assert {frame["stored"]["status"] for frame in stored} == {"PUT_STATUS_OK"}
     assert all(len(frame["stored"]["runs"]) == 1 for frame in stored)
 

@@ -197,17 +197,17 @@ def test_the_largest_offset_is_out_of_range_on_the_master_and_not_there_yet_on_a
 
 def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
     hostile = [
-        pb.PublishStreamRequest(frame_id=1, messages=[message()] * 1_025),
-        pb.PublishStreamRequest(frame_id=2),
-        pb.PublishStreamRequest(frame_id=3, messages=[message(body=bytes(3 * MIB))] * 3),
-        pb.PublishStreamRequest(frame_id=4, messages=[message(), message(topic="nowhere"), message()]),
-        pb.PublishStreamRequest(frame_id=5, messages=[message(), message(body=bytes(4 * MIB + 1))]),
-        pb.PublishStreamRequest(frame_id=6, messages=[message()], ack=UNKNOWN_ACK),
-        pb.PublishStreamRequest(frame_id=7, messages=[message()], producer_id="p", first_sequence=2**62),
+        pb.PublishStreamRequest(batch_id=1, messages=[message()] * 1_025),
+        pb.PublishStreamRequest(batch_id=2),
+        pb.PublishStreamRequest(batch_id=3, messages=[message(body=bytes(3 * MIB))] * 3),
+        pb.PublishStreamRequest(batch_id=4, messages=[message(), message(topic="nowhere"), message()]),
+        pb.PublishStreamRequest(batch_id=5, messages=[message(), message(body=bytes(4 * MIB + 1))]),
+        pb.PublishStreamRequest(batch_id=6, messages=[message()], ack=UNKNOWN_ACK),
+        pb.PublishStreamRequest(batch_id=7, messages=[message()], producer_id="p", first_sequence=2**62),
     ]
 
     answers = {
-        answer.frame_id: answer.refused for answer in group.stream(MASTER, f"{MESSAGING}/PublishStream", hostile, pb.PublishStreamResponse)
+        answer.batch_id: answer.refused for answer in group.stream(MASTER, f"{MESSAGING}/PublishStream", hostile, pb.PublishStreamResponse)
     }
 
     assert {number: (each.reason, each.index if each.HasField("index") else None) for number, each in answers.items()} == {

@@ -159,7 +159,7 @@ def test_a_frame_that_a_slave_has_acknowledged_keeps_its_place_when_the_master_d
 ) -> None:
     group, cluster, old = electing, electing.cluster, electing.master()
     slaves = [name for name in group.copies if name != old]
-    frame = pb.PublishStreamRequest(frame_id=1, producer_id="retrying", first_sequence=0)
+    frame = pb.PublishStreamRequest(batch_id=1, producer_id="retrying", first_sequence=0)
     frame.messages.extend(pb.Message(topic=TOPIC, body=b"%d" % number, queue=1) for number in range(3))
     with unanswered(group, old, frame):
         end = group.wait_flushed(3, old)

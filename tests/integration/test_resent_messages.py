@@ -27,7 +27,7 @@ def gone(group: RealGroup) -> Iterator[str]:
 
 def frame(first: int, count: int = 3, producer_id: str = "resender", topic: str = GONE) -> pb.PublishStreamRequest:
     messages = [pb.Message(topic=topic, body=b"%d" % number, queue=number % 2) for number in range(first, first + count)]
-    return pb.PublishStreamRequest(frame_id=first, messages=messages, producer_id=producer_id, first_sequence=first)
+    return pb.PublishStreamRequest(batch_id=first, messages=messages, producer_id=producer_id, first_sequence=first)
 
 
 def test_a_frame_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:

@@ -107,9 +107,9 @@ async def test_a_callers_deadline_is_unavailable(loopback: Loopback) -> None:
 @told_by(over_sockets)
 async def test_a_stream_is_answered_and_an_error_of_a_task_group_in_it_arrives_typed(loopback: Loopback) -> None:
     stream = loopback.publish_stream()
-    await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1))
-    assert (await stream.read()).frame_id == 1
-    await stream.write(messaging_pb2.PublishStreamRequest(frame_id=13))
+    await stream.write(messaging_pb2.PublishStreamRequest(batch_id=1))
+    assert (await stream.read()).batch_id == 1
+    await stream.write(messaging_pb2.PublishStreamRequest(batch_id=13))
 
     with pytest.raises(grpc.aio.AioRpcError) as broken:
         await stream.read()
@@ -120,7 +120,7 @@ async def test_a_stream_is_answered_and_an_error_of_a_task_group_in_it_arrives_t
 @told_by(over_sockets)
 async def test_a_defect_in_a_stream_is_internal(loopback: Loopback) -> None:
     stream = loopback.publish_stream()
-    await stream.write(messaging_pb2.PublishStreamRequest(frame_id=14))
+    await stream.write(messaging_pb2.PublishStreamRequest(batch_id=14))
 
     with pytest.raises(grpc.aio.AioRpcError) as broken:
         await stream.read()
@@ -146,7 +146,7 @@ async def test_bytes_that_are_no_request_are_refused_as_the_callers_error(loopba
 def test_bytes_that_are_no_frame_end_their_stream_as_the_callers_error() -> None:
     async def story(loopback: Loopback) -> None:
         stream: Any = loopback.channels.to(loopback.address).stream_stream(f"/{MESSAGING}/PublishStream")(timeout=PATIENCE_S)
-        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1).SerializeToString())
+        await stream.write(messaging_pb2.PublishStreamRequest(batch_id=1).SerializeToString())
         await stream.read()
 
         await stream.write(NO_MESSAGE)
@@ -163,7 +163,7 @@ def test_bytes_that_are_no_frame_end_their_stream_as_the_callers_error() -> None
 def test_a_handler_that_goes_on_after_its_server_was_stopped_is_nobodys_error(caplog: pytest.LogCaptureFixture) -> None:
     async def story(loopback: Loopback) -> None:
         stream = loopback.publish_stream()
-        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=15))
+        await stream.write(messaging_pb2.PublishStreamRequest(batch_id=15))
         await stream.read()
 
         await loopback.server.stop(0)
@@ -180,7 +180,7 @@ def test_a_handler_that_goes_on_after_its_server_was_stopped_is_nobodys_error(ca
 @told_by(over_sockets)
 async def test_a_cancelled_stream_closes_its_handler(loopback: Loopback) -> None:
     stream = loopback.publish_stream()
-    await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1))
+    await stream.write(messaging_pb2.PublishStreamRequest(batch_id=1))
     await stream.read()
 
     stream.cancel()
@@ -239,7 +239,7 @@ async def test_reflection_lists_the_services_and_resolves_error_details(loopback
 async def test_a_call_whose_channel_is_closed_under_it_fails_with_a_typed_error(loopback: Loopback) -> None:
     loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
     stream = loopback.publish_stream()
-    await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1))
+    await stream.write(messaging_pb2.PublishStreamRequest(batch_id=1))
 
     async def read_on() -> None:
         with breaking(loopback.address):

@@ -31,7 +31,7 @@ from dittomq.errors import (
 )
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import PullResult, PullRequest, PullStatus
+from dittomq.reads import PullRequest, PullResult, PullStatus
 from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
 from dittomq.rpc import status
 from dittomq.rpc.headers import Answerer
@@ -189,11 +189,11 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         except Refused as error:
             code, reason, text, metadata = status.facts(error)
             index = reply.index if isinstance(reply, Refuse) else None
-            refused = pb.FrameRefused(code=code.value[0], reason=reason, message=text, metadata=metadata, index=index)
-            return pb.PublishStreamResponse(frame_id=request.frame_id, refused=refused)
-        return pb.PublishStreamResponse(frame_id=request.frame_id, stored=self._stored(placed, duplicate))
+            refused = pb.BatchRefused(code=code.value[0], reason=reason, message=text, metadata=metadata, index=index)
+            return pb.PublishStreamResponse(batch_id=request.batch_id, refused=refused)
+        return pb.PublishStreamResponse(batch_id=request.batch_id, stored=self._stored(placed, duplicate))
 
-    def _stored(self, placed: list[Placed], duplicate: bool) -> pb.FrameStored:
+    def _stored(self, placed: list[Placed], duplicate: bool) -> pb.BatchStored:
         runs = [
             pb.ReceiptRun(
                 first_index=at,
@@ -206,7 +206,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             )
             for at, one in enumerate(placed)
         ]
-        return pb.FrameStored(
+        return pb.BatchStored(
             status=self.put_status,
             asked=pb.ACK_LEVEL_REPLICA_FLUSHED,
             levels_reached=[pb.ACK_LEVEL_MASTER_FLUSHED],

@@ -56,12 +56,12 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
     async def PublishStream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
             async for request in requests:
-                if request.frame_id == 13:
+                if request.batch_id == 13:
                     await self._refuse()
-                if request.frame_id == 14:
+                if request.batch_id == 14:
                     raise ZeroDivisionError
-                yield messaging_pb2.PublishStreamResponse(frame_id=request.frame_id)
-                if request.frame_id == 15:
+                yield messaging_pb2.PublishStreamResponse(batch_id=request.batch_id)
+                if request.batch_id == 15:
                     await self._linger(context)
         finally:
             self.closed.set()
@@ -71,7 +71,7 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             await self.stopped.wait()
-            await context.write(messaging_pb2.PublishStreamResponse(frame_id=15))
+            await context.write(messaging_pb2.PublishStreamResponse(batch_id=15))
 
     async def _refuse(self) -> None:
         async def fail() -> None:

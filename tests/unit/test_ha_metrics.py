@@ -109,7 +109,7 @@ def test_how_many_copies_are_in_sync_and_asked_for_is_said_by_who_leads_only() -
     async def node(status: HaStatus) -> list[str]:
         registry = CollectorRegistry()
         registry.register(HaCollector(lambda: status, asyncio.get_running_loop()))
-        return [line for line in await asyncio.to_thread(scraped, registry) if line.startswith("dittomq_copies")]
+        return [line for line in await asyncio.to_thread(scraped, registry) if line.startswith("dittomq_in_sync_replicas")]
 
-    assert asyncio.run(node(STATUS)) == ["dittomq_copies_in_sync 2.0", "dittomq_copies_asked 2.0"]
+    assert asyncio.run(node(STATUS)) == ["dittomq_in_sync_replicas 2.0", "dittomq_in_sync_replicas_required 2.0"]
     assert asyncio.run(node(replace(STATUS, role=Role.SLAVE, in_sync_replicas=0, in_sync_now=0))) == []

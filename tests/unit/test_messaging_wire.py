@@ -13,7 +13,7 @@ from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMess
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
-from dittomq.reads import PullResult, PullRequest, PullStatus
+from dittomq.reads import PullRequest, PullResult, PullStatus
 from dittomq.receipts import BatchReceipt
 from dittomq.tokens import ConsistencyToken, decode_token
 from dittomq.wire import admin, messaging
@@ -115,7 +115,7 @@ def test_a_frame_carries_every_part_of_its_messages() -> None:
     assert second.HasField("queue")
     assert second.WhichOneof("content") == "body"
     assert (request.ack, request.timeout.ToMilliseconds(), request.producer_id) == (pb.ACK_LEVEL_MASTER_FLUSHED, 2_500, "p-0")
-    assert (request.first_sequence, request.frame_id, request.min_possible_offset) == (9, 5, 700)
+    assert (request.first_sequence, request.batch_id, request.min_possible_offset) == (9, 5, 700)
 
 
 def stored_response() -> pb.PublishStreamResponse:
@@ -125,7 +125,7 @@ def stored_response() -> pb.PublishStreamResponse:
         ),
         pb.ReceiptRun(first_index=2, topic="t", queue=2, first_queue_offset=0, first_physical_offset=1_150, record_bytes=[70], store_ms=8),
     ]
-    stored = pb.FrameStored(
+    stored = pb.BatchStored(
         status=pb.PUT_STATUS_FLUSH_SLAVE_TIMEOUT,
         asked=pb.ACK_LEVEL_REPLICA_FLUSHED,
         levels_reached=[pb.ACK_LEVEL_MASTER_RECEIVED],
@@ -134,7 +134,7 @@ def stored_response() -> pb.PublishStreamResponse:
         broker="a",
         runs=runs,
     )
-    return pb.PublishStreamResponse(frame_id=1, stored=stored)
+    return pb.PublishStreamResponse(batch_id=1, stored=stored)
 
 
 def test_receipts_of_a_frame_name_the_opening_in_which_each_of_its_messages_was_stored() -> None:
@@ -176,7 +176,7 @@ def test_a_frame_without_an_outcome_or_of_an_unknown_status_is_refused() -> None
     unknown = stored_response()
     unknown.stored.status = 99  # type: ignore[assignment]  # a later version's
 
-    for response in (pb.PublishStreamResponse(frame_id=1), unknown):
+    for response in (pb.PublishStreamResponse(batch_id=1), unknown):
         with pytest.raises(InvalidField):
             messaging.batch_outcome(response)
 

@@ -1,6 +1,6 @@
 """③ Many messages encoded at once: steps of numpy over columns instead of a round of Python for each message. Pure.
 
-A frame of hundreds costs less than half of what its messages cost one by one; one of a few costs more. The bytes are those of
+A batch of hundreds costs less than half of what its messages cost one by one; one of a few costs more. The bytes are those of
 `dittomq.commitlog.records.encoding`. What needs a closer look (a topic seen for the first time, a limit, a checksum that a producer
 sent) is left to whoever looks at messages one by one.
 """
@@ -54,7 +54,7 @@ class Encoded(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Messages [start, end) of a frame, which go into one queue."""
+    """Messages [start, end) of a batch, which go into one queue."""
 
     topic: str
     queue: int

@@ -12,7 +12,7 @@ from dittomq.client.bulk import BulkPublish
 from dittomq.client.partitioner import Partitioner, SendTarget
 from dittomq.client.send_results import NotStoredResult, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
-from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_MESSAGES, Message
+from dittomq.message import MAX_BATCH_MESSAGES, MAX_BODY_BYTES, Message
 from dittomq.routes import QueueRange, Route
 from tests.support.stories import under
 
@@ -25,7 +25,7 @@ class Post:
 
     def __init__(self) -> None:
         self.chooser = Partitioner(lambda: 0.0)
-        self.batches: list[Handed] = []
+        self.sends: list[Handed] = []
 
     async def route(self, topic: str) -> Route:
         if topic not in TOPICS:
@@ -35,7 +35,7 @@ class Post:
     async def submit(
         self, target: SendTarget, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> asyncio.Future[Outcome]:
-        self.batches.append(Handed(messages, queues, size, target.bound, plain, 0.0, 1.0))
+        self.sends.append(Handed(messages, queues, size, target.bound, plain, 0.0, 1.0))
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         future.set_result(NotStoredResult(tuple(_number(message) for message in messages), TopicNotFound("", "", "")))
         return future
@@ -96,19 +96,19 @@ def test_each_outcome_is_told_at_the_index_of_its_message(*, asked_one_by_one: b
         with pytest.raises(IndexError):
             outcomes[len(messages)]
         assert str(outcomes[-1]) == str(outcomes[len(messages) - 1]), seed
-        for batch in post.batches:
-            _check(batch, seed)
+        for send in post.sends:
+            _check(send, seed)
 
     for number in range(5):
         asyncio.run(round_trip(number))
 
 
-def _check(batch: Handed, seed: str) -> None:
-    assert 1 <= len(batch.messages) == len(batch.queues) <= MAX_BATCH_MESSAGES, seed
-    if not batch.bound:
-        assert len({(message.topic, queue) for message, queue in zip(batch.messages, batch.queues, strict=True)}) == 1, seed
-    nothing_more = all(message == Message(message.topic, message.body) for message in batch.messages)
-    assert batch.plain == (nothing_more and not batch.bound), seed
+def _check(send: Handed, seed: str) -> None:
+    assert 1 <= len(send.messages) == len(send.queues) <= MAX_BATCH_MESSAGES, seed
+    if not send.bound:
+        assert len({(message.topic, queue) for message, queue in zip(send.messages, send.queues, strict=True)}) == 1, seed
+    nothing_more = all(message == Message(message.topic, message.body) for message in send.messages)
+    assert send.plain == (nothing_more and not send.bound), seed
 
 
 @under(asyncio.run)
@@ -130,30 +130,30 @@ def test_a_frame_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() 
     chance = random.Random(SEED)
     for number in range(300):
         waiting = SendQueue()
-        batches = [_batch(chance, at) for at in range(chance.randrange(1, 8))]
-        for batch in batches:
-            waiting.add(batch)
-        in_order = sorted(batches, key=lambda batch: batch.deadline)
+        sends = [_batch(chance, at) for at in range(chance.randrange(1, 8))]
+        for send in sends:
+            waiting.add(send)
+        in_order = sorted(sends, key=lambda send: send.deadline)
 
-        frame = make_batch(1, "p", 0, waiting.take_frame())
+        batch = make_batch(1, "p", 0, waiting.take_batch())
 
-        messages, queues = frame.content()
+        messages, queues = batch.content()
         seed = f"frame {number} of seed {SEED}"
         for queue in range(3):
             sent = [message for message, its in zip(messages, queues, strict=True) if its == queue]
-            offered = [message for batch in in_order for message, its in zip(batch.messages, batch.queues, strict=True) if its == queue]
+            offered = [message for send in in_order for message, its in zip(send.messages, send.queues, strict=True) if its == queue]
             assert sent == offered, seed
-        runs = frame.plain_runs()
-        assert (runs is not None) == all(batch.plain for batch in batches), seed
+        runs = batch.plain_runs()
+        assert (runs is not None) == all(send.plain for send in sends), seed
         assert runs is None or [body for run in runs for body in run.bodies] == [message.body for message in messages], seed
         assert runs is None or [run.queue for run in runs for _ in run.bodies] == queues, seed
-        for batch, places in frame.parts():
-            assert [messages[place] for place in places] == list(batch.messages), seed
-        assert frame.deadline == in_order[0].deadline, seed
+        for send, places in batch.parts():
+            assert [messages[place] for place in places] == list(send.messages), seed
+        assert batch.deadline == in_order[0].deadline, seed
 
-        waiting.put_back(frame.batches)
+        waiting.put_back(batch.sends)
 
-        again = make_batch(2, "p", 0, waiting.take_frame())
+        again = make_batch(2, "p", 0, waiting.take_batch())
         assert again.content() == (messages, queues), seed
 
 

@@ -1,4 +1,4 @@
-"""The outbox against a model broker that stores what is next, with streams that break, answers that are lost, and frames that arrive
+"""The outbox against a model broker that stores what is next, with streams that break, answers that are lost, and batches that arrive
 after their stream has ended for the producer."""
 
 from collections import deque
@@ -13,15 +13,15 @@ from dittomq.client.accumulator import AccumulatorOptions, RecordAccumulator
 from dittomq.client.accumulator_events import (
     Abandoned,
     Appended,
-    EndStream,
-    Event,
     BatchRefused,
     BatchStored,
+    EndStream,
+    Event,
     Reroute,
-    SendBatch,
     ResolveNotStored,
     ResolveStored,
     ResolveUnknown,
+    SendBatch,
     StreamEnded,
     StreamOpened,
     Ticked,
@@ -37,33 +37,33 @@ BROKEN = Unavailable("a/0", "it broke")
 
 
 class Sent(NamedTuple):
-    """A frame as it was sent: what it says of its tries may be another thing when it is sent again."""
+    """A batch as it was sent: what it says of its tries may be another thing when it is sent again."""
 
-    frame: ProducerBatch
+    batch: ProducerBatch
     since: int | None
 
 
 class ModelBroker:
-    """Stores a frame when its sequence is next, answers what it has, refuses gaps and what it does not remember."""
+    """Stores a batch when its sequence is next, answers what it has, refuses gaps and what it does not remember."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
         self.table = Producers()
 
     def take(self, sent: Sent, refusal: Refused | None, culprit: int | None = None) -> Event:
-        frame = sent.frame
-        messages, _ = frame.content()
-        known = self.table.known(frame.producer_id, frame.first_sequence, len(messages), sent.since)
+        batch = sent.batch
+        messages, _ = batch.content()
+        known = self.table.known(batch.producer_id, batch.first_sequence, len(messages), sent.since)
         if isinstance(known, list) and known:
             assert len(known) == len(messages), "a frame was cut differently when it was sent again"
-            return BatchStored(frame.frame_id, receipt_for(frame))
+            return BatchStored(batch.batch_id, receipt_for(batch))
         refusal = refusal or (known if isinstance(known, Refused) else None)
         if refusal is not None:
-            return BatchRefused(frame.frame_id, refusal, None if culprit is None else culprit % len(messages))
+            return BatchRefused(batch.batch_id, refusal, None if culprit is None else culprit % len(messages))
         positions = range(len(self.log), len(self.log) + len(messages))
         self.log += [message.body for message in messages]
-        self.table.note(frame.producer_id, frame.first_sequence, positions, 0)
-        return BatchStored(frame.frame_id, receipt_for(frame))
+        self.table.note(batch.producer_id, batch.first_sequence, positions, 0)
+        return BatchStored(batch.batch_id, receipt_for(batch))
 
     def forget(self) -> None:
         """Every producer, as others push them out."""
@@ -72,7 +72,7 @@ class ModelBroker:
 
 @dataclass
 class Wire:
-    """One stream: frames on their way out, answers on their way back."""
+    """One stream: batches on their way out, answers on their way back."""
 
     out: deque[Sent] = field(default_factory=deque)
     back: deque[Event] = field(default_factory=deque)
@@ -82,11 +82,11 @@ class Run:
     """Drives an outbox through the choices of one example."""
 
     def __init__(self, linger_s: float = 0.0) -> None:
-        self.outbox = RecordAccumulator("a", "p", AccumulatorOptions(timeout_s=3, retry_s=10, grace_s=2, linger_s=linger_s, max_frames=3))
+        self.outbox = RecordAccumulator("a", "p", AccumulatorOptions(timeout_s=3, retry_s=10, grace_s=2, linger_s=linger_s, max_batches=3))
         self.broker = ModelBroker()
         self.now = 0.0
         self.stream: Wire | None = None
-        self.ended: list[Wire] = []  # old streams whose frames may still arrive
+        self.ended: list[Wire] = []  # old streams whose batches may still arrive
         self.offered = 0
         self.stored: list[bytes] = []
         self.absent: list[bytes] = []
@@ -95,27 +95,27 @@ class Run:
     def feed(self, event: Event) -> None:
         for command in self.outbox.handle(event, self.now):
             match command:
-                case SendBatch(frame):
+                case SendBatch(batch):
                     assert self.stream is not None
-                    self.stream.out.append(Sent(frame, frame.sent_since))
+                    self.stream.out.append(Sent(batch, batch.sent_since))
                 case EndStream(problem):
                     self.break_stream(problem)
-                case ResolveStored(batch, receipt, places):
-                    assert [receipt.receipt(place).queue for place in places] == list(batch.queues)
-                    self.stored += self.settled(batch)
-                case ResolveNotStored(batch):
-                    self.absent += self.settled(batch)
-                case ResolveUnknown(batch):
-                    self.unknown += self.settled(batch)
-                case Reroute(batch, None):
-                    self.feed(Appended(batch))
-                case Reroute(batch):
-                    self.absent += self.settled(batch)
+                case ResolveStored(send, receipt, places):
+                    assert [receipt.receipt(place).queue for place in places] == list(send.queues)
+                    self.stored += self.settled(send)
+                case ResolveNotStored(send):
+                    self.absent += self.settled(send)
+                case ResolveUnknown(send):
+                    self.unknown += self.settled(send)
+                case Reroute(send, None):
+                    self.feed(Appended(send))
+                case Reroute(send):
+                    self.absent += self.settled(send)
 
-    def settled(self, batch: PendingSend) -> list[bytes]:
+    def settled(self, send: PendingSend) -> list[bytes]:
         """Bodies of what is settled together; what was refused by name before is surely not stored."""
-        self.absent += [message.body for message, _ in (batch.refused or {}).values()]
-        return [message.body for message in batch.messages]
+        self.absent += [message.body for message, _ in (send.refused or {}).values()]
+        return [message.body for message in send.messages]
 
     def offer(self, count: int, *, bound: bool) -> None:
         messages = [Message("t", b"%d" % (self.offered + at)) for at in range(count)]
@@ -248,7 +248,7 @@ def test_once_a_tick_was_handled_when_it_was_due_the_next_one_is_due_later(steps
 @pytest.mark.parametrize(
     "steps",
     [
-        [("offer", 1, True), ("open",), ("wait", 1.0), ("offer", 1, True)],  # one frame in flight
+        [("offer", 1, True), ("open",), ("wait", 1.0), ("offer", 1, True)],  # one batch in flight
         [("offer", 1, True)],  # no stream
     ],
 )
@@ -335,7 +335,7 @@ def test_batches_that_are_offered_in_one_turn_leave_in_one_frame() -> None:
 
     play(run, [("offer", 1, False), ("offer", 1, False), ("end_turn",)])
 
-    assert [len(sent.frame.content()[0]) for sent in run.stream.out] == [2]
+    assert [len(sent.batch.content()[0]) for sent in run.stream.out] == [2]
 
 
 def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() -> None:
@@ -346,7 +346,7 @@ def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() ->
 
     play(run, [("offer", 1, False), ("end_turn",)])
 
-    assert [len(sent.frame.content()[0]) for sent in run.stream.out] == [2]
+    assert [len(sent.batch.content()[0]) for sent in run.stream.out] == [2]
 
 
 def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its_second_copy() -> None:
@@ -360,10 +360,10 @@ def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its
             ("offer", 3, True),
             ("open",),
             ("deliver", gone),
-            ("answer", 0),  # the first frame is refused, the second one is still on its way
+            ("answer", 0),  # the first batch is refused, the second one is still on its way
             ("break_stream",),
             ("open",),
-            ("deliver", None),  # the second frame again, under numbers of its own
+            ("deliver", None),  # the second batch again, under numbers of its own
             ("deliver_late", 0),
             ("answer", 0),
         ],
