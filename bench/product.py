@@ -21,7 +21,7 @@ MASTER, SLAVE = "a/0", "a/1"
 BODY_BYTES = 1024
 _SEGMENT_BYTES = 1024 * 1024 * 1024  # the product's own default
 _LOOK_EVERY_S = 0.005
-_PATIENCE_S = 300.0
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class Product:
 
     async def settle(self) -> None:
         """Return when both nodes have flushed, confirmed and queued all of the master's log."""
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while not await self._is_settled():  # noqa: ASYNC110  # what it waits for is in other processes
                 await asyncio.sleep(_LOOK_EVERY_S)
 
     async def settle_after_start(self) -> None:
         """The same while the slave starts, on a new connection: gRPC leaves one that was refused alone for a while."""
         host, port = self._address(SLAVE).split(":")
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while not await _accepts(host, int(port)):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(_LOOK_EVERY_S)
         async with AsyncClient(self.cluster.nameserver) as mq:
@@ -113,7 +113,7 @@ class Product:
         shutil.rmtree(cluster.data_dir(SLAVE))
         started = time.perf_counter()
         cluster.start_node(SLAVE)
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             began, first = time.perf_counter(), None
             while first is None:
                 await asyncio.sleep(_LOOK_EVERY_S)
@@ -154,7 +154,7 @@ class Product:
     async def lead(self, node: str) -> None:
         """Let that slave take its master's place, as planned; all copies are in sync again when this returns."""
         await self._mq.admin.switchover(node)
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while not await self._leads(node):  # noqa: ASYNC110  # what it waits for is in other processes
                 await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -178,7 +178,7 @@ class Product:
 
     async def dropped(self) -> None:
         """Return when the master has given its slave up."""
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while any(node.state in ("in sync", "catching up") for node in (await self._master()).nodes[1:]):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -197,7 +197,7 @@ class Product:
         size = (await self._mq.admin.ha_status(self._address(MASTER))).end
         started = time.perf_counter()
         cluster.start_node(SLAVE)
-        first = await bytes_came(first_segment(cluster.data_dir(SLAVE)), 0, 64, _PATIENCE_S)
+        first = await bytes_came(first_segment(cluster.data_dir(SLAVE)), 0, 64, _TIMEOUT_S)
         await self.settle()
         return Copied(size, first - started, time.perf_counter() - first)
 

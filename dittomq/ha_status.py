@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-COPYING_ANEW: Final = "copying anew"
+FULL_RESYNC: Final = "copying anew"
 HANDING_OVER: Final = "handing over"
 MASTER_WAITS: Final = "the master, which waits for "
 

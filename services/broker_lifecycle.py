@@ -249,6 +249,6 @@ def _report(options: StoreOptions, store: Store) -> None:
         log.warning("store_reported", node=options.node, note=note)
     for start, end in store.damaged:
         log.error("store_damaged", node=options.node, start=start, end=end)
-    if store.recovery_cut is not None:
-        cut = store.recovery_cut
+    if store.recovery_truncation is not None:
+        cut = store.recovery_truncation
         log.warning("tail_truncated", node=options.node, to=cut.to, saved_bytes=cut.saved_bytes, side_file=cut.side_file)

@@ -17,7 +17,7 @@ class RetentionCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """All of one moment."""
         held = GaugeMetricFamily("dittomq_retention_held_bytes", "Disk that only this holder keeps from being freed.", labels=["holder"])
-        for holder, size in self._retaining.held_bytes.items():
+        for holder, size in self._retaining.retained_bytes.items():
             held.add_metric([holder], size)
         yield held
         yield CounterMetricFamily(

@@ -22,7 +22,7 @@ SHORT = "RocketMQ 5.3.3"
 _VERSION = "5.3.3"
 _SEGMENT_BYTES = 1 << 30
 _RECORD_BYTES = 1_150  # 1 KiB and what is around it
-_PATIENCE_S = 180.0
+_TIMEOUT_S = 180.0
 _OPENED = ("java.lang", "java.nio", "java.util", "jdk.internal.ref", "sun.nio.ch")
 _LOGBACK = Path(__file__).parents[2] / "tests" / "interop" / "rocketmq" / "logback.xml"
 _SETTINGS: Mapping[str, object] = {
@@ -69,7 +69,7 @@ class RocketMq:
         for each in (self._ports["master"][0], self._ports["slave"][0]):
             wait_until(lambda each=each: listens(each), "RocketMQ did not listen")  # type: ignore[misc]
         self._start_client()
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:  # until the slave has joined, the master refuses: SLAVE_NOT_AVAILABLE
             try:
                 self._send(1, 1, 100)
@@ -107,8 +107,8 @@ class RocketMq:
         def ended() -> bool:
             return process.poll() is not None
 
-        first = wait_for_bytes(slave, 0, 64, _PATIENCE_S, ended)
-        last = wait_for_bytes(slave, size - 4_096, 4_096, _PATIENCE_S, ended)
+        first = wait_for_bytes(slave, 0, 64, _TIMEOUT_S, ended)
+        last = wait_for_bytes(slave, size - 4_096, 4_096, _TIMEOUT_S, ended)
         return Copied(size, first - began, last - first)
 
     def _log(self, name: str) -> Path:

@@ -152,7 +152,7 @@ def _make(folder: Path, queues: int, size: int) -> None:
             store.dispatch(store.end)
     _one_to_each(store, queues)
     store.sync()
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.dispatch(store.end)
     store.close(clean=True)
 

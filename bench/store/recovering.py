@@ -118,7 +118,7 @@ def _write(folder: Path, options: StoreOptions) -> str:
             store.checkpoint()
             held, due = store.applied, due + apart
     store.sync()
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.dispatch(store.end)
     return f"{held} {store.end}"
 

@@ -37,7 +37,7 @@ class GroupWatch:
         self.found: Versioned | None = None
         self.was_read = False
         self.problem = "the group record was not read yet"
-        self.heard_at = float("-inf")  # monotonic seconds of the last answer
+        self.received_at = float("-inf")  # monotonic seconds of the last answer
 
     @property
     def record(self) -> GroupRecord | None:
@@ -90,7 +90,7 @@ class GroupWatch:
         except DittoError as error:
             self._has_problem(str(error))
             raise
-        self.heard_at = self._clock.monotonic()
+        self.received_at = self._clock.monotonic()
         is_overtaken = found is not None and known <= found.record.revision < self._store.record_revision
         if not is_overtaken:  # by a write of this node, or by another read
             await self.learn(found)
@@ -111,7 +111,7 @@ class GroupWatch:
             self._has_problem("")
         if found is not None and found.record.birth == store.birth and found.record.revision > store.record_revision:
             revision = found.record.revision
-            await self._files.call(lambda: store.note_revision(revision))
+            await self._files.call(lambda: store.persist_revision(revision))
         before, self.found = self.found, found
         if before != found:
             for changed in self._changed:

@@ -28,7 +28,7 @@ SHORTEST_ROUND_S = 1.0
 PAGE_DEADLINE_S = 30.0
 _ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, is tried so often in a round
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 _NUMBER = re.compile(r"[0-9][0-9,.]*")  # a reason stays the same while its numbers change
 
 log = structlog.get_logger()
@@ -88,7 +88,7 @@ class MetadataPuller:
         """Ask the master for its topics now, once for all who wait; returns when they are here, or after 2 s at most."""
         self._woken.set()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 await self._next_topics.wait()
 
     @property

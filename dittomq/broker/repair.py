@@ -23,7 +23,7 @@ from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.repair import VerifiedRange
 from dittomq.commitlog.state.damage_map import DamagedRange
 from dittomq.commitlog.store import Store
-from dittomq.copies import RangeOutcome, RepairRequest, RepairReport
+from dittomq.copies import RangeOutcome, RepairReport, RepairRequest
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at, epoch_end_offset
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, Refused, Unavailable
@@ -36,8 +36,8 @@ VERIFY_BYTES = 4 * 1024 * 1024
 MAX_SUSPECTS = 1_024
 REPAIR_BYTES = 256 * 1024 * 1024
 _LOOK_S = 1.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_FIRST_BACKOFF_S = 1.0
+_LONGEST_BACKOFF_S = 60.0
 _PIECE_S = 20.0
 _FILED_BYTES = 64 * 1024 * 1024
 # The record that ends what can be written, and what lies in a page with it, are less.
@@ -99,13 +99,13 @@ class Repairer:
 
     async def run(self) -> None:
         """Look and mend until cancelled; raises StorageFailure when the disk fails."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s = _FIRST_BACKOFF_S
         while True:
             await self._pause(pause_s)
             await self._look()
             if self._store.damaged:
                 outcomes = await self.mend(self._store.damaged)
-                pause_s = _FIRST_PAUSE_S if any(each.source for each in outcomes) else min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = _FIRST_BACKOFF_S if any(each.source for each in outcomes) else min(2 * pause_s, _LONGEST_BACKOFF_S)
             else:
                 self._told.clear()
                 pause_s = _LOOK_S
@@ -167,7 +167,7 @@ class Repairer:
             ]
             known = await self._with_messages(known)
             return RepairReport(PhysicalOffset(start), PhysicalOffset(stop), tuple(known), stop >= min(end, high))
-        with self._listening() as mended:
+        with self._listening() as repaired:
             while at < stop:
                 _, at = await self.verify(at, stop)
                 at, stop = max(at, store.min_offset), min(stop, store.flushed)  # retention may have gone by, or the end been cut
@@ -176,7 +176,7 @@ class Repairer:
             outcomes = await self.mend(store.damage.within(start, until))
         left = [each for each in outcomes if not each.source and store.damage.touches(each.start, each.end)]
         left = await self._with_messages(left)
-        found = [each for each in mended if each.start < until and start < each.end]
+        found = [each for each in repaired if each.start < until and start < each.end]
         return RepairReport(start, at, tuple(sorted([*found, *left], key=attrgetter("start"))), is_done)
 
     async def _with_messages(self, left: Sequence[RangeOutcome]) -> list[RangeOutcome]:
@@ -189,12 +189,12 @@ class Repairer:
     @contextlib.contextmanager
     def _listening(self) -> Iterator[list[RangeOutcome]]:
         """What is mended until the block ends."""
-        mended: list[RangeOutcome] = []
-        self._repairs.append(mended)
+        repaired: list[RangeOutcome] = []
+        self._repairs.append(repaired)
         try:
-            yield mended
+            yield repaired
         finally:
-            self._repairs[:] = [each for each in self._repairs if each is not mended]
+            self._repairs[:] = [each for each in self._repairs if each is not repaired]
 
     async def mend(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
         """Try to mend what the register still has of these; what could be is durably off it when this returns, or when there is room."""
@@ -203,7 +203,7 @@ class Repairer:
             peers = list(await self._peers())
             unfiled = 0
             for damaged in self._current(ranges):
-                for outcome in await self._mend(damaged, peers):
+                for outcome in await self._repair(damaged, peers):
                     outcomes.append(outcome)
                     self._tell(outcome)
                 unfiled += damaged.end - damaged.start
@@ -224,9 +224,9 @@ class Repairer:
 
     async def _file(self) -> None:
         """Take what is mended off the register, unless the disk is full: then that is done later."""
-        self._is_filed = await self._parts.files.call(self._store.file_mended)
+        self._is_filed = await self._parts.files.call(self._store.file_repaired)
 
-    async def _mend(self, damaged: DamagedRange, peers: list[RepairSource]) -> list[RangeOutcome]:
+    async def _repair(self, damaged: DamagedRange, peers: list[RepairSource]) -> list[RangeOutcome]:
         """What became of each part of the range; nothing of what is not in the log any more."""
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         try:
@@ -311,9 +311,9 @@ class Repairer:
         if piece.damaged_end is not None:
             return piece.damaged_end, b""
         data = kept + piece.data
-        mended = await self._parts.store_lane.call(lambda: self._store.mend(start, data))
-        gave[name] += mended - start
-        return mended, data[mended - start :]
+        repaired = await self._parts.store_lane.call(lambda: self._store.mend(start, data))
+        gave[name] += repaired - start
+        return repaired, data[repaired - start :]
 
     def _check(self, piece: RangePiece, expected: PhysicalOffset) -> None:
         """Raise CorruptRecord unless these are the bytes that were here, as far as their epoch history tells."""
@@ -333,8 +333,8 @@ class Repairer:
         """One line for each range that was mended, and one for each reason why one was not."""
         if outcome.source:
             self._told.pop(outcome.start, None)
-            for mended in self._repairs:
-                mended.append(outcome)
+            for repaired in self._repairs:
+                repaired.append(outcome)
             log.info("range_repaired", node=self._node, start=outcome.start, end=outcome.end, source=outcome.source)
         elif self._told.get(outcome.start) != outcome.problem:
             self._told[outcome.start] = outcome.problem

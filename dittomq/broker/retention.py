@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from dittomq.broker.retention_pins import Pins
-from dittomq.commitlog.retention import Decision, RetentionFloor, LogFacts, RetentionRules, Segment, decide
+from dittomq.commitlog.retention import Decision, LogFacts, RetentionFloor, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
 from dittomq.doors.clock import Clock
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 _PAUSE_S = 0.1
 
 
-async def _nobody_tells() -> None:
+async def _no_log_start() -> None:
     return
 
 
@@ -40,13 +40,15 @@ class RetentionLoopParts:
     lane: Executor
     clock: Clock
     pins: Pins
-    told: Callable[[], Awaitable[LogStart | None]] = _nobody_tells
+    told: Callable[[], Awaitable[LogStart | None]] = _no_log_start
 
 
 class RetentionLoop:
-    """Looks at the log every `period_s`. `held_bytes` by holder and `dropped_bytes` are for metrics; only the loop changes them."""
+    """Looks at the log every `period_s`. `retained_bytes` by holder and `dropped_bytes` are for metrics; only the loop changes them."""
 
-    def __init__(self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[RetentionFloor]]) -> None:
+    def __init__(
+        self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[RetentionFloor]]
+    ) -> None:
         self._parts = parts
         self._rules = rules
         self._period_s = period_s
@@ -56,7 +58,7 @@ class RetentionLoop:
         self._wall_began = parts.clock.wall_ms()
         self._began = parts.clock.monotonic()
         self._full = ""  # why not all was dropped the last time that may go; empty: nothing of that
-        self.held_bytes: dict[str, int] = {}
+        self.retained_bytes: dict[str, int] = {}
         self.dropped_bytes = 0
 
     async def run(self) -> None:
@@ -68,7 +70,7 @@ class RetentionLoop:
     async def step(self) -> None:
         """Look once, and drop all that may go now."""
         parts, store = self._parts, self._parts.store
-        await parts.pins.forget_ended()
+        await parts.pins.remove_ended()
         begin, lost = store.min_offset, dict[str, None]()
         full = ""
         told = await parts.told() if self._full and store.unread.ranges else None
@@ -97,7 +99,7 @@ class RetentionLoop:
             now_ms = self._now_ms()
             holds = (*self._holds(), *parts.pins.holds(now_ms))
             decision = await parts.lane.call(lambda: self._decide(holds, now_ms))
-            self.held_bytes = dict(decision.held)
+            self.retained_bytes = dict(decision.held)
             before = store.min_offset
             if decision.min_offset > before:
                 _, end = store.segment_of(before)

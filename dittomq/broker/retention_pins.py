@@ -122,7 +122,7 @@ class Pins:
             await self._let_go(held)
             return found is not None
 
-    async def forget_ended(self) -> None:
+    async def remove_ended(self) -> None:
         """Forget pins that have ended, durably as soon as the disk has room for that."""
         async with self.still:
             held = self._lasting()

@@ -36,10 +36,10 @@ def save_verified(storage: Storage, verified: VerifiedUpTo) -> bool:
     """Write it down, durably. Whether there was room: on a full disk it is forgotten, what stood there may not be true any more."""
     has_room = state_file.save_if_room(storage, _NAME, _KIND, f"{verified.end} {verified.master}".encode())
     if not has_room:
-        forget_verified(storage)
+        clear_verified(storage)
     return has_room
 
 
-def forget_verified(storage: Storage) -> None:
+def clear_verified(storage: Storage) -> None:
     """Durably forget it, before a master may take over the tail of another log than the one that was compared."""
     state_file.remove(storage, _NAME)

@@ -35,8 +35,8 @@ def run(context: typer.Context, nameserver: Nameserver = None) -> int:
     Exit code: 0 all equal, otherwise the sum of 1 differs, 2 damaged, 16 incomplete; 64 usage, 128 broken off.
     """
     source = context.get_parameter_source("nameserver")
-    is_said_here = source is not None and source.name == "COMMANDLINE"
-    return _run(nameserver if is_said_here else context.obj, context.args)
+    is_given_here = source is not None and source.name == "COMMANDLINE"
+    return _run(nameserver if is_given_here else context.obj, context.args)
 
 
 @app.command(context_settings=_PASS_ON, epilog=example("audit show"))

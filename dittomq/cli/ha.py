@@ -9,7 +9,7 @@ from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.ha_asking import status
-from dittomq.cli.interrupted import told_when_interrupted
+from dittomq.cli.interrupted import report_interrupt
 from dittomq.cli.output import clock_date, clock_time, hint, say, say_json, table
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
@@ -47,7 +47,7 @@ def switchover(
     from dittomq.client import Client
 
     began = time.monotonic()
-    with told_when_interrupted(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
+    with report_interrupt(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
         answer = mq.admin.switchover(node, validate_only=dry_run)
         if dry_run:
             say_json({"node": node, "epoch": answer.epoch}) if json else say(f"{node} would be promoted in an epoch above {answer.epoch}")
@@ -75,7 +75,7 @@ def failover(
     from dittomq.client import Client
 
     began = time.monotonic()
-    with told_when_interrupted(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
+    with report_interrupt(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
         answer = mq.admin.failover(node, allow_data_loss=allow_data_loss, validate_only=dry_run)
         lost = answer.data_loss or "nothing"
         if answer.silent and answer.data_loss:

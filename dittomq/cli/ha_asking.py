@@ -70,13 +70,13 @@ def status(
 
 async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     """What every node that the nameserver knows says now; a node that does not answer is part of the report."""
-    from dittomq.client.ha_watch import told_by
+    from dittomq.client.ha_watch import status_of
 
     nodes = await mq.admin.list_brokers()
 
     async def ask(node: Node) -> HaStatus | DittoError:
         try:
-            return told_by(node, await mq.admin.ha_status(node.address))
+            return status_of(node, await mq.admin.ha_status(node.address))
         except DittoError as error:
             return error
 

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dittomq.cli.audited import LastAudit
-from dittomq.cli.ha_views import ABSENT, Ends, joined, with_what_it_alone_tells, without_lags
+from dittomq.cli.ha_views import ABSENT, Ends, joined, with_own_report, without_lags
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, Unavailable
-from dittomq.ha_status import COPYING_ANEW, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync
+from dittomq.ha_status import FULL_RESYNC, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync
 from dittomq.routes import Node, Role
 
 Answers = Mapping[str, HaStatus | DittoError]
 
 _WORKING = {"leading", "in sync"}
 _FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
-_CATCHING_UP = {"catching up", COPYING_ANEW}
+_CATCHING_UP = {"catching up", FULL_RESYNC}
 _LEAST_LAG_WIDTH = 8
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "VERIFIED UP TO")
@@ -223,7 +223,7 @@ def _node(name: str, registered: Node | None, master: HaStatus | None, answer: H
     if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
         view = without_lags(own) if master is None else joined(seen, own, Ends(master, answer.epoch))
     elif own is not None and seen is not None:
-        view = with_what_it_alone_tells(seen, own)
+        view = with_own_report(seen, own)
     return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms, complaint)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dittomq.ha_status import COPYING_ANEW, HaStatus, NodeView
+from dittomq.ha_status import FULL_RESYNC, HaStatus, NodeView
 
 ABSENT: Final = {"gone", "waiting", "unknown"}  # its master does not hear it
 
@@ -26,22 +26,22 @@ class Ends:
 def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
     """A slave as its master sees it, and as it is told by itself where its master does not hear it."""
     if seen is None or seen.phase in ABSENT:
-        view = _told_by_itself(seen or own, own, ends)
+        view = _own_report(seen or own, own, ends)
     else:
-        view = with_what_it_alone_tells(seen, own)
+        view = with_own_report(seen, own)
         if seen.applied is None and own.applied is not None:  # its master has not heard that
-            view = _applied_as_told_by_itself(view, own, max(0, ends.master.confirmed - own.applied))
-    if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
+            view = _own_applied(view, own, max(0, ends.master.confirmed - own.applied))
+    if own.phase == FULL_RESYNC:  # its master hears of a slave as any other
         view = replace(view, state=own.state, since_ms=own.since_ms)
     return view
 
 
-def with_what_it_alone_tells(seen: NodeView, own: NodeView) -> NodeView:
+def with_own_report(seen: NodeView, own: NodeView) -> NodeView:
     """A node as its master sees it, with what no master knows of it."""
     return replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
 
 
-def _told_by_itself(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
+def _own_report(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
     """What the slave holds, behind the master's ends: its own may be from before it lost its master, or a disk."""
     master = ends.master
     view = replace(
@@ -55,10 +55,10 @@ def _told_by_itself(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
         last_drop_reason=known.last_drop_reason,
         last_drop_ms=known.last_drop_ms,
     )
-    return _applied_as_told_by_itself(view, own, ends.behind(master.confirmed, own.applied))
+    return _own_applied(view, own, ends.behind(master.confirmed, own.applied))
 
 
-def _applied_as_told_by_itself(view: NodeView, own: NodeView, behind: int | None) -> NodeView:
+def _own_applied(view: NodeView, own: NodeView, behind: int | None) -> NodeView:
     """`behind` what its master has confirmed by now, which the node itself has not heard."""
     seconds = own.applied_lag_s if behind == own.applied_lag_bytes else None
     return replace(view, applied=own.applied, applied_lag_bytes=behind, applied_lag_s=seconds)

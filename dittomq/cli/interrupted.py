@@ -10,7 +10,7 @@ INTERRUPTED: Final = 130
 
 
 @contextmanager
-def told_when_interrupted(sentence: str) -> Iterator[None]:
+def report_interrupt(sentence: str) -> Iterator[None]:
     """Say so when Ctrl-C ends the block, and go on ending."""
     try:
         yield

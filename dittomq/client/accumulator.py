@@ -244,13 +244,13 @@ class RecordAccumulator:
         if self._gap is not None and not self._caused:
             self._spoiled = self._gap
         pause = self._pause
-        self._forget_refusals()
+        self._clear_refusals()
         self._stream = _StreamState.OPEN
         if pause is not None:
             self._problem = pause
             self._end_stream(pause)
 
-    def _forget_refusals(self) -> None:
+    def _clear_refusals(self) -> None:
         """The next stream, or the next round of this one, begins with a clean slate."""
         if self._spoiled is not None:
             self._end_session(self._spoiled)
@@ -279,7 +279,7 @@ class RecordAccumulator:
             self._down_since = now
         self._judge_unanswered()
         self._take_back([batch for batch in self._batches if not batch.in_doubt])
-        self._forget_refusals()
+        self._clear_refusals()
         self._expire(now)
         lasts = now - self._down_since >= self._options.retry_s
         self._commands += [Reroute(send, problem if lasts else None) for send in self._waiting.take_free()]

@@ -15,7 +15,7 @@ from dittomq.rpc.channel import CLIENT_LEFT
 
 _NODES_S: Final = 5.0
 _NODES_RETRY_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 2.0
+_LONGEST_BACKOFF_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ClusterView:
     problem: DittoError | None
 
 
-def told_by(node: Node, status: HaStatus) -> HaStatus:
+def status_of(node: Node, status: HaStatus) -> HaStatus:
     """What was told at the node's address; Unavailable where somebody else has that by now, who tells nothing of this node or its group."""
     if (status.node, status.cluster) != (node.name, node.cluster):
         raise Unavailable(node.name, f'{status.node} of cluster "{status.cluster}" has this address now')
@@ -128,12 +128,12 @@ class ClusterWatch:
             if problem is not None:
                 self._answers[name] = problem
                 self._changed.set()
-            await asyncio.sleep(backoff_s(failures, self._around.chance, most_s=_LONGEST_PAUSE_S))
+            await asyncio.sleep(backoff_s(failures, self._around.chance, most_s=_LONGEST_BACKOFF_S))
 
     async def _listen(self, node: Node) -> None:
         """One watch, until it ends."""
         address = self._around.routing.address(node)
         async with contextlib.aclosing(self._admin.watch_ha_status(address, period_s=self._period_s)) as told:
             async for status in told:
-                self._answers[node.name] = told_by(node, status)
+                self._answers[node.name] = status_of(node, status)
                 self._changed.set()

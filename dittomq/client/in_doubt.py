@@ -44,12 +44,12 @@ class InDoubtSends:
         """A message was sent again and not answered, to a master of this epoch or a newer one, no newer than the next such one heard."""
         known = self._resent.get(producer_id)
         self._resent[producer_id] = _Resent(max(epoch, known.epoch if known is not None else 0), bounded=False)
-        _forget_oldest(self._resent)
+        _remove_oldest(self._resent)
 
     def resent_and_stored(self, producer_id: str) -> None:
         """A message was sent again, and is in the log."""
         self._stored[producer_id] = None
-        _forget_oldest(self._stored)
+        _remove_oldest(self._stored)
 
     def may_lie_anywhere(self, producer_id: str) -> bool:
         """Whether a message was sent again by itself, and not refused: how long the log was then is not known."""
@@ -61,7 +61,7 @@ class InDoubtSends:
             if not resent.bounded and resent.epoch <= epoch:
                 self._resent[producer_id] = _Resent(epoch, bounded=True)
 
-    def is_proof(self, producer_id: str, epoch: int, sent: int | None) -> bool:
+    def is_certain(self, producer_id: str, epoch: int, sent: int | None) -> bool:
         """Whether "not in the log" from a master of `epoch` is final. `sent`: newest epoch that streams sent to, None when not known."""
         if producer_id in self._being_resent:
             return False
@@ -71,7 +71,7 @@ class InDoubtSends:
     def is_absent(self, producer_id: str, sequence: int) -> None:
         """The message is surely not stored."""
         self._absent.setdefault(producer_id, set()).add(sequence)
-        _forget_oldest(self._absent)
+        _remove_oldest(self._absent)
 
     def is_cut_off(self, producer_id: str, expected: int, sequence: int) -> bool:
         """Whether a broker that expects `expected` can never take `sequence`: all that is missing between is surely not stored."""
@@ -79,6 +79,6 @@ class InDoubtSends:
         return expected < sequence and all(missing in absent for missing in range(expected, sequence))
 
 
-def _forget_oldest(table: dict[str, Any]) -> None:
+def _remove_oldest(table: dict[str, Any]) -> None:
     if len(table) > _MAX_PRODUCERS:
         del table[next(iter(table))]

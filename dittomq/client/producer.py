@@ -201,7 +201,7 @@ class Producer:
         master = f"the master of {handle.broker}"
         if not outcome.absent:
             raise OutcomeUnknown(handle, f"{master} does not remember the producer")
-        if self._is_proof(epoch, handle):
+        if self._is_certain(epoch, handle):
             raise self._absent(handle, Unavailable(master, "it was replaced before it stored the message"))
         raise OutcomeUnknown(handle, f"it is not in the log of {master} now, but the lost request may still arrive there")
 
@@ -370,10 +370,10 @@ class Producer:
         self._unknowns_of(handle).heard(epoch)
         return response, epoch
 
-    def _is_proof(self, epoch: int, handle: OutcomeHandle) -> bool:
+    def _is_certain(self, epoch: int, handle: OutcomeHandle) -> bool:
         link = self._links.get(handle.broker)
         sent = link.sent_epoch(handle.producer_id) if link is not None else None
-        return self._unknowns_of(handle).is_proof(handle.producer_id, epoch, sent)
+        return self._unknowns_of(handle).is_certain(handle.producer_id, epoch, sent)
 
     def _sent_since(self, handle: OutcomeHandle) -> int:
         """No try of the message can lie below this position of the log."""

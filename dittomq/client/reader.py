@@ -24,7 +24,7 @@ from dittomq.errors import (
 )
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullResult, PullRequest, PullStatus
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullRequest, PullResult, PullStatus
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import breaking
 from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
@@ -178,7 +178,7 @@ class Reader:
             self._avoided.pop(node.name, None)
             if answer.status is PullStatus.BEHIND:
                 heard.behind.append(node)
-            elif not _tells_more(answer, heard.problem, order.offset):
+            elif not _says_more(answer, heard.problem, order.offset):
                 continue
             elif answer.next_offset > order.offset or not node.broker_id or not at_once:
                 return self._taken(node, answer, epoch, order.offset)
@@ -305,7 +305,7 @@ class Reader:
         return self._options.node or f'any node with queue {self._queue} of topic "{self._topic}"'
 
 
-def _tells_more(answer: PullResult, problem: DittoError | None, offset: int) -> bool:
+def _says_more(answer: PullResult, problem: DittoError | None, offset: int) -> bool:
     """Whether it does not only wait for what another copy says is damaged, or not there."""
     if isinstance(problem, CorruptRecord):
         return answer.next_offset > offset

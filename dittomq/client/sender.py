@@ -42,10 +42,10 @@ from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, gr
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
-_SUCCESSOR_PAUSE_S = 0.1  # at most, while a master that does not answer is being replaced: that takes some tenths of a second
+_SUCCESSOR_BACKOFF_S = 0.1  # at most, while a master that does not answer is being replaced: that takes some tenths of a second
 _SUCCESSOR_LOOKS = 50
-_LOOKS_AROUND_S = 0.5  # while an answer has been awaited for longer than _PATIENCE_S
-_PATIENCE_S = 1.0
+_LOOKS_AROUND_S = 0.5  # while an answer has been awaited for longer than _TIMEOUT_S
+_TIMEOUT_S = 1.0
 _MAX_SESSIONS = 1_024
 _TURNS_OF_AN_ANSWER = 4
 """Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
@@ -104,12 +104,12 @@ class GroupSender:
 
     def sent_epoch(self, producer_id: str) -> int | None:
         """The newest epoch of a master that may hold something under this id that it has not answered; None when that is not known."""
-        self._note_doubts()
+        self._record_in_doubt()
         return self._doubts[producer_id].epoch if producer_id in self._doubts else None
 
     def sent_since(self, producer_id: str) -> int:
         """No try of anything under this id that was not answered can lie below this position of the log."""
-        self._note_doubts()
+        self._record_in_doubt()
         return self._doubts[producer_id].since if producer_id in self._doubts else 0
 
     async def run(self) -> None:
@@ -135,7 +135,7 @@ class GroupSender:
         if self._named_master and self._failures == 1:
             return 0.0
         if self._failures <= _SUCCESSOR_LOOKS:
-            return backoff_s(self._failures, self._around.chance, most_s=_SUCCESSOR_PAUSE_S)
+            return backoff_s(self._failures, self._around.chance, most_s=_SUCCESSOR_BACKOFF_S)
         return backoff_s(self._failures, self._around.chance)
 
     async def _serve_one_stream(self) -> None:
@@ -214,7 +214,7 @@ class GroupSender:
         """While an answer is long in coming, ask nameservers who leads: a suspended master, or one that is parted, cannot say."""
         while True:
             await asyncio.sleep(_LOOKS_AROUND_S)
-            if self._outbox.waits_s(self._around.clock.monotonic()) < _PATIENCE_S:
+            if self._outbox.waits_s(self._around.clock.monotonic()) < _TIMEOUT_S:
                 continue
             try:
                 route = await self._around.routing.route(self._topic, fresh=True)
@@ -290,7 +290,7 @@ class GroupSender:
             for topic in self._outbox.topics(event.batch_id):
                 self._around.routing.outdated(topic)
         elif isinstance(event, StreamEnded | Abandoned):
-            self._note_doubts()
+            self._record_in_doubt()
         for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
                 case SendBatch(batch):
@@ -324,7 +324,7 @@ class GroupSender:
         self._outgoing.append(batch)
         self._outgoing_changed.set()
 
-    def _note_doubts(self) -> None:
+    def _record_in_doubt(self) -> None:
         """What was answered, with a refusal too, is with that master no more: doubt is about epochs of streams that ended without it."""
         for producer_id in self._outbox.unanswered:
             doubt = self._doubts.pop(producer_id, _InDoubt(self._epoch, self._log_end))

@@ -114,13 +114,13 @@ class Appender:
         derived, log = self._derived, self._log
         derived.store_ms = max(derived.store_ms, now_ms)
         start = log.end
-        stretch = _GroupBytes(start, log.segment_of(start)[1], start, [], [], [])
+        pending = _GroupBytes(start, log.segment_of(start)[1], start, [], [], [])
         placed: list[list[AppendResult] | Refused] = []
         for batch in batches:
             drafts, identified = batch.drafts, bool(batch.producer_id)
             large = len(drafts) >= LEAST_MESSAGES and self._form is IPV4
             bulk = BulkMessages.of(drafts, self._topics, identified=identified) if large else None
-            if bulk is not None and stretch.position + bulk.size + MARK_BYTES > stretch.segment_end:
+            if bulk is not None and pending.position + bulk.size + MARK_BYTES > pending.segment_end:
                 bulk = None  # the segment ends within it, or no segment can hold one of them
             try:
                 if bulk is None:
@@ -130,13 +130,13 @@ class Appender:
                 placed.append(refused)
                 continue
             if bulk is not None and not answer:
-                self._encode_bulk(batch, bulk, stretch, answer)
+                self._encode_bulk(batch, bulk, pending, answer)
             else:
-                self._encode(batch, sum(len(run.sizes) for run in answer), stretch, answer)
+                self._encode(batch, sum(len(run.sizes) for run in answer), pending, answer)
             placed.append(answer)
-        _close(stretch, 0)
-        pieces = self._write(start, stretch)
-        derived.dispatch.collect(stretch.waiting, log.end, stretch.in_batches)
+        _close(pending, 0)
+        pieces = self._write(start, pending)
+        derived.dispatch.collect(pending.waiting, log.end, pending.in_batches)
         return AppendGroup(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
     def _look_closer(self, batch: AppendBatch) -> None:
@@ -186,12 +186,12 @@ class Appender:
             raise InvalidField("topic", f'"{topic[:64]}" is no topic name: 1 to {MAX_TOPIC_BYTES} characters of [%|a-zA-Z0-9_-]')
         self._topics[topic] = bytes((len(name),)) + name
 
-    def _encode(self, batch: AppendBatch, skip: int, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
+    def _encode(self, batch: AppendBatch, skip: int, pending: _GroupBytes, placed: list[AppendResult]) -> None:
         """Encode the batch's messages behind the first `skip`, and say where they will lie."""
         queues, topics = self._derived.index.queues, self._topics
         store_ms, (address, port) = self._derived.store_ms, self._host
         pack, system_flag, fixed_bytes = self._form.header.pack, self._form.system_flag, self._form.fixed_bytes
-        waiting, parts, position = stretch.waiting, stretch.parts, stretch.position
+        waiting, parts, position = pending.waiting, pending.parts, pending.position
         positions, sizes, neighbour = [], [0], None
         for draft in batch.drafts[skip:]:
             topic, queue_id, flag, born_ms, body, properties, code = draft
@@ -200,10 +200,10 @@ class Appender:
             name = topics[topic]
             body_length, properties_length = len(body), len(properties) + CRC_BYTES
             size = fixed_bytes - 1 + body_length + len(name) + properties_length
-            if position + size + MARK_BYTES > stretch.segment_end:
-                stretch.position = position
-                self._roll(stretch)
-                parts, position, neighbour = stretch.parts, stretch.position, None
+            if position + size + MARK_BYTES > pending.segment_end:
+                pending.position = position
+                self._roll(pending)
+                parts, position, neighbour = pending.parts, pending.position, None
             queue = queues.get((topic, queue_id)) or self._derived.index.queue(topic, queue_id)
             queue_offset = queue.next
             head = pack(
@@ -222,15 +222,15 @@ class Appender:
             keys = carried(topic, store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
             waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code), keys))
             position += size
-        stretch.position = position
+        pending.position = position
         if batch.producer_id:
             self._derived.producers.note(batch.producer_id, batch.first_sequence + skip, positions, store_ms)
 
-    def _encode_bulk(self, batch: AppendBatch, bulk: BulkMessages, stretch: _GroupBytes, placed: list[AppendResult]) -> None:
+    def _encode_bulk(self, batch: AppendBatch, bulk: BulkMessages, pending: _GroupBytes, placed: list[AppendResult]) -> None:
         """Encode the batch, all of which fits into the segment, and say where its messages will lie."""
         store_ms, sizes, make = self._derived.store_ms, bulk.sizes.tolist(), tuple.__new__
         offsets, rows = self._assign(bulk)
-        found = bulk.encode(stretch.position, offsets, GroupStamp(store_ms, self._host))
+        found = bulk.encode(pending.position, offsets, GroupStamp(store_ms, self._host))
         starts = found.starts.tolist()
         for topic, queue_id, low, high in bulk.neighbours:
             placed.append(make(AppendResult, (topic, queue_id, offsets[low], starts[low], sizes[low:high], store_ms, False)))
@@ -239,14 +239,14 @@ class Appender:
         for topic, _, low, high in bulk.neighbours if bulk.keyed else ():
             keyed = (row for row in range(low, high) if bulk.properties[row].find(KEY_NAME) >= 0)
             named += [(row, found.units[row].tobytes(), carried(topic, store_ms, bulk.properties[row])) for row in keyed]
-        stretch.waiting.append(WaitingBatch(found.ends, runs, named, 0))
-        stretch.in_batches += len(offsets)
-        stretch.parts.append(found.data)
-        stretch.position += bulk.size
+        pending.waiting.append(WaitingBatch(found.ends, runs, named, 0))
+        pending.in_batches += len(offsets)
+        pending.parts.append(found.data)
+        pending.position += bulk.size
         if batch.producer_id:
             self._derived.producers.note(batch.producer_id, batch.first_sequence, array("q", found.starts.tobytes()), store_ms)
         if bulk.size >= _LARGE_BYTES:
-            _close(stretch, 0)
+            _close(pending, 0)
 
     def _assign(self, bulk: BulkMessages) -> tuple[list[int], list[tuple[ConsumeQueue, Numbers]]]:
         """Give each message the next offset of its queue; also says which messages each queue gets."""
@@ -260,25 +260,25 @@ class Appender:
             rows.setdefault(queue, []).extend(range(low, high))
         return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()]
 
-    def _roll(self, stretch: _GroupBytes) -> None:
+    def _roll(self, pending: _GroupBytes) -> None:
         """End the segment with its mark; the group goes on in the next one."""
-        remaining = stretch.segment_end - stretch.position
-        stretch.parts.append(mark(remaining))
-        stretch.waiting.append((stretch.segment_end, None, 0, b"", None))
-        _close(stretch, remaining - MARK_BYTES)
-        stretch.position = stretch.start = stretch.segment_end
-        stretch.segment_end += self._log.segment_bytes
+        remaining = pending.segment_end - pending.position
+        pending.parts.append(mark(remaining))
+        pending.waiting.append((pending.segment_end, None, 0, b"", None))
+        _close(pending, remaining - MARK_BYTES)
+        pending.position = pending.start = pending.segment_end
+        pending.segment_end += self._log.segment_bytes
 
-    def _write(self, start: int, stretch: _GroupBytes) -> list[tuple[PhysicalOffset, bytes]]:
+    def _write(self, start: int, pending: _GroupBytes) -> list[tuple[PhysicalOffset, bytes]]:
         pieces = []
-        for data, gap in stretch.done:
+        for data, gap in pending.done:
             self._log.write(data, gap=gap)
             pieces.append((PhysicalOffset(start), data + bytes(gap) if gap else data))
             start += len(data) + gap
         return pieces
 
 
-def _close(stretch: _GroupBytes, gap: int) -> None:
-    if stretch.parts:
-        stretch.done.append((b"".join(stretch.parts), gap))
-        stretch.parts = []
+def _close(pending: _GroupBytes, gap: int) -> None:
+    if pending.parts:
+        pending.done.append((b"".join(pending.parts), gap))
+        pending.parts = []

@@ -81,7 +81,7 @@ class DeletedFiles(ABC):
             with reading(self._options.node):
                 is_there = self._log.take_file(start)
             if not is_there:
-                self._note_now([(start, end)])
+                self._persist_damage_now([(start, end)])
                 self._log.make_again(start)
                 raise CorruptRecord(self._options.node, start, "the file of its segment was removed; all that was in it is fetched again")
         self.verify(start, end)
@@ -106,7 +106,7 @@ class DeletedFiles(ABC):
         """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
 
     @abstractmethod
-    def _note_now(self, ranges: list[tuple[int, int]]) -> None:
+    def _persist_damage_now(self, ranges: list[tuple[int, int]]) -> None:
         """Durably note damage, for who files."""
 
 

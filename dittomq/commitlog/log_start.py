@@ -131,7 +131,7 @@ class StoreWithLogStart(ABC):
                 return self.min_offset
             if index_checkpoint.is_ordered(self._storage):
                 return self.min_offset
-            self._note_begun_anew()
+            self._persist_queue_resets()
             before = log_start_state.load(self._storage)
             first_offsets = {**before.first_offsets, **first_offsets}
             self._clear_reservation()
@@ -242,7 +242,7 @@ class StoreWithLogStart(ABC):
             if less:
                 dropped = log_start_state.load(self._storage)
                 self.check_free(4 * state_file.ROOM_BYTES + index_checkpoint.QUEUE_ROW_BYTES * (2 * len(kept) + len(dropped.first_offsets)))
-                index_checkpoint.order_queues_anew(self._storage)
+                index_checkpoint.order_queue_reset(self._storage)
                 if self._log.min_offset:
                     log_start_state.save(self._storage, dropped.unsure_of({key: kept[key].low for key in less}))
                 left = {key: replace(each, low=less.get(key, each.low)) for key, each in kept.items()}
@@ -280,7 +280,7 @@ class StoreWithLogStart(ABC):
             )
             self._reload()
 
-    def _note_begun_anew(self) -> None:
+    def _persist_queue_resets(self) -> None:
         queue_reset.note(self._storage, self._derived.index)
 
     @property

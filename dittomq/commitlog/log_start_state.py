@@ -49,7 +49,7 @@ class LogStartState:
     unsure: Mapping[QueueKey, int] = field(default_factory=dict)
     reserved_below: Mapping[QueueKey, int] = field(default_factory=dict)
 
-    def tells_queues(self, begin: int) -> bool:
+    def knows_queues(self, begin: int) -> bool:
         """Whether all queues are named of which messages lay before `begin`, where the log begins.
 
         Of what somebody else dropped the queues' files may not have told all; an older version let a log begin late and knew none.

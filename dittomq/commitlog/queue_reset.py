@@ -15,14 +15,14 @@ from dittomq.commitlog.queues.index_checkpoint import QueueBound
 
 def note(storage: Storage, index: QueueIndex) -> None:
     """Durably take back what was said of the queues that have begun anew since this was last called. Nobody dispatches meanwhile."""
-    fresh = {key: queue for key, queue in index.queues.items() if queue.anew_at >= 0}
+    fresh = {key: queue for key, queue in index.queues.items() if queue.reset_at >= 0}
     if not fresh:
         return
     minimums = index_checkpoint.load_minimums(storage)
     kept = dict(minimums)
     for key, queue in fresh.items():
         if key not in kept or kept[key].low <= queue.outlived:
-            kept[key] = QueueBound(queue.outlived, queue.anew_at, anew=True)
+            kept[key] = QueueBound(queue.outlived, queue.reset_at, anew=True)
     if kept != minimums:
         index_checkpoint.save_minimums(storage, kept)
     dropped = log_start_state.load(storage)
@@ -31,7 +31,7 @@ def note(storage: Storage, index: QueueIndex) -> None:
             storage, replace(dropped, first_offsets={key: low for key, low in dropped.first_offsets.items() if key not in fresh})
         )
     for queue in fresh.values():
-        queue.anew_at = -1
+        queue.reset_at = -1
 
 
 def apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:

@@ -82,8 +82,8 @@ class StoreReader:
         Raises CorruptRecord at the first of them that is damaged, or that the disk does not give.
         """
         segment_end = self._log.segment_of(start)[1]
-        stretch = self._seals.at(start)
-        limit, end_of = min(limit, stretch.end), whole_end if stretch.sealed else rocketmq_records.whole_end
+        sealed_range = self._seals.at(start)
+        limit, end_of = min(limit, sealed_range.end), whole_end if sealed_range.sealed else rocketmq_records.whole_end
         wanted = min(max_bytes, limit - start)
         try:
             data = self._bytes(start, wanted)
@@ -123,10 +123,10 @@ class StoreReader:
             return self._look(queue, wanted)
         except Refused as problem:
             in_bytes = isinstance(problem, OffsetOutOfRange) and problem.unit == "byte"
-            if not (in_bytes or self._log.is_cut):
+            if not (in_bytes or self._log.is_truncated):
                 raise
             low, high = queue.range
-            if not (low <= wanted.offset < high or self._log.is_cut):
+            if not (low <= wanted.offset < high or self._log.is_truncated):
                 raise OffsetOutOfRange("queue offset", wanted.offset, low, high) from problem
             raise NotReady(self._node, "what lies there in its log is just being cut or dropped; ask again") from problem
 
@@ -173,8 +173,8 @@ class StoreReader:
         fetched: list[StoredMessage] = []
         first = taken = 0
         while first < len(found):
-            base, stretch = found[first].position, self._seals.at(found[first].position)
-            last = _last_neighbour(found, first, min(self._log.segment_of(base)[1], stretch.end))
+            base, sealed_range = found[first].position, self._seals.at(found[first].position)
+            last = _last_neighbour(found, first, min(self._log.segment_of(base)[1], sealed_range.end))
             try:
                 block = self._bytes(base, found[last - 1].end - base)
             except CorruptRecord as problem:
@@ -185,7 +185,7 @@ class StoreReader:
                 size = each.size
                 try:
                     record = block[each.position - base : each.position - base + size] or self._bytes(each.position, size)
-                    message = self._message(queue, each, record, sealed=stretch.sealed)
+                    message = self._message(queue, each, record, sealed=sealed_range.sealed)
                 except Refused as problem:
                     return fetched, taken, problem
                 size = max(size, len(message.body))

@@ -102,7 +102,7 @@ class _Unsure:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of it was found."""
-        return not self._is_held and self.queue.next == self._next and self.queue.anew_at < 0
+        return not self._is_held and self.queue.next == self._next and self.queue.reset_at < 0
 
 
 def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
@@ -123,7 +123,7 @@ def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
     if covered < log.min_offset or register.unread.touches(0, log.min_offset):
         table.doubt(log.min_offset)
     table.drop_before(log.min_offset)
-    mark = _load_watermark(layout, held, notes)
+    mark = _load_recovery_point(layout, held, notes)
     flushed = max(mark.flushed, held.end if held else 0, covered, log.min_offset)  # the others are saved behind a sync too
     if flushed > log.stop:
         raise StoreOpenFailed(layout.name, _lost(flushed, log.stop))
@@ -246,7 +246,7 @@ def _load_checkpoint(layout: StoreLayout, log: Log, notes: list[str]) -> Checkpo
         )  # files below may have gone since
         known = held.unmade.get(key, 0)
         absent = known if is_visited else absent_files(layout.storage, held, key, begin)
-        if absent > known or (begin < high and not _ends_as_told(layout, held, key)):
+        if absent > known or (begin < high and not _ends_as_checkpointed(layout, held, key)):
             notes.append(f"queue {key[1]} of {key[0]} does not hold what the checkpoint says; all queues are built again from the log")
             return None
         if absent:
@@ -254,7 +254,7 @@ def _load_checkpoint(layout: StoreLayout, log: Log, notes: list[str]) -> Checkpo
     return replace(held, unmade=unmade)
 
 
-def _ends_as_told(layout: StoreLayout, held: Checkpoint, key: QueueKey) -> bool:
+def _ends_as_checkpointed(layout: StoreLayout, held: Checkpoint, key: QueueKey) -> bool:
     """Whether the last unit that the checkpoint vouches for is there."""
     last = held.ranges[key][1] - 1
     path = path_of(folder_of(*key), last, held.file_units)
@@ -271,7 +271,7 @@ def _ends_as_told(layout: StoreLayout, held: Checkpoint, key: QueueKey) -> bool:
     return bool(size > 0 and position + size <= held.end)
 
 
-def _load_watermark(layout: StoreLayout, held: Checkpoint | None, notes: list[str]) -> recovery_point.RecoveryPoint:
+def _load_recovery_point(layout: StoreLayout, held: Checkpoint | None, notes: list[str]) -> recovery_point.RecoveryPoint:
     """Damaged, it leaves open whether the log ends below the recovery point."""
     storage, fallback = layout.storage, recovery_point.RecoveryPoint(0, held.end if held else 0, 0)
     try:
@@ -317,7 +317,7 @@ def _index_of(layout: StoreLayout, log: Log, seals: ChecksumPolicy, held: Checkp
     index = QueueIndex(
         *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
         begins_late=log.min_offset > 0,
-        is_told=log_start_state.load(layout.storage).tells_queues(log.min_offset),
+        is_told=log_start_state.load(layout.storage).knows_queues(log.min_offset),
         is_ours=lambda position: seals.at(position).sealed,
     )
     if held is not None:

@@ -45,7 +45,7 @@ class VerifiedRange(NamedTuple):
 
 
 class RepairableStore(DeletedFiles):
-    """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
+    """A store's damage. `_unread` are bytes of `_damage`; `_repaired` is what is whole again and still on the register on disk."""
 
     epoch_history: EpochHistory
     _storage: Storage
@@ -54,7 +54,7 @@ class RepairableStore(DeletedFiles):
     _receiver: ReplicaAppender
     _damage: DamagedRanges
     _unread: DamagedRanges
-    _mended: DamageMap
+    _repaired: DamageMap
     _checkpointed: tuple[int, int] | None
     _reverify_from: int | None = None
 
@@ -112,7 +112,7 @@ class RepairableStore(DeletedFiles):
         self.checkpoint()
         with gate.filing, gate.guard("reserve_offsets"):
             self._unread = DamagedRanges()
-            self._file(self._damage, self._mended)
+            self._file(self._damage, self._repaired)
         return count
 
     def verify(self, start: int, end: int) -> VerifiedRange:
@@ -164,7 +164,7 @@ class RepairableStore(DeletedFiles):
                 raise InvalidField("end", f"a hole from {start:,} to {end:,} does not lie in one segment")
             self.check_room(0)
             self._unread = self._unread.with_range(start, end, self._log.segment_bytes)
-            self._file(self._damage.with_range(start, end, self._log.segment_bytes), self._mended)
+            self._file(self._damage.with_range(start, end, self._log.segment_bytes), self._repaired)
             self._receiver.skip(start, end)
             return PhysicalOffset(end)
 
@@ -174,7 +174,7 @@ class RepairableStore(DeletedFiles):
         Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
         else such a page hides is noted; in a file that was removed nothing is done. That is looked at before: a removal behind that look
         costs what a later one costs, the whole segment. The caller knows that whoever gave them holds this very log. The range stays on the
-        register until `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not lie in
+        register until `file_repaired`. Raises CorruptRecord when they are not whole records, InvalidField when they do not lie in
         one damaged range, NotReady and DiskFull before anything is changed: what fills a hole takes room as an append does.
         """
         log, end = self._log, start + len(data)
@@ -186,13 +186,13 @@ class RepairableStore(DeletedFiles):
             with self._gate.looking(), reading(self._options.node):
                 if not self._has_file(log.segment_of(start)[0]):
                     return PhysicalOffset(start)
-                self._check_room_to_mend(start, end)
+                self._check_room_to_repair(start, end)
             with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
                 written = log.rewrite(start, data)
             whole = [entry for entry in entries if entry.end <= written]
-            mended = end if written == end else max((entry.end for entry in whole), default=start)
+            repaired = end if written == end else max((entry.end for entry in whole), default=start)
             lasting = [each for each in whole if not self._is_of_a_life_before(each, minimums)]
-            self._derived.index.still_damaged(self._damage.without(start, mended).touches)
+            self._derived.index.still_damaged(self._damage.without(start, repaired).touches)
             with self._gate.looking():
                 self._derived.mend(lasting, log.end)
             queues = self._derived.index.queues
@@ -201,13 +201,13 @@ class RepairableStore(DeletedFiles):
                 self._fill(entry, minimums)
             if earlier := [key for key, low in began.items() if queues[key].min < low]:
                 log_start_state.begin_with(self._storage, self._derived.index, earlier)
-            if mended > start:
-                self._mended = self._mended.with_range(start, mended, log.segment_bytes, unread=self._unread)
-                self._damage, self._unread = self._damage.without(start, mended), self._unread.without(start, mended)
+            if repaired > start:
+                self._repaired = self._repaired.with_range(start, repaired, log.segment_bytes, unread=self._unread)
+                self._damage, self._unread = self._damage.without(start, repaired), self._unread.without(start, repaired)
                 self._checkpointed = None
-        if mended < end:
+        if repaired < end:
             self.verify(max(log.segment_of(start)[0], written - PAGE_BYTES), written + PAGE_BYTES)
-        return PhysicalOffset(mended)
+        return PhysicalOffset(repaired)
 
     def heal(self, start: int) -> bool:
         """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull.
@@ -234,25 +234,25 @@ class RepairableStore(DeletedFiles):
             start = scan.end
         return found is not None
 
-    def file_mended(self) -> bool:
+    def file_repaired(self) -> bool:
         """Durably take off the register all that was mended before this was called; a checkpoint knows it then.
 
         Not while the disk is full: what is on the register is looked at again by the next start. Whether it was done.
         """
-        mended = self._mended
-        if not mended.damage.ranges:
+        repaired = self._repaired
+        if not repaired.damage.ranges:
             return True
         if not self.checkpoint_if_room():
             return False
-        with self._gate.filing, self._gate.guard("file_mended"):
-            self._file(self._damage, self._mended.without_all(mended))
+        with self._gate.filing, self._gate.guard("file_repaired"):
+            self._file(self._damage, self._repaired.without_all(repaired))
         return True
 
     def _verify_around(self, to: int) -> None:
         """Note what is not whole around `to`, where the log is to be cut: of a page that the disk does not give no part can be kept."""
         self.verify(max(self._log.min_offset, min(to, self.flushed) - 1), to + 1)
 
-    def _verify_end(self, *, is_cut: bool) -> None:
+    def _verify_end(self, *, is_truncated: bool) -> None:
         """The same where a start finds the log's end: a cut that it went on with may have left zeros there.
 
         Raises StoreOpenFailed where that cannot be read now, or, if it is to be cut there, cannot be noted.
@@ -262,11 +262,11 @@ class RepairableStore(DeletedFiles):
         except NotReady as problem:
             raise StoreOpenFailed(self._options.path, str(problem)) from problem
         except DiskFull as full:
-            if is_cut:
+            if is_truncated:
                 room = f"{full.free:,} bytes of its disk are left, and {full.needed:,} must be free"
                 raise StoreOpenFailed(self._options.path, f"{room} to note what is damaged where the log ends; make room") from full
 
-    def _check_room_to_mend(self, start: int, end: int) -> None:
+    def _check_room_to_repair(self, start: int, end: int) -> None:
         """In place the room is enough that appends leave: a master may wait for these bytes before it leads and drops old segments."""
         if self._log.is_hole(start, end):
             self.check_room(end - start)
@@ -303,10 +303,10 @@ class RepairableStore(DeletedFiles):
         found: list[IndexEntry] = []
         at, end, (_, segment_end) = start, start + len(data), self._log.segment_of(start)
         while at < end:
-            stretch = self._seals.at(at)
-            stop = min(end, stretch.end)
+            sealed_range = self._seals.at(at)
+            stop = min(end, sealed_range.end)
             try:
-                _, scan = scan_singly(data[at - start : stop - start], at, segment_end, stretch.sealed)
+                _, scan = scan_singly(data[at - start : stop - start], at, segment_end, sealed_range.sealed)
             except NotRead as problem:
                 raise CorruptRecord(self._options.node, problem.position, str(problem)) from problem
             if scan.problem or scan.end != stop:
@@ -319,8 +319,8 @@ class RepairableStore(DeletedFiles):
         """Whether RocketMQ has made the record's topic again behind it: then its place in the queue is another message's."""
         queue = self._derived.index.queues.get((entry.topic, entry.queue))
         minimum = minimums.get((entry.topic, entry.queue))
-        begun_anew = queue.anew_at if queue is not None else -1
-        return entry.start < begun_anew or (minimum is not None and minimum.anew and entry.start < minimum.end)
+        was_reset = queue.reset_at if queue is not None else -1
+        return entry.start < was_reset or (minimum is not None and minimum.anew and entry.start < minimum.end)
 
     def _fill(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.QueueBound]) -> None:
         """Put a record's unit where it is missing; what is not dispatched yet comes by itself, what is deleted never."""
@@ -336,14 +336,14 @@ class RepairableStore(DeletedFiles):
         with self._gate.filing, self._gate.guard("note_damaged"):
             if log is not self._log:  # it was cut meanwhile
                 return
-            self._note_now(ranges)
+            self._persist_damage_now(ranges)
 
-    def _note_now(self, ranges: list[tuple[int, int]]) -> None:
+    def _persist_damage_now(self, ranges: list[tuple[int, int]]) -> None:
         """The same, for who files."""
         damage = self._widened(self._log, ranges)
         if damage != self._damage:
             self.check_free(state_file.ROOM_BYTES + damage_map.ROW_BYTES * len(damage.ranges))
-            self._file(damage, self._mended)
+            self._file(damage, self._repaired)
             first = min(start for start, _ in ranges)
             self._reverify_from = first if self._reverify_from is None else min(first, self._reverify_from)
 
@@ -353,13 +353,13 @@ class RepairableStore(DeletedFiles):
             damage = damage.with_range(start, end, log.segment_bytes)
         return damage.clipped(log.min_offset, log.end)
 
-    def _file(self, damage: DamagedRanges, mended: DamageMap) -> None:
+    def _file(self, damage: DamagedRanges, repaired: DamageMap) -> None:
         """Durably write down both, then let them be in force. What was unread stays so on disk until the queues there know it."""
         register = DamageMap(damage, self._unread)
-        for start, end in mended.damage.ranges:
-            register = register.with_range(start, end, self._log.segment_bytes, unread=mended.unread)
+        for start, end in repaired.damage.ranges:
+            register = register.with_range(start, end, self._log.segment_bytes, unread=repaired.unread)
         damage_map.save(self._storage, register)
-        self._damage, self._mended = damage, mended
+        self._damage, self._repaired = damage, repaired
 
     @abstractmethod
     def leaf_digests(self, start: int, end: int, salt: int = 0, leaf_bytes: int = LEAF_BYTES) -> list[bytes]:

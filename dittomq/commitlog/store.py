@@ -62,7 +62,7 @@ class Store(StoreWithLogStart, RepairableStore):
         self.stopped = StopKind.EMPTY
         self.dropped_torn_tail = False  # this start cut away what looked like a torn tail, and may have been acknowledged
         self.notes: list[str] = []  # what recovery noticed, in sentences
-        self.recovery_cut: TruncationReport | None = None
+        self.recovery_truncation: TruncationReport | None = None
         self._storage = storage
         self._options = options
         self._lock = lock
@@ -163,9 +163,9 @@ class Store(StoreWithLogStart, RepairableStore):
         """
         self._replica.take_birth(birth)
 
-    def note_revision(self, revision: int) -> None:
+    def persist_revision(self, revision: int) -> None:
         """Durably know that revision of the group record; a higher one stays. Needs no room. Raises StorageFailure."""
-        self._replica.note_revision(revision)
+        self._replica.persist_revision(revision)
 
     @property
     def end(self) -> PhysicalOffset:
@@ -301,9 +301,9 @@ class Store(StoreWithLogStart, RepairableStore):
             self._derived.dispatch.run(min(applied, to))
             return report
 
-    def persist_watermark(self, flushed: int, confirmed: int, *, generation: int | None = None) -> bool:
+    def persist_recovery_point(self, flushed: int, confirmed: int, *, generation: int | None = None) -> bool:
         """Durably remember these; recovery never ends the log below `flushed`. Whether all is: of a `generation` cut since nothing is."""
-        with self._gate.filing, self._gate.guard("persist_watermark"):
+        with self._gate.filing, self._gate.guard("persist_recovery_point"):
             if generation in (None, self.generation):
                 self._save_mark(min(flushed, self.flushed), min(confirmed, self.end))
             return (self._mark.flushed, self._mark.confirmed) == (flushed, confirmed)
@@ -316,7 +316,7 @@ class Store(StoreWithLogStart, RepairableStore):
                 now = (self.applied, self.end)
                 if now == self._checkpointed:
                     return
-                self._note_begun_anew()
+                self._persist_queue_resets()
                 ranges, unmade = self._derived.index.held()
                 keys = self._derived.dispatch.keys
                 units, reservation, newest_ms = self._options.queue_file_units, self._reservation(self.applied), self._derived.store_ms
@@ -363,15 +363,15 @@ class Store(StoreWithLogStart, RepairableStore):
         if last.has_lost:
             self._replica.draw_incarnation()
         shutdown_marker.begin_recovery(storage, last)
-        state_file.forget_unfinished(storage)
+        state_file.remove_unfinished(storage)
         if intent is not None:
             truncation.finish(storage, intent)
             self.generation = intent.generation
-        truncation.forget_unfinished(storage, self.generation)
+        truncation.remove_unfinished(storage, self.generation)
         tail_end = self._settle(last)
-        self._verify_end(is_cut=tail_end > self._log.end)
+        self._verify_end(is_truncated=tail_end > self._log.end)
         if tail_end > self._log.end:
-            self.recovery_cut = self._cut(self._log.end, tail_end)
+            self.recovery_truncation = self._cut(self._log.end, tail_end)
             self.dropped_torn_tail = True
         self.stopped = self.stopped if self.end > self.min_offset else StopKind.EMPTY
         self._sync_all()
@@ -441,7 +441,7 @@ class Store(StoreWithLogStart, RepairableStore):
         self.epoch_history = epoch_history_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
         register = found.register.clipped(found.log.min_offset, found.log.end)
-        (self._damage, self._unread), self._mended = register, DamageMap()
+        (self._damage, self._unread), self._repaired = register, DamageMap()
         self._derived.index.still_damaged(self._damage.touches)
         if register != damage_map.load(self._storage):
             damage_map.save(self._storage, register)
@@ -458,7 +458,7 @@ class Store(StoreWithLogStart, RepairableStore):
 
     def _cut(self, to: int, tail_end: int) -> TruncationReport:
         intent, report = truncation.begin(self._storage, self._log, (to, tail_end), self.generation + 1, keeps_epoch=to == self.end)
-        self._log.cut_to(to)
+        self._log.truncate_to(to)
         self._files.forget("")
         truncation.finish(self._storage, intent)
         self._files.forget("")

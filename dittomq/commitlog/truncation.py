@@ -17,7 +17,7 @@ from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, gives, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues import index_checkpoint, key_index, producer_state, queue_truncation
-from dittomq.commitlog.queues.consume_queue import folder_of, lacks_files, next_file, path_of
+from dittomq.commitlog.queues.consume_queue import folder_of, misses_files, next_file, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state import damage_map, epoch_history_file, identity, recovery_point
 from dittomq.epoch_history import truncate_history
@@ -80,17 +80,17 @@ def finish(storage: Storage, intent: TruncationIntent) -> None:
         epoch_history_file.save(storage, kept)
     with contextlib.suppress(state_file.CorruptStateFile):  # recovery forgets all of it then
         damage_map.cut(storage, intent.to)
-    producer_state.cut_snapshot(storage, intent.to)
-    index_checkpoint.forget_for_rocketmq(storage)
-    _cut_queues(storage, intent.to)
-    _cut_segments(storage, intent)
+    producer_state.truncate_snapshot(storage, intent.to)
+    index_checkpoint.remove_for_rocketmq(storage)
+    _truncate_queues(storage, intent.to)
+    _truncate_segments(storage, intent)
     held = identity.load(storage)
     assert held is not None, "a cut is begun in a store of ours only"
     identity.save(storage, replace(held, generation=intent.generation))
     state_file.remove(storage, _NAME)
 
 
-def forget_unfinished(storage: Storage, generation: int) -> None:
+def remove_unfinished(storage: Storage, generation: int) -> None:
     """Remove the tails of cuts that were saved and never intended: all of it that was durable is still in the log."""
     for name in storage.list_folder(state_file.FOLDER):
         kind, _, rest = name.partition("-")
@@ -114,7 +114,7 @@ def _save_tail(storage: Storage, log: Log, ends: tuple[int, int], generation: in
     return path
 
 
-def _cut_queues(storage: Storage, to: int) -> None:
+def _truncate_queues(storage: Storage, to: int) -> None:
     """Durably leave in each queue what the checkpoint vouches for and what lies below `to`; the rest is dispatched again from the log."""
     try:
         held = index_checkpoint.load(storage)
@@ -126,7 +126,7 @@ def _cut_queues(storage: Storage, to: int) -> None:
     try:
         ends = {key: high for key, (_, high) in held.ranges.items()} if held.end <= to else _ends_below(storage, held, to)
         if held.end > to:
-            keys = key_index.cut_mark(storage, held.keys, to)
+            keys = key_index.mark_at(storage, held.keys, to)
     except OSError as error:
         if not speaks_of_bytes(error):
             raise
@@ -149,7 +149,7 @@ def _ends_below(storage: Storage, held: index_checkpoint.Checkpoint, to: int) ->
         if minimum.anew and minimum.end >= to:
             return None
         first = max(low, minimum.hidden)
-        if lacks_files(storage, held, key, max(first, dropped.get(key, 0))):
+        if misses_files(storage, held, key, max(first, dropped.get(key, 0))):
             return None  # their messages would seem to lie behind those of the next one
         ends[key] = _units_below(storage, held, key, (first, high), to)
         # The units below the minimum are gone; they belong to records below the log's end at the time of the deletion.
@@ -192,7 +192,7 @@ def _position_at(storage: Storage, held: index_checkpoint.Checkpoint, key: index
     return None
 
 
-def _cut_segments(storage: Storage, intent: TruncationIntent) -> None:
+def _truncate_segments(storage: Storage, intent: TruncationIntent) -> None:
     starts = sorted(int(name) for name in storage.list_folder(FOLDER))
     kept = [start for start in starts if start < intent.to] or starts[:1]
     for start in reversed(starts[len(kept) :]):  # the last first, so that no hole arises

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 CALL_DEADLINE_S: Final = 3.0
 SECOND_OPINION_S: Final = 1.0  # so long the others are waited for once one has answered
-_PATIENCE_S: Final = 0.3  # so long an answer is waited for before the next one is asked too
+_TIMEOUT_S: Final = 0.3  # so long an answer is waited for before the next one is asked too
 
 Question: TypeAlias = Callable[[str, float], Coroutine[Any, Any, T]]
 """Asks one nameserver, with a deadline in seconds; raises a DittoError."""
@@ -40,7 +40,7 @@ async def ask_in_turn(nameservers: Iterable[str], question: Question[T], is_enou
         while waiting or heard < len(asked):
             if waiting:
                 asked.append(tasks.create_task(ask(waiting.popleft(), SECOND_OPINION_S if answered else CALL_DEADLINE_S)))
-            came = await _next(outcomes, _PATIENCE_S if waiting else SECOND_OPINION_S if answered else None)
+            came = await _next(outcomes, _TIMEOUT_S if waiting else SECOND_OPINION_S if answered else None)
             if came is not None:
                 heard += 1
                 answered |= not isinstance(came[1], DittoError)
@@ -50,10 +50,10 @@ async def ask_in_turn(nameservers: Iterable[str], question: Question[T], is_enou
             task.cancel()
 
 
-async def _next(outcomes: "asyncio.Queue[T]", patience_s: float | None) -> T | None:
+async def _next(outcomes: "asyncio.Queue[T]", timeout_s: float | None) -> T | None:
     """None when none came in time."""
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             return await outcomes.get()
     except TimeoutError:
         return None

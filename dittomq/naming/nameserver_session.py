@@ -52,7 +52,7 @@ class NameserverSession:
         if self.refusal not in ("", before):
             log.warning(event, node=node, nameserver=self.nameserver, reason=self.refusal)
 
-    def note_silence(self, node: str, silence: Unavailable | None, now: float) -> None:
+    def record_unreachable(self, node: str, silence: Unavailable | None, now: float) -> None:
         """Log when it no longer answers, and when it does again, if only to refuse; `silence` None: it answered just now."""
         if silence is not None and self.silent_since_s is None:
             self.silent_since_s = now

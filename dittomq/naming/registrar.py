@@ -15,7 +15,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
 from dittomq.naming.nameserver_session import CALL_DEADLINE_S, NameserverAnswer, NameserverSession
 from dittomq.naming.validation import registrable
-from dittomq.routes import HeartbeatRequest, HeartbeatResult, GroupMaster, NodeState, Registration, RegistrationResult
+from dittomq.routes import GroupMaster, HeartbeatRequest, HeartbeatResult, NodeState, Registration, RegistrationResult
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -127,7 +127,7 @@ class Registrar:
                 desk.note(registration.node, None if silence else error, "registration_refused")
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
-            desk.note_silence(registration.node, silence, self._clock.monotonic())
+            desk.record_unreachable(registration.node, silence, self._clock.monotonic())
             self._tell()
             await _wait(desk.wake, pause_s)
 

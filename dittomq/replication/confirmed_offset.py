@@ -232,13 +232,13 @@ class ConfirmedOffset:
         if missing_ranges is not None:
             self.record_missing(node, missing_ranges, at)
 
-    def stream_ended(self, node: str, *, said_goodbye: bool, now: float) -> None:
+    def stream_ended(self, node: str, *, sent_goodbye: bool, now: float) -> None:
         """The node has no stream now. Its acks count on: what it acknowledged it holds, or it comes back under another id."""
-        self.progress.stream_ended(node, said_goodbye=said_goodbye, now=now)
+        self.progress.stream_ended(node, sent_goodbye=sent_goodbye, now=now)
 
     def record_missing(self, node: str, ranges: MissingRanges, upto: PhysicalOffset) -> None:
         """All that this replica knows to lack of what it received up to `upto`: it may have got some of it since it said so last."""
-        self._missing.forget_before(node, upto)
+        self._missing.remove_before(node, upto)
         for start, end in ranges:
             self._missing.add(node, start, end)
         self._advance()
@@ -274,7 +274,7 @@ class ConfirmedOffset:
 
     def record_known(self, record: GroupRecord) -> None:
         """`record` is in the store, and no earlier write of this master can arrive later than it."""
-        self.progress.forget_missed(self.record.ids ^ record.ids)
+        self.progress.clear_missed(self.record.ids ^ record.ids)
         self.record, self._sent = record, None
         self._advance()
 

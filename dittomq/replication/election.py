@@ -267,9 +267,9 @@ class Election:
             return self._end(ElectionReasonKind.NOT_MEMBER)
         return self._end(ElectionReasonKind.TOO_FEW, silent or tuple(sorted(self._targets)))
 
-    def _wait_or_go_on(self, why: str, patience_s: float, now: float) -> list[Command]:
-        if now < self._began + patience_s:
-            return self._wait(self._began + patience_s, now)
+    def _wait_or_go_on(self, why: str, timeout_s: float, now: float) -> list[Command]:
+        if now < self._began + timeout_s:
+            return self._wait(self._began + timeout_s, now)
         return self._go_on_with_loss(why)
 
     def _wait(self, until: float, now: float) -> list[Command]:

@@ -66,7 +66,7 @@ class LeafDiffers:
 class LeavesCompared:
     """Where the record begins that holds the first byte that differs, None when none does; `ours_whole`: our records there are."""
 
-    cut_to: PhysicalOffset | None
+    truncate_to: PhysicalOffset | None
     ours_whole: bool
 
 

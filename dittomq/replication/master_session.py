@@ -81,7 +81,7 @@ class MasterSession:
         self.state = TRANSITIONS.first
         self._end = log.end
         self._confirmed = log.confirmed
-        self._confirmed_told = PhysicalOffset(-1)
+        self._confirmed_sent = PhysicalOffset(-1)
         self._confirmed_sending = PhysicalOffset(-1)
         self._handshake: Handshake | None = None
         self._acknowledged = log.acknowledged
@@ -94,9 +94,9 @@ class MasterSession:
         self._unsearched = (PhysicalOffset(0), PhysicalOffset(0))  # behind the leaves that were asked for
         self._sending = False
         self._topics: DataVersion | None = None
-        self._topics_told: DataVersion | None = None
+        self._topics_sent: DataVersion | None = None
         self._time = ActiveTime(now)
-        self._heard_at = self._beat_at = self._digest_at = 0.0
+        self._received_at = self._beat_at = self._digest_at = 0.0
 
     @property
     def silence_s(self) -> float:
@@ -117,28 +117,28 @@ class MasterSession:
     def _take(self, event: Event, now: float) -> list[Command]:
         match event:
             case Handshake():
-                self._heard_at = now
+                self._received_at = now
                 return self._greet(event)
             case DigestsCompared():
-                self._heard_at = now  # whoever waits has nothing to say
+                self._received_at = now  # whoever waits has nothing to say
                 return self._judge_digests(event)
             case LeafDigests():
-                self._heard_at = now
+                self._received_at = now
                 return self._compare_leaves(event)
             case LeafDiffers():
                 return self._ask(event.start, event.end)
             case LeavesCompared():
                 return self._judge_leaves(event)
             case SlaveAck():
-                self._heard_at = now
+                self._received_at = now
                 return self._acked(event) + self._pump()
             case LogMoved():
                 self._end, self._confirmed, self._topics = event.end, event.confirmed, event.topics
-                return self._pump() + self._tell_topics()
+                return self._pump() + self._send_topics()
             case ChunkSent():
                 self._sending = False
                 self._sent = max(self._sent, event.end)
-                self._confirmed_told = max(self._confirmed_told, self._confirmed_sending)
+                self._confirmed_sent = max(self._confirmed_sent, self._confirmed_sending)
                 return self._pump()
             case BytesDamaged():
                 return [self._missing_range(event)]
@@ -164,9 +164,9 @@ class MasterSession:
             self._handshake = replace(handshake, min_offset=begin, end=begin, flushed=begin)
             return [CompareDigests((), begin)]
         if common < begin:
-            return self._tell_resync(handshake, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")
+            return self._send_resync(handshake, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")
         if handshake.end > common:
-            return self._tell_cut(max(common, handshake.min_offset), self._why_cut(handshake, common))
+            return self._send_truncate(max(common, handshake.min_offset), self._why_truncate(handshake, common))
         verified = min(handshake.verified_offset, handshake.end) if handshake.verified_with == self._log.replica_uuid else 0
         both = PhysicalOffset(max(begin, handshake.min_offset))
         self._check = self._new_check(begin=both, verified=PhysicalOffset(max(both, verified)))
@@ -178,7 +178,7 @@ class MasterSession:
             begin=begin, verified=verified, segment_bytes=self._log.segment_bytes, step_bytes=self._limits.verify_step_bytes
         )
 
-    def _why_cut(self, handshake: Handshake, common: PhysicalOffset) -> str:
+    def _why_truncate(self, handshake: Handshake, common: PhysicalOffset) -> str:
         if not handshake.epoch_history:
             return "written by nobody known"
         return "beyond the end of this master's log" if common == self._end else "written under another master"
@@ -229,7 +229,7 @@ class MasterSession:
             self._check = self._new_check(begin=both, verified=equal_end)
         self._check.verified = equal_end
         counted = RecordAck(handshake.end, handshake.flushed, None, handshake.adopted == self._epoch)
-        return [handshake_result, RecordVerified(equal_end), counted, *self._pump(), *self._tell_topics()]
+        return [handshake_result, RecordVerified(equal_end), counted, *self._pump(), *self._send_topics()]
 
     def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:
         """For the leaves of what is searched, a slice at a time: neither side hears anything while the other reads."""
@@ -246,21 +246,21 @@ class MasterSession:
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
         start, end = self._unsearched
-        if event.cut_to is None and start < end:
+        if event.truncate_to is None and start < end:
             return self._ask(start, end)
-        if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
+        if event.truncate_to is None:  # no proof of anything; the slave comes back and all is compared again
             return self._drop("the bytes of one copy changed while they were compared")
         if not event.ours_whole:
-            where = f"the copies differ by content from {event.cut_to:,}, where this master's bytes are damaged"
+            where = f"the copies differ by content from {event.truncate_to:,}, where this master's bytes are damaged"
             return self._drop(f"{where}; it fetches them from a copy that has them")
-        return self._tell_cut(event.cut_to, "the copies differ by content")
+        return self._send_truncate(event.truncate_to, "the copies differ by content")
 
-    def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
+    def _send_truncate(self, to: PhysicalOffset, reason: str) -> list[Command]:
         self.state = MasterSessionState.TRUNCATING
         self._acknowledged = min(self._acknowledged, to)
         return [self._handshake_result(SyncAction.TRUNCATE, to, reason)]
 
-    def _tell_resync(self, handshake: Handshake, reason: str) -> list[Command]:
+    def _send_resync(self, handshake: Handshake, reason: str) -> list[Command]:
         """Only who is no member: what it holds counts until then. The copy that sends its handshake next is another replica."""
         if self._is_member:
             return [RemoveMember(handshake.node), *self._drop(f"{reason}; it leaves the in-sync set first, then it is to copy this log")]
@@ -308,8 +308,8 @@ class MasterSession:
         if not self._sending and self._sent < self._end and room > 0:
             self._sending, self._confirmed_sending = True, self._confirmed
             return [self._chunk(min(self._end, self._next_border(self._sent)))]
-        if self._confirmed_told < min(self._confirmed, self._sent):
-            self._confirmed_told = self._confirmed
+        if self._confirmed_sent < min(self._confirmed, self._sent):
+            self._confirmed_sent = self._confirmed
             return [self._chunk(self._sent)]
         return []
 
@@ -321,7 +321,7 @@ class MasterSession:
         """What is behind it follows; what lies in it the slave gets from whoever has it whole."""
         assert self._sending
         assert damaged.start == self._sent < damaged.end
-        self._confirmed_told = self._confirmed
+        self._confirmed_sent = self._confirmed
         end = min(damaged.end, self._next_border(self._sent))
         return SendMissingRange(MissingRange(epoch_at(self._log.epoch_history, self._sent), self._sent, end, self._confirmed, self._end))
 
@@ -341,8 +341,8 @@ class MasterSession:
             self.state is MasterSessionState.TRUNCATING
         ):  # what a slave cuts it saves before, and then it reads what it has left; nobody waits for it
             return []
-        if now - self._heard_at > self._limits.silence_s:
-            return self._drop(f"silent for {now - self._heard_at:.0f} s")
+        if now - self._received_at > self._limits.silence_s:
+            return self._drop(f"silent for {now - self._received_at:.0f} s")
         if self.state is not MasterSessionState.STREAMING:
             return []
         if self._is_time_to_compare(now):
@@ -367,11 +367,11 @@ class MasterSession:
     def _heartbeat(self, digest: RangeDigest | None) -> Command:
         return SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))
 
-    def _tell_topics(self) -> list[Command]:
+    def _send_topics(self) -> list[Command]:
         """A slave pulls new topics when it hears of them, not at its next round: the master's disk may be gone by then."""
-        if self.state is not MasterSessionState.STREAMING or self._topics == self._topics_told:
+        if self.state is not MasterSessionState.STREAMING or self._topics == self._topics_sent:
             return []
-        self._topics_told = self._topics
+        self._topics_sent = self._topics
         return [self._heartbeat(None)]
 
     def _handshake_result(self, action: SyncAction, start: PhysicalOffset, reason: str) -> Command:

@@ -45,7 +45,7 @@ class MemberReasonKind(StrEnum):
     MISSED_DEADLINES = "missed_deadlines"
     TOO_FAR_BEHIND = "too_far_behind"
     NOT_CAUGHT_UP = "not_caught_up"
-    SAID_GOODBYE = "said_goodbye"
+    SENT_GOODBYE = "sent_goodbye"
     NO_STREAM = "no_stream"
     NO_PROMISE = "no_promise"
     MUST_RESYNC = "must_resync"
@@ -59,7 +59,7 @@ _SENTENCES: Final = {
     MemberReasonKind.MISSED_DEADLINES: "{0.node} missed {0.amount:.0f} write deadlines",
     MemberReasonKind.TOO_FAR_BEHIND: "{0.node} is {0.amount:,.0f} bytes behind",
     MemberReasonKind.NOT_CAUGHT_UP: "{0.node} has not caught up for {0.amount:.0f} s",
-    MemberReasonKind.SAID_GOODBYE: "{0.node} said goodbye",
+    MemberReasonKind.SENT_GOODBYE: "{0.node} said goodbye",
     MemberReasonKind.NO_STREAM: "{0.node} has had no stream for {0.amount:.1f} s",
     MemberReasonKind.NO_PROMISE: "{0.node} did not answer the promise of this master, and has no stream",
     MemberReasonKind.MUST_RESYNC: "{0.node} is to be resynced",
@@ -139,7 +139,7 @@ class Membership:
         self._sent_at = _NEVER
         self._proposed_at = _NEVER
         self._rests_until = _NEVER
-        self._store_heard_at = now
+        self._store_answered_at = now
         self._left: dict[str, tuple[MemberReason, float]] = {}
 
     @property
@@ -171,17 +171,17 @@ class Membership:
         if replica in self._known.record.ids:
             self._must_leave[replica] = why
 
-    def store_heard(self, now: float) -> None:
+    def store_answered(self, now: float) -> None:
         """The coordination store answered."""
-        self._store_heard_at = now
+        self._store_answered_at = now
 
     def should_read(self, now: float) -> bool:
         """Whether the driver is to read the record now: a write is in doubt, or whether the store answers decides about isolation."""
         if self._state is RecordWrite.IN_DOUBT:
             return True
-        patience_s = self._rules.isolation_s / _READS_PER_ISOLATION
-        members_are_silent = self._rules.store_required or now - self._members_heard_at(now) >= patience_s
-        return members_are_silent and now - self._store_heard_at >= patience_s
+        timeout_s = self._rules.isolation_s / _READS_PER_ISOLATION
+        members_are_silent = self._rules.store_required or now - self._members_reported_at(now) >= timeout_s
+        return members_are_silent and now - self._store_answered_at >= timeout_s
 
     def writes_refused(self, now: float) -> WriteRefusal | None:
         """Why this master takes no writes; None while it does."""
@@ -190,9 +190,9 @@ class Membership:
             return WriteRefusal(WriteRefusalKind.FENCED, in_sync, record.needed)
         if in_sync < self._rules.min_in_sync_replicas:
             return WriteRefusal(WriteRefusalKind.TOO_FEW_MEMBERS, in_sync, self._rules.min_in_sync_replicas)
-        silent_s = now - self._store_heard_at
+        silent_s = now - self._store_answered_at
         if not self._rules.store_required:
-            silent_s = min(silent_s, now - self._members_heard_at(now))
+            silent_s = min(silent_s, now - self._members_reported_at(now))
         if silent_s >= self._rules.isolation_s:
             return WriteRefusal(WriteRefusalKind.ISOLATED, in_sync, record.needed, silent_s)
         return None
@@ -227,13 +227,13 @@ class Membership:
             return
         match outcome:
             case Written(version):
-                self.store_heard(now)
+                self.store_answered(now)
                 self._move(WriteStep.WRITTEN, RecordWrite.SETTLED)
                 self._note(change, now)
                 self._settle(_later(Versioned(change.record, version), self._read), now)
                 return
             case Conflict():
-                self.store_heard(now)
+                self.store_answered(now)
                 self._move(WriteStep.CONFLICTED, RecordWrite.IN_DOUBT)
             case WriteUnknown():
                 self._move(WriteStep.UNKNOWN, RecordWrite.IN_DOUBT)
@@ -251,7 +251,7 @@ class Membership:
 
         Only a later revision ends a doubt: what was read at the version that is known may still be changed by a write that is under way.
         """
-        self.store_heard(now)
+        self.store_answered(now)
         if self._state is RecordWrite.FENCED or found is None:
             return
         ours, theirs = self._known.record, found.record
@@ -305,7 +305,7 @@ class Membership:
             return MemberReason(why, node)
         if found is None or not found.streams:
             if found is not None and found.state is Following.DEPARTED:
-                return MemberReason(MemberReasonKind.SAID_GOODBYE, node)
+                return MemberReason(MemberReasonKind.SENT_GOODBYE, node)
             if node in self._silent:
                 return MemberReason(MemberReasonKind.NO_PROMISE, node)
             away_s = ran_s - (found.away_since if found is not None else self._lost[member.replica])
@@ -356,11 +356,11 @@ class Membership:
     def _end_of(self, member: Member) -> PhysicalOffset:
         return self._progress.ends.get(member.replica, _NOTHING)
 
-    def _members_heard_at(self, now: float) -> float:
+    def _members_reported_at(self, now: float) -> float:
         """Since then fewer than `needed` members were heard; now if the master alone is enough."""
         record = self._known.record
         found = (self._progress.of_member(member) for member in record.members if member.replica != self._confirmed.own)
-        heard = [now, *(each.heard_at if each is not None else _NEVER for each in found)]
+        heard = [now, *(each.received_at if each is not None else _NEVER for each in found)]
         return sorted(heard, reverse=True)[record.needed - 1]
 
     def _notice_lost(self, ran_s: float) -> None:

@@ -21,12 +21,12 @@ class StreamStep(Label):
     BEGAN = "its stream began"
     ACKED = "it acknowledged"
     ENDED = "its stream ended"
-    SAID_GOODBYE = "it said goodbye, and its stream ended"
+    SENT_GOODBYE = "it said goodbye, and its stream ended"
 
 
 _STOPS: Final[Mapping[Kind, Collection[Following]]] = {
     StreamStep.ENDED: (Following.AWAY,),
-    StreamStep.SAID_GOODBYE: (Following.DEPARTED,),
+    StreamStep.SENT_GOODBYE: (Following.DEPARTED,),
 }
 _ACKS: Final = (Following.JOINING, Following.ADOPTED)
 

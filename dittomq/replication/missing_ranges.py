@@ -35,7 +35,7 @@ class MissingInGroup:
         if node in self._slaves:
             self._slaves[node] = [(low, min(high, end)) for low, high in self._slaves[node] if low < end]
 
-    def forget_before(self, node: str, end: PhysicalOffset) -> None:
+    def remove_before(self, node: str, end: PhysicalOffset) -> None:
         """What that slave lacks before `end` it says again."""
         if node in self._slaves:
             self._slaves[node] = [(max(low, end), high) for low, high in self._slaves[node] if high > end]

@@ -42,7 +42,7 @@ class ConfirmRules:
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """One replica. Ends are bytes, 0 before its first ack. `since`, `heard_at` and `missed_until` are monotonic seconds.
+    """One replica. Ends are bytes, 0 before its first ack. `since`, `received_at` and `missed_until` are monotonic seconds.
 
     The other times are of the running time. What the replica holds was the log's end at `caught_up_at`, or later. Waits that began before
     `missed_until` met the same silence as the deadline that was counted last.
@@ -58,7 +58,7 @@ class ReplicaProgress:
     state: Following = FOLLOWING_TRANSITIONS.first
     received: PhysicalOffset = _NOTHING
     flushed: PhysicalOffset = _NOTHING
-    heard_at: float = _NEVER
+    received_at: float = _NEVER
     away_since: float = 0.0
     has_acked: bool = False
     missed: int = 0
@@ -150,28 +150,28 @@ class Progress:
         found = self._replicas.get(node)
         if found is None:
             found = self._replicas[node] = ReplicaProgress(node, replica, address, now, _NEVER, self.written, ran_s)
-        found.address, found.heard_at = address, now
+        found.address, found.received_at = address, now
         found.received, found.flushed = min(found.received, at), min(found.flushed, at)
         if replica in self.ends:
             self.ends[replica] = min(self.ends[replica], at)
         self._move(found, StreamStep.BEGAN, Following.ADOPTED if replica in self.ends else Following.JOINING, now)
         return gone
 
-    def stream_ended(self, node: str, *, said_goodbye: bool, now: float) -> None:
+    def stream_ended(self, node: str, *, sent_goodbye: bool, now: float) -> None:
         """The node's last stream ended. Nothing happens if it has none."""
         found = self._replicas.get(node)
         if found is None or not found.streams:
             return
         found.away_since = self._time.at(now)
-        if said_goodbye:
-            self._move(found, StreamStep.SAID_GOODBYE, Following.DEPARTED, now)
+        if sent_goodbye:
+            self._move(found, StreamStep.SENT_GOODBYE, Following.DEPARTED, now)
         else:
             self._move(found, StreamStep.ENDED, Following.AWAY, now)
 
     def acked(self, node: str, *, received: PhysicalOffset, flushed: PhysicalOffset, adopted: bool, now: float) -> None:
         """The replica whose stream this is acknowledged."""
         found, ran_s = self._replicas[node], self._time.at(now)
-        found.received, found.flushed, found.heard_at, found.has_acked = received, flushed, now, True
+        found.received, found.flushed, found.received_at, found.has_acked = received, flushed, now, True
         counted = self.counted(found)
         if adopted:
             self.ends[found.replica] = counted
@@ -189,7 +189,7 @@ class Progress:
         if (found := self._replicas.pop(node, None)) is not None:
             self.ends.pop(found.replica, None)
 
-    def forget_missed(self, replicas: Collection[ReplicaId]) -> None:
+    def clear_missed(self, replicas: Collection[ReplicaId]) -> None:
         """Deadlines that these missed before they were members, or were removed, are not theirs."""
         for each in self._replicas.values():
             if each.replica in replicas:

@@ -63,7 +63,7 @@ class SlaveSession:
         self._end = log.stored.received
         self._silence_s = silence_s
         self._time = ActiveTime(now)
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._stored = log.stored
         self._reverify_from: PhysicalOffset | None = None  # what neither the handshake nor an ack has told
 
@@ -81,7 +81,7 @@ class SlaveSession:
     def _take(self, event: Event, now: float) -> list[Command]:
         match event:
             case Truncated():
-                self._heard_at = now
+                self._received_at = now
                 self.state = SlaveSessionState.HANDSHAKE
                 self._stored, self._reverify_from = event.stored, None
                 return [SendHandshake()]
@@ -91,17 +91,17 @@ class SlaveSession:
                 return self._digest_ready(event)
             case VerifiedEndLowered():
                 self._reverify_from = event.start if self._reverify_from is None else min(self._reverify_from, event.start)
-                return self._tell_doubt()
+                return self._send_reverify()
             case DamageFound():  # the next handshake says nothing of that segment, so nothing is cut for it
                 return self._reconnect(f"the copies differ by content and this one is damaged from {event.start:,} to {event.end:,}")
             case Tick():
-                if self.state is not SlaveSessionState.TRUNCATING and now - self._heard_at > self._silence_s:
-                    return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
+                if self.state is not SlaveSessionState.TRUNCATING and now - self._received_at > self._silence_s:
+                    return self._reconnect(f"the master was silent for {now - self._received_at:.0f} s")
                 return []
             case Promised():
                 return self._reconnect(f"this replica promises epoch {event.epoch}")
             case HandshakeResult() | Chunk() | MissingRange() | Heartbeat() | LeafProbe():
-                self._heard_at = now
+                self._received_at = now
                 return self._heard(event)
             case _:
                 assert_never(event)
@@ -120,7 +120,7 @@ class SlaveSession:
                 return [AnswerProbe(event)]
 
     def _obey(self, handshake_result: HandshakeResult) -> list[Command]:
-        if handshake_result.action is not SyncAction.WAIT and (problem := self._not_obeyed(handshake_result)):
+        if handshake_result.action is not SyncAction.WAIT and (problem := self._why_not_bound(handshake_result)):
             return self._reconnect(problem)
         match handshake_result.action:
             case SyncAction.WAIT:
@@ -133,11 +133,11 @@ class SlaveSession:
                 self._epoch_history = truncate_history(self._epoch_history, handshake_result.start)
                 return [self._bind_to_master(handshake_result), TruncateLog(handshake_result.start, handshake_result.reason)]
             case SyncAction.RESYNC:
-                return self._copy_anew(handshake_result)
+                return self._full_resync(handshake_result)
             case SyncAction.STREAM:
                 return self._follow(handshake_result)
 
-    def _not_obeyed(self, handshake_result: HandshakeResult) -> str:
+    def _why_not_bound(self, handshake_result: HandshakeResult) -> str:
         """Why this master is not obeyed; empty when it is."""
         newest = max(self._promised, newest_epoch(self._epoch_history))
         if newest_epoch(handshake_result.epoch_history) != handshake_result.epoch or handshake_result.epoch < newest:
@@ -151,7 +151,7 @@ class SlaveSession:
         self._promised, self._birth = max(handshake_result.epoch, self._promised), handshake_result.birth
         return BindToMaster(handshake_result.epoch, handshake_result.birth)
 
-    def _copy_anew(self, handshake_result: HandshakeResult) -> list[Command]:
+    def _full_resync(self, handshake_result: HandshakeResult) -> list[Command]:
         if handshake_result.end is None or not handshake_result.start <= handshake_result.end or self._end == self._begin:
             return self._reconnect(
                 f"told to copy [{handshake_result.start}, {handshake_result.end}) anew with [{self._begin}, {self._end})"
@@ -182,7 +182,7 @@ class SlaveSession:
                 handshake_result.start, handshake_result.start, before.applied, handshake_result.start, adopted=before.adopted
             )
         self._end = handshake_result.start
-        commands = [self._bind_to_master(handshake_result), *begin, *self._adopt(self._end), *self._tell_doubt()]
+        commands = [self._bind_to_master(handshake_result), *begin, *self._adopt(self._end), *self._send_reverify()]
         return commands + self._adopt_epoch()
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
@@ -263,7 +263,7 @@ class SlaveSession:
             return []
         return [SendAck(self._ack(None)), *self._adopt_epoch()]
 
-    def _tell_doubt(self) -> list[Command]:
+    def _send_reverify(self) -> list[Command]:
         if self.state is not SlaveSessionState.STREAMING or self._reverify_from is None:
             return []
         reverify_from, self._reverify_from = self._reverify_from, None

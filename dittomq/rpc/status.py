@@ -62,7 +62,7 @@ RETRY_AFTER_MS: Mapping[type[DittoError], int] = {
 }
 
 # What gRPC says of a peer that is none of ours, or of a connection that broke, in words that say what to do.
-_GRPC_SAYS = (
+_GRPC_TEXTS = (
     ("lookup failed", "its host name is not known; check the address"),
     ("resolution failed", "its host name is not known; check the address"),
     ("Received http2 header with status", "something else than dittomq listens there; check the address"),
@@ -132,7 +132,7 @@ def decode(error: grpc.aio.AioRpcError, who: str) -> DittoError:
             if typed is not None:
                 return typed
     details = error.details() or "no answer"
-    problem = next((words for mark, words in _GRPC_SAYS if mark in details), "")
+    problem = next((words for mark, words in _GRPC_TEXTS if mark in details), "")
     if problem:
         return Unavailable(who, problem)
     problem = _short_problem(details)

@@ -56,7 +56,7 @@ def choose_ports(brokers: int, chance: random.Random, *, usual: bool = True) -> 
 
 def give_back(ports: Ports) -> None:
     """Others may choose them again."""
-    claims = _claims()
+    claims = _reservations()
     if claims is not None:
         for port in ports.all():
             fcntl.lockf(claims, fcntl.LOCK_UN, 1, port)
@@ -80,7 +80,7 @@ def _claim(ports: Ports) -> bool:
     """Between the look at a port and its bind somebody else may look too: the byte of that number is locked in a file of all who choose."""
     if not all_free(ports.all()):
         return False
-    claims = _claims()
+    claims = _reservations()
     if claims is None:
         return True
     try:
@@ -95,7 +95,7 @@ def _claim(ports: Ports) -> bool:
 
 
 @functools.cache
-def _claims() -> int | None:
+def _reservations() -> int | None:
     """One descriptor for the process's life, for closing it would drop its locks; None where the folder takes no such file."""
     path = Path(tempfile.gettempdir()) / f"dittomq-ports-{os.getuid()}"
     try:

@@ -49,7 +49,7 @@ class InSyncSet:
         self._noted = membership.known.record
         self._change: MemberChange | None = None  # the last one that was sent, and when first
         self._began = 0.0
-        self._heard_at = float("-inf")
+        self._received_at = float("-inf")
         self._must_read = False
         self._is_lost = False  # there was no record when it was read last
         self._bell = asyncio.Event()
@@ -102,7 +102,7 @@ class InSyncSet:
         finally:
             unlisten()
 
-    async def note_election(self, cause: str, took_s: float) -> None:
+    async def persist_election(self, cause: str, took_s: float) -> None:
         """The record as the election wrote it is the first of this term. Raises StorageFailure."""
         await self._note(self.record, cause, took_s)
 
@@ -112,15 +112,15 @@ class InSyncSet:
 
     async def _step(self) -> None:
         parts, membership, now = self._parts, self._membership, self._parts.clock.monotonic()
-        if parts.watch.heard_at > self._heard_at:
-            self._heard_at = parts.watch.heard_at
-            membership.store_heard(self._heard_at)
+        if parts.watch.received_at > self._received_at:
+            self._received_at = parts.watch.received_at
+            membership.store_answered(self._received_at)
         if (change := membership.decide(now, write=hex_id(parts.chance))) is not None:
             await self._write(change)
         elif self._must_read or membership.should_read(now) or (self._is_lost and self._all_stream):
             await self._read()
         if self._noted != self.record:
-            await self._note_change()
+            await self._persist_change()
 
     async def _write(self, change: MemberChange) -> None:
         parts = self._parts
@@ -179,7 +179,7 @@ class InSyncSet:
             return f"the group record in {self._parts.watch.store_name} names another birth, epoch or master"
         return f"{record.master_node} leads in epoch {record.epoch}"
 
-    async def _note_change(self) -> None:
+    async def _persist_change(self) -> None:
         record, before, change = self.record, self._noted, self._change
         if change is not None and change.record.write == record.write:
             cause, took_s = str(change), self._parts.clock.monotonic() - self._began

@@ -33,7 +33,7 @@ from services.master.opening import Opening
 from services.master.parts import MasterParts
 from services.master.replica_registry import with_absent
 from services.master.replicas import Leading
-from services.master.status import Leaving, HaStatusBoard
+from services.master.status import HaStatusBoard, Leaving
 from services.master.term import Term
 from services.master.upkeep import DiskCheck
 
@@ -172,7 +172,7 @@ class MasterNode:
         self._parts.replication.lead(self._leading(term))
         if self.in_sync_set is not None and elected is not None:
             lossy = f"; data loss is possible: {term.opened.data_loss}" if term.opened.data_loss else ""
-            await self.in_sync_set.note_election(f"{self.name} was elected{lossy}", elected.took_s)
+            await self.in_sync_set.persist_election(f"{self.name} was elected{lossy}", elected.took_s)
         self._on_change()
         return term
 

@@ -63,7 +63,7 @@ class SlaveRecord:
         self.last_drop_reason, self.last_drop_ms, self.dropped_at = reason, clock.wall_ms(), clock.monotonic()
 
 
-def to_forget(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> str | None:
+def to_remove(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> str | None:
     """Who makes room for one more: who left first of those that are neither connected nor `counted`: members.
 
     None: there is room, or all of them are.

@@ -48,7 +48,7 @@ class ReplicaSenderParts:
     """What a stream works with.
 
     `topics` tells the version of the topics, `holds` for whom the log is kept, None while that is not known, `speaks` whether it is still
-    its replica's newest stream; `pace` is this stream's own. `remove` has a member removed from the group record, `promised_above` hears
+    its replica's newest stream; `turns` is this stream's own. `remove` has a member removed from the group record, `promised_above` hears
     that a slave has promised a higher epoch, `disk_answers` tells whether this master's disk does.
     """
 
@@ -63,7 +63,7 @@ class ReplicaSenderParts:
     remove: Callable[[str], None]
     promised_above: Callable[[Epoch, str], Awaitable[None]]
     disk_answers: Callable[[], bool]
-    pace: ThrottleTurns
+    turns: ThrottleTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ReplicaSender:
         self._inbox = Mailbox()
         self._handshake: Handshake | None = None  # the last one that was taken
         self._ended = False
-        self.said_goodbye = False  # the slave stops in order
+        self.sent_goodbye = False  # the slave stops in order
         self._moved = True
         self._written = PhysicalOffset(0)
         self._late: asyncio.TimerHandle | None = None
@@ -136,7 +136,7 @@ class ReplicaSender:
             async for event in said:
                 self._telling.heard()
                 if isinstance(event, Goodbye):
-                    self.said_goodbye = True
+                    self.sent_goodbye = True
                     break
                 await self._inbox.put(event)
                 self._bell.set()
@@ -154,7 +154,7 @@ class ReplicaSender:
     async def _compare_handshakes(self) -> None:
         """It may take long: the session has the slave wait meanwhile."""
         while True:
-            self._tell_found(await self._compare(await self._to_compare.get()))
+            self._report_found(await self._compare(await self._to_compare.get()))
 
     async def _digest_steps(self) -> None:
         """Old bytes are read beside the stream, which does not wait for them."""
@@ -162,9 +162,9 @@ class ReplicaSender:
         while True:
             step = await self._to_digest.get()
             digest = await digest_of(store, self._parts.lane, max(step.start, store.min_offset), step.end)
-            self._tell_found(master_events.HeartbeatReady(digest, store.min_offset))
+            self._report_found(master_events.HeartbeatReady(digest, store.min_offset))
 
-    def _tell_found(self, found: Found) -> None:
+    def _report_found(self, found: Found) -> None:
         self._found.append(found)
         self._bell.set()
 
@@ -307,7 +307,7 @@ class ReplicaSender:
     def _is_due(self, size: int) -> bool:
         """Whether a chunk may leave now; otherwise the bell rings when to ask again."""
         now = self._parts.clock.monotonic()
-        due = self._parts.pace.due(size, now)
+        due = self._parts.turns.due(size, now)
         if due <= now:
             return True
         self._due = asyncio.get_running_loop().call_later(due - now, self._now_due)

@@ -21,7 +21,7 @@ from dittomq.replication.session_registry import SessionRegistry, SessionSlot
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.mailbox import SlaveMessage
-from services.master.replica_registry import GONE, SlaveRecord, to_forget
+from services.master.replica_registry import GONE, SlaveRecord, to_remove
 from services.master.replica_sender import ReplicaSender, ReplicaSenderParts
 from services.master.stream_writer import MasterMessage
 from services.master.term import Term
@@ -164,7 +164,7 @@ class Replicas:
 
     def _make_room(self, members: Collection[str], term: Term) -> None:
         """For one more slave to remember; one that is forgotten is a new one when it comes again."""
-        if node := to_forget(self.records, members):
+        if node := to_remove(self.records, members):
             log.info("slave_removed", slave=node, why="more of them came")
             del self.records[node]
             term.forget(node)
@@ -175,7 +175,7 @@ class Replicas:
         if self._seats.leave(stream.seat):
             stream.record.connected = False
             stream.record.become(GONE, self._clock)
-            term.stream_ended(stream.seat.node, said_goodbye=stream.said_goodbye)
+            term.stream_ended(stream.seat.node, sent_goodbye=stream.sent_goodbye)
 
     async def _serve(
         self,
@@ -199,12 +199,12 @@ class Replicas:
             remove=leading.remove,
             promised_above=leading.promised_above,
             disk_answers=leading.disk_answers,
-            pace=self.outflow.to(handshake.node),
+            turns=self.outflow.to(handshake.node),
         )
         session = MasterSession(self._log(handshake, leading), self._limits(), self._clock.monotonic())
         driver = ReplicaSender(parts, session, record, send)
         await driver.run(handshake, said)
-        stream.said_goodbye = driver.said_goodbye
+        stream.sent_goodbye = driver.sent_goodbye
         stream.ends.set()
 
     def _slots_now(self) -> ReplicationSlots | None:
@@ -246,7 +246,7 @@ class _SlaveStream:
         self.seat = seat
         self.record = record
         self.problem = ""
-        self.said_goodbye = False
+        self.sent_goodbye = False
         self.ends = asyncio.Event()
 
 

@@ -18,7 +18,7 @@ from services.master.replica_registry import FOLLOWING, GONE, MOST_REMEMBERED, S
 from services.master.term import Term
 
 _IN_SYNC = "in sync"
-_MOST_TOLD = 4 * MOST_REMEMBERED
+_MOST_REPORTED = 4 * MOST_REMEMBERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class HaStatusBoard:
         if known is None or known[0] != moment:
             elapsed_ms = int((self._clock.monotonic() - moment) * 1000)
             known = self._told[what] = (moment, self._clock.wall_ms() - elapsed_ms)
-            if len(self._told) > _MOST_TOLD:
+            if len(self._told) > _MOST_REPORTED:
                 del self._told[next(iter(self._told))]
         return known[1]
 

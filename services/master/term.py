@@ -111,10 +111,10 @@ class Term:
             self.confirm.stream_begins(node, replica, start, missing_ranges, address=address, now=self._clock.monotonic())
             self.moved()
 
-    def stream_ended(self, node: str, *, said_goodbye: bool) -> None:
+    def stream_ended(self, node: str, *, sent_goodbye: bool) -> None:
         """The node has no stream now."""
         if not self.is_over:
-            self.confirm.stream_ended(node, said_goodbye=said_goodbye, now=self._clock.monotonic())
+            self.confirm.stream_ended(node, sent_goodbye=sent_goodbye, now=self._clock.monotonic())
             self.moved()
 
     def record_missing(self, node: str, missing_ranges: MissingRanges, upto: PhysicalOffset) -> None:
@@ -140,7 +140,7 @@ class Term:
         self.over.set()
         self.acks.close(FencedEpoch(f"the master of epoch {self.opened.epoch}", why))
         log.warning("term_ended", node=self.opened.node, epoch=self.opened.epoch, confirmed=self.confirm.confirmed, reason=why)
-        self._tell_listeners()
+        self._notify_listeners()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever the log or confirmed moves, or the term ends; returns the call that ends it."""
@@ -159,16 +159,16 @@ class Term:
     def moved(self) -> None:
         """A position or the members changed: release whoever waited for that."""
         if not self.is_over:
-            self._note_degraded()
+            self._record_degraded()
             self.acks.moved()
             self._dispatcher.readable_to(self.confirm.confirmed)
-        self._tell_listeners()
+        self._notify_listeners()
 
-    def _tell_listeners(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in list(self._listeners):
             listener()
 
-    def _note_degraded(self) -> None:
+    def _record_degraded(self) -> None:
         """Once when the record has fewer members than copies are asked for, and once when it has enough again."""
         confirm = self.confirm
         if confirm.degraded is (self.degraded_since_ms is not None):

@@ -32,14 +32,14 @@ from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
-from dittomq.broker.verified import forget_verified
+from dittomq.broker.verified import clear_verified
 from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog import store_swap
 from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import RouteUpdate, Registrar
+from dittomq.naming.registrar import Registrar, RouteUpdate
 from dittomq.replication.membership import MemberReasonKind
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.rpc.admission import AdmissionControl
@@ -127,7 +127,7 @@ class Master:
         metadata = Metadata(ConfigFiles(doors.storage, config.name), lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
-        await lanes.files.call(lambda: forget_verified(doors.storage))
+        await lanes.files.call(lambda: clear_verified(doors.storage))
         await lanes.files.call(lambda: store_swap.discard(doors.storage))  # a copy that was to take the place of what leads now
         history = HaHistory(doors.storage, lanes.files)
         await history.load()

@@ -53,7 +53,7 @@ def opened(storage: Storage, path: str) -> Iterator[Rows]:
                 raise StoreOpenFailed(path, "it is a broker's; set node.data_dir to a folder of the nameserver's own")
             storage.make_folder(FOLDER)
             storage.sync_folder("")
-            state_file.forget_unfinished(storage)
+            state_file.remove_unfinished(storage)
             storage.sync_folder(FOLDER)
             rows = _load(storage, path)
             if rows:  # written again: a sync that failed under the process before is not repeated by the next sync

@@ -10,7 +10,7 @@ from dittomq.errors import Unavailable
 from dittomq.replication.events import Goodbye
 from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
-from services.slave.replication_stream import MasterSaid, SlaveSays
+from services.slave.replication_stream import FromMaster, FromSlave
 
 _Call = grpc.aio.StreamStreamCall[pb.ReplicateRequest, pb.ReplicateResponse]
 
@@ -25,13 +25,13 @@ class ReplicationConnection:
         self._breaking = breaking(address)
         self._peers_disk = peers_disk(address)
 
-    async def read(self) -> MasterSaid | None:
+    async def read(self) -> FromMaster | None:
         """What the master says next, None when it has left."""
         with self._peers_disk, self._breaking:
             frame = await self._call.read()
         return wire.master_event_from_pb(frame) if isinstance(frame, pb.ReplicateResponse) else None  # grpc.aio.EOF
 
-    async def write(self, message: SlaveSays) -> None:
+    async def write(self, message: FromSlave) -> None:
         """Say it."""
         try:
             with self._peers_disk, self._breaking:
@@ -39,7 +39,7 @@ class ReplicationConnection:
         except asyncio.InvalidStateError as error:
             raise Unavailable(self._address, "the stream has ended") from error
 
-    async def say_goodbye(self) -> None:
+    async def send_goodbye(self) -> None:
         """This node stops, and the master need not wait for it: it ends the stream then."""
         if self._opened is not None:
             with self._breaking:

@@ -25,7 +25,7 @@ from dittomq.commitlog import store_swap
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.errors import DiskFull, DittoError, NotReady, StoreOpenFailed
-from dittomq.ha_status import COPYING_ANEW
+from dittomq.ha_status import FULL_RESYNC
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import RecordCompared, StartFullResync
 from dittomq.routes import DataVersion
@@ -136,7 +136,7 @@ class Resync:
             return ""
         begin = self.replica.store.min_offset
         done, total = self.replica.copy.received - begin, max(self._master_end, self.replica.copy.received) - begin
-        return f"{COPYING_ANEW}, {_of(done, total)}"
+        return f"{FULL_RESYNC}, {_of(done, total)}"
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ def master_log_start(follower: ReplicaFetcher, channels: Channels, config: Slave
     """Asks for it; None while the store in use follows no master, or that does not tell."""
 
     async def told() -> LogStart | None:
-        if follower.master.told_end is None or follower.resync.replica is not None:
+        if follower.master.reported_end is None or follower.resync.replica is not None:
             return None
         with contextlib.suppress(DittoError):
             return await RangeClient(channels, follower.dials, config).log_start()

@@ -18,7 +18,7 @@ class MasterLiveness:
         self._silence_s = config.failover.peer_timeout_ms / 1000
         self._gone_s = config.reading.master_timeout_ms / 1000
         self._time = ActiveTime(clock.monotonic())
-        self._heard_at = 0.0  # of the running time, as is
+        self._received_at = 0.0  # of the running time, as is
         self._left_at = 0.0
         self._end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
         self.ends = LagHistory()
@@ -27,12 +27,12 @@ class MasterLiveness:
 
     def named(self) -> None:
         """Another master was named: it has its time to be heard."""
-        self._heard_at = self._now()
+        self._received_at = self._now()
 
     def heard(self) -> None:
         """The master said something."""
         self.is_there = True
-        self._heard_at = self._now()
+        self._received_at = self._now()
 
     def ends_at(self, end: PhysicalOffset) -> None:
         """It says where its log ends."""
@@ -44,7 +44,7 @@ class MasterLiveness:
 
     def stream_ended(self) -> None:
         """From here on it is gone, if it was there."""
-        self.was_useless = not self.is_heard
+        self.was_useless = not self.is_live
         if self.is_there:
             self.is_there = False
             self._left_at = self._now()
@@ -52,10 +52,10 @@ class MasterLiveness:
     @property
     def silent_s(self) -> float:
         """Seconds since it was heard, or since it was named, or since this node began."""
-        return self._now() - self._heard_at
+        return self._now() - self._received_at
 
     @property
-    def is_heard(self) -> bool:
+    def is_live(self) -> bool:
         """Whether there is a stream of its, and something was heard on it within the time of silence."""
         return self.is_there and self.silent_s < self._silence_s
 
@@ -65,13 +65,13 @@ class MasterLiveness:
         return not self.is_there and self._now() - self._left_at >= self._gone_s
 
     @property
-    def told_end(self) -> PhysicalOffset | None:
+    def reported_end(self) -> PhysicalOffset | None:
         """Where its log ends now; None without a stream, and once several heartbeats are missing."""
         return self._end if self.silent_s <= self._silence_s / 2 else None
 
     def mark(self) -> None:
         """To be done twice a second: remember where its log ends."""
-        if (end := self.told_end) is not None:
+        if (end := self.reported_end) is not None:
             self.ends.mark(end, self._clock.monotonic())
 
     def _now(self) -> float:

@@ -55,12 +55,12 @@ class MasterAddresses:
         self._own = own
         self._fixed = fixed_replication
         self._watch = watch
-        self._heard_clients = self._heard_replication = ""
+        self._reported_clients = self._reported_replication = ""
 
     @property
     def replication(self) -> str:
         """ "host:port" of its replication port."""
-        return self._fixed or self.recorded or self._heard_replication
+        return self._fixed or self.recorded or self._reported_replication
 
     @property
     def recorded(self) -> str:
@@ -71,14 +71,14 @@ class MasterAddresses:
     @property
     def clients(self) -> str:
         """Where clients reach it: nameservers know that, a moment after the record does."""
-        if self.recorded and self.recorded != self._heard_replication:
+        if self.recorded and self.recorded != self._reported_replication:
             return ""
-        return self._heard_clients
+        return self._reported_clients
 
     def heard(self, news: RouteUpdate) -> None:
         """The nameservers answered; without a master among their answers the last known address stays."""
         if news.master is not None:
-            self._heard_clients, self._heard_replication = news.master.address, news.master.replication_address
+            self._reported_clients, self._reported_replication = news.master.address, news.master.replication_address
 
 
 class SlaveNode:
@@ -91,9 +91,9 @@ class SlaveNode:
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
-    async def leave(self, *, says_goodbye: bool) -> None:
+    async def leave(self, *, sends_goodbye: bool) -> None:
         """Follow no master any longer. With a goodbye it need not wait for this member; one that goes on in a moment says none."""
-        await self._follower.leave(says_goodbye=says_goodbye)
+        await self._follower.leave(sends_goodbye=sends_goodbye)
 
     @property
     def epoch(self) -> Epoch:
@@ -191,7 +191,7 @@ class SlaveNode:
     def _own_view(self) -> NodeView:
         """How far this copy, or the one that is made anew, is; behind its master only while that one says where its log ends."""
         follower, newest, now = self._follower, self._follower.newest, self._parts.clock.monotonic()
-        received, flushed, end = newest.copy.received, newest.copy.flushed, follower.master.told_end
+        received, flushed, end = newest.copy.received, newest.copy.flushed, follower.master.reported_end
         is_own = follower.resync.replica is None
         readable = follower.readable().end if is_own else PhysicalOffset(min(flushed, newest.confirmed))
         return NodeView(

@@ -105,7 +105,7 @@ class Replica:
     async def keep_confirmed(self) -> None:
         """Durably remember now how far is known to be confirmed."""
         flushed, confirmed, generation = self.copy.flushed, self.known_confirmed, self.store.generation
-        await self.parts.files.call(lambda: self.store.persist_watermark(flushed, confirmed, generation=generation))
+        await self.parts.files.call(lambda: self.store.persist_recovery_point(flushed, confirmed, generation=generation))
 
     async def look_after(self) -> None:
         """What is to be done now and then: ASYNC_FLUSH flushes, what was verified is written down."""

@@ -141,7 +141,7 @@ class ReplicaFetcher:
     @property
     def sees_master(self) -> bool:
         """Whether there is a stream of the master that is named now, and something was heard on it within the time of silence."""
-        return self.master.is_heard and self.dials == self._callers.master_address()
+        return self.master.is_live and self.dials == self._callers.master_address()
 
     @property
     def silent_s(self) -> float:
@@ -182,13 +182,13 @@ class ReplicaFetcher:
             self._holds -= 1
             self._wake.set()
 
-    async def leave(self, *, says_goodbye: bool) -> None:
+    async def leave(self, *, sends_goodbye: bool) -> None:
         """Follow no master any longer, and tell it where this node stops: it need not wait for this member. Ends within a moment."""
         self._holds += 1
-        if says_goodbye and self._line is not None:
+        if sends_goodbye and self._line is not None:
             with contextlib.suppress(DittoError, TimeoutError, asyncio.InvalidStateError):
                 async with asyncio.timeout(_GOODBYE_S):
-                    await self._line.say_goodbye()
+                    await self._line.send_goodbye()
 
     async def cut(self, to: PhysicalOffset, reason: str) -> None:
         """Cut the log of the store in use and all that hangs on it, durably; only without a stream."""

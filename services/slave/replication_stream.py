@@ -39,8 +39,8 @@ from dittomq.routes import DataVersion
 from services.slave.missing_ranges import missing_ranges
 from services.slave.replica_log_writer import ReplicaLogWriter
 
-MasterSaid = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
-SlaveSays = Handshake | SlaveAck | LeafDigests
+FromMaster = HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe
+FromSlave = Handshake | SlaveAck | LeafDigests
 
 _TICK_S = 0.5
 _QUICK_SYNC_S = 0.002
@@ -52,11 +52,11 @@ log = structlog.get_logger()
 class StreamConnection(Protocol):
     """An open stream, in values."""
 
-    async def read(self) -> MasterSaid | None:
+    async def read(self) -> FromMaster | None:
         """What the master says next, None when it has left; raises the typed error of a stream that broke."""
         ...
 
-    async def write(self, message: SlaveSays) -> None:
+    async def write(self, message: FromSlave) -> None:
         """Say it."""
         ...
 
@@ -138,7 +138,7 @@ class MasterStream:
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._missing_ranges: MissingRanges | None = ()  # as told last
         self._said: SlaveAck | None = None  # the newest ack since the last handshake
-        self._may_lack_else = False
+        self._may_miss_else = False
         self._ended = False
         self.master_waits_for = ""  # as it says to whoever is to wait for that too
 
@@ -218,7 +218,7 @@ class MasterStream:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._may_lack_else = True
+            self._may_miss_else = True
             await self._handle(Tick())
             if (reverify_from := self._parts.reverify_from()) is not None:
                 await self._handle(slave_events.VerifiedEndLowered(reverify_from))
@@ -259,7 +259,7 @@ class MasterStream:
             case slave_events.UpdateReplicationSlots():
                 await self._parts.update_slots(command.slots)
             case slave_events.SendAck():
-                await self._say(self._with_lacks(command.ack))
+                await self._say(self._with_missing(command.ack))
             case slave_events.SendHandshake():
                 assert self._handshake is not None, "it was described when the log had been cut"
                 self._missing_ranges, self._said = self._handshake.missing_ranges, None
@@ -292,11 +292,11 @@ class MasterStream:
         await self._parts.adopt(command.epoch)
         return self._stored_now()
 
-    def _with_lacks(self, ack: SlaveAck) -> SlaveAck:
+    def _with_missing(self, ack: SlaveAck) -> SlaveAck:
         """What is damaged changes seldom: it is looked at twice a second. A missing range is on the register before it is received."""
-        if not self._may_lack_else:
+        if not self._may_miss_else:
             return ack
-        self._may_lack_else = False
+        self._may_miss_else = False
         before, self._missing_ranges = self._missing_ranges, missing_ranges(self._parts.store, ack.received)
         return ack if self._missing_ranges == before else replace(ack, missing_now=self._missing_ranges)
 
@@ -338,7 +338,7 @@ class MasterStream:
             store.verify(probe.start, probe.end)
             return ()
 
-    async def _say(self, message: SlaveSays) -> None:
+    async def _say(self, message: FromSlave) -> None:
         async with self._writing:
             if isinstance(message, SlaveAck):
                 if message.epoch < self._newest_promised:

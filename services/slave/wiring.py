@@ -245,11 +245,11 @@ class Slave:
         return SlaveParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
 
     def _retaining(self, bound: "_Bound", channels: Channels) -> RetentionLoop:
-        table, hold_bytes = self._config.retention, self._config.replication.max_slot_bytes
+        table, slot_bytes = self._config.retention, self._config.replication.max_slot_bytes
         parts, lane, follower = bound.parts, bound.lanes.retention, bound.follower
         told = master_log_start(follower, channels, self._config)
         work = RetentionLoopParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
-        retaining = RetentionLoop(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(hold_bytes))
+        retaining = RetentionLoop(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(slot_bytes))
         self.registry.register(RetentionCollector(retaining))
         return retaining
 
@@ -265,7 +265,7 @@ class Slave:
         log.info("drain_started", node=self._config.name)
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
-        await node.leave(says_goodbye=not place.is_left)
+        await node.leave(sends_goodbye=not place.is_left)
         await place.leave(registrar)
         await place.close(servers)
 

@@ -100,7 +100,7 @@ class _Hit(NamedTuple):
     first: int
     end: int
     differing: int
-    stretch: _Difference
+    difference: _Difference
     blame: str
     believed: tuple[str, ...]
 
@@ -124,29 +124,29 @@ class _LeafReading:
         index = 0
         while index < len(positions):
             at = int(positions[index])
-            stretch = self._stretch(at)
-            if stretch is None:
+            difference = self._difference_at(at)
+            if difference is None:
                 self.ignored += len(positions) - index  # a mark ends the segment
                 return
-            stop = min(stretch.end, self._leaf.end)
-            yield from self._judged(at, stop, stretch)
+            stop = min(difference.end, self._leaf.end)
+            yield from self._judged(at, stop, difference)
             index = int(np.searchsorted(positions, stop))
 
     def finding(self, hit: _Hit) -> Finding:
         """The finding of one hit, with the message's name from a copy that holds it whole."""
-        stretch = hit.stretch
+        difference = hit.difference
         name = None
-        if stretch.record is not None and stretch.record.sort is Sort.RECORD:
-            source = next(iter(stretch.whole), next(iter(self._views)))
-            name = self._name(source, stretch.record)
+        if difference.record is not None and difference.record.sort is Sort.RECORD:
+            source = next(iter(difference.whole), next(iter(self._views)))
+            name = self._name(source, difference.record)
         samples = tuple(self._sample(node, hit.first) for node in self._views)
         return Finding(
             broker=self._leaf.slice.broker,
             node=hit.node,
             first=hit.first,
             end=hit.end,
-            begin=min(stretch.start, hit.first),
-            reach=max(stretch.end, hit.end),
+            begin=min(difference.start, hit.first),
+            reach=max(difference.end, hit.end),
             differing=hit.differing,
             kind=self._kind(hit),
             message=name,
@@ -164,7 +164,7 @@ class _LeafReading:
         to_the_end = self._window.end == cut == self._leaf.end and not any(self._bytes(finding.node, finding.first, cut))
         return replace(finding, kind=DamageKind.MISSING_TAIL if to_the_end else DamageKind.GAP_ZERO)
 
-    def _stretch(self, at: int) -> _Difference | None:
+    def _difference_at(self, at: int) -> _Difference | None:
         """What the difference at `at` is judged by; None when it lies behind an end-of-file mark."""
         covering = {node: span for node in self._views if (span := self._covering(node, at)) is not None}
         whole = {node: span for node, span in covering.items() if not self._problem(node, span)}
@@ -180,17 +180,17 @@ class _LeafReading:
         later = [start for starts in self._starts.values() for start in starts[bisect_right(starts, at) :][:1]]
         return _Difference(at, min(later, default=self._leaf.end), None, {})
 
-    def _judged(self, at: int, stop: int, stretch: _Difference) -> Iterator[_Hit]:
-        contents = {node: self._bytes(node, stretch.start, stretch.end) for node in self._views}
+    def _judged(self, at: int, stop: int, difference: _Difference) -> Iterator[_Hit]:
+        contents = {node: self._bytes(node, difference.start, difference.end) for node in self._views}
         sizes = Counter(contents.values())
-        believed = {contents[node] for node in stretch.whole}
+        believed = {contents[node] for node in difference.whole}
         by_checksum = len(believed) == 1
         top, votes = sizes.most_common(1)[0]
         if not by_checksum and votes * 2 <= len(contents):
             reference = self._bytes(next(iter(self._views)), at, stop)
             others = [self._bytes(node, at, stop) for node in self._views]
             wrong = np.flatnonzero(differences([reference, *others])) + at
-            yield _Hit("", at, int(wrong[-1]) + 1, len(wrong), stretch, "no checksum and no majority tells which copy is wrong", ())
+            yield _Hit("", at, int(wrong[-1]) + 1, len(wrong), difference, "no checksum and no majority tells which copy is wrong", ())
             return
         truth = believed.pop() if by_checksum else top
         agreed = tuple(node for node, content in contents.items() if content == truth)
@@ -199,28 +199,28 @@ class _LeafReading:
                 continue
             wrong = np.flatnonzero(differences([self._bytes(node, at, stop), self._bytes(agreed[0], at, stop)])) + at
             if len(wrong):
-                blame = self._blame(node, stretch, agreed, by_checksum=by_checksum)
-                yield _Hit(node, int(wrong[0]), int(wrong[-1]) + 1, len(wrong), stretch, blame, agreed)
+                blame = self._blame(node, difference, agreed, by_checksum=by_checksum)
+                yield _Hit(node, int(wrong[0]), int(wrong[-1]) + 1, len(wrong), difference, blame, agreed)
 
-    def _blame(self, node: str, stretch: _Difference, agreed: tuple[str, ...], *, by_checksum: bool) -> str:
+    def _blame(self, node: str, difference: _Difference, agreed: tuple[str, ...], *, by_checksum: bool) -> str:
         if not by_checksum:
             return f"{node}: {len(agreed)} of {len(self._views)} copies agree against it; no checksum decides"
-        assert stretch.record is not None, "a copy is whole, so there is a record"
+        assert difference.record is not None, "a copy is whole, so there is a record"
         verb = "agree and match" if len(agreed) > 1 else "matches"
-        return f"{node}: {self._problem_there(node, stretch.record)}; {' and '.join(agreed)} {verb}"
+        return f"{node}: {self._problem_there(node, difference.record)}; {' and '.join(agreed)} {verb}"
 
     def _kind(self, hit: _Hit) -> DamageKind:
-        record = hit.stretch.record
+        record = hit.difference.record
         if record is None:
             return DamageKind.UNCLASSIFIED
         own = self._covering(hit.node, hit.first) if hit.node else None
         if own is not None and not self._problem(hit.node, own) and (own != record or self._is_sealed(own.start)):
             return DamageKind.DIVERGED
-        if not hit.node and len(set(hit.stretch.whole.values())) > 1:
+        if not hit.node and len(set(hit.difference.whole.values())) > 1:
             return DamageKind.DIVERGED
         if record.sort is Sort.MARK:
             return DamageKind.CORRUPT_MARK
-        source = next(iter(hit.stretch.whole), hit.believed[0] if hit.believed else next(iter(self._views)))
+        source = next(iter(hit.difference.whole), hit.believed[0] if hit.believed else next(iter(self._views)))
         fields = fields_of(self._views[source], record)
         if fields is None or hit.first < fields.body_start:
             return DamageKind.CORRUPT_HEADER

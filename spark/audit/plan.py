@@ -29,9 +29,13 @@ def plan(survey: GroupSurvey) -> GroupPlan:
         problems.append(f"{survey.broker}: nothing is confirmed yet, so nothing can be compared")
     segment_bytes = held[0].segment_bytes
     slices = tuple(_slices(survey.broker, low, cut, segment_bytes)) if len({copy.segment_bytes for copy in held}) == 1 else ()
-    stretches = ChecksumPolicy(held[0].epoch_history).stretches
-    sealed_from = next((stretch.start for stretch in stretches if stretch.sealed), NEVER)
-    foreign = tuple((stretch.start, stretch.end) for stretch in stretches if not stretch.sealed and stretch.start > sealed_from)
+    sealed_ranges = ChecksumPolicy(held[0].epoch_history).sealed_ranges
+    sealed_from = next((sealed_range.start for sealed_range in sealed_ranges if sealed_range.sealed), NEVER)
+    foreign = tuple(
+        (sealed_range.start, sealed_range.end)
+        for sealed_range in sealed_ranges
+        if not sealed_range.sealed and sealed_range.start > sealed_from
+    )
     bounds = Bounds(low, cut, sealed_from, foreign)
     return GroupPlan(survey.broker, survey.cluster, copies, bounds, frontier, slices, apart, tuple(problems))
 

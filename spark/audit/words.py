@@ -5,7 +5,7 @@ from typing import Any
 
 from spark.audit.report import Document
 
-_MENDED = frozenset({"corrupt-header", "corrupt-body", "corrupt-properties", "corrupt-mark", "gap-zero"})
+_REPAIRED = frozenset({"corrupt-header", "corrupt-body", "corrupt-properties", "corrupt-mark", "gap-zero"})
 
 
 def headline(run: Document) -> str:
@@ -40,7 +40,7 @@ def advice(run: Document) -> list[str]:
 def _is_damaged(group: Document, node: str) -> bool:
     """Whether checksums tell all that is wrong on the node, so that it notices it by itself when it verifies its records."""
     kinds = {finding["kind"] for finding in group["findings"] if finding["node"] == node}
-    return bool(_whole_on(group, node)) and kinds <= _MENDED
+    return bool(_whole_on(group, node)) and kinds <= _REPAIRED
 
 
 def text(run: Document) -> str:

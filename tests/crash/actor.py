@@ -97,7 +97,7 @@ class Actor:
             ),
             ({"promised": known.promised}, lambda: store.promise(Epoch(known.promised))),
             ({"adopted": known.adopted}, lambda: store.adopt_epoch(Epoch(known.adopted))),
-            ({"revision": known.revision}, lambda: store.note_revision(known.revision)),
+            ({"revision": known.revision}, lambda: store.persist_revision(known.revision)),
         ]
         for values, write in changes:
             states.append(replace(states[0], **values))  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ class Actor:
     def mark(self) -> None:
         """Persist the watermark."""
         confirmed = min(self.store.flushed, self.store.applied)
-        self.store.persist_watermark(self.store.flushed, confirmed)
+        self.store.persist_recovery_point(self.store.flushed, confirmed)
         self.promises.confirmed = confirmed
 
     def checkpoint(self) -> None:
@@ -309,7 +309,7 @@ def mend_all(store: Store, log: bytes) -> None:
         segment_end = low - low % SMALL.segment_bytes + SMALL.segment_bytes
         for entry in scan(log[low:high], low, segment_end).entries:
             store.mend(entry.start, log[entry.start : entry.end])
-    store.file_mended()
+    store.file_repaired()
 
 
 def _keyed(message: Draft, number: int) -> Draft:

@@ -59,7 +59,7 @@ class Judge:
 
         self._stop()
         again = self._open()
-        assert again.recovery_cut is None, "a second recovery cuts once more"
+        assert again.recovery_truncation is None, "a second recovery cuts once more"
         assert _facts(again) == facts, f"a second recovery finds {_facts(again)} where the first one found {facts}"
         changed = sorted(path for path, data in _differences(first, self._kept()))
         assert not changed, f"a second recovery changes {changed}"
@@ -76,10 +76,10 @@ class Judge:
     def _open(self) -> Store:
         store = Store.open(self._machine.storage(), OPTIONS, chance=self._chance, wall_ms=1_000)
         if self._promises.rotten:
-            self._mend(store)
+            self._repair(store)
         return store
 
-    def _mend(self, store: Store) -> None:
+    def _repair(self, store: Store) -> None:
         """What rotted is noted or found, nothing else is, and it can be mended again whatever became of the last try."""
         known = DamagedRanges(tuple(DamagedRange(*each) for each in sorted(self._promises.rotten)))
         store.dispatch(store.confirmed_at_start)

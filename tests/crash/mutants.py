@@ -186,7 +186,7 @@ def cut_leaves_the_watermark(patch: Patch) -> None:
 
 
 def cut_leaves_the_producers(patch: Patch) -> None:
-    patch.setattr(producer_state, "cut_snapshot", _nothing)
+    patch.setattr(producer_state, "truncate_snapshot", _nothing)
 
 
 def cut_leaves_the_units(patch: Patch) -> None:
@@ -352,11 +352,11 @@ def mended_bytes_not_synced(patch: Patch) -> None:
 def mended_before_the_queues_are(patch: Patch) -> None:
     """The register is shortened, and no checkpoint knows the units that were missing."""
 
-    def file_mended(store: Store) -> bool:
+    def file_repaired(store: Store) -> bool:
         store._file(store._damage, DamageMap())  # noqa: SLF001 - takes the product apart
         return True
 
-    patch.setattr(Store, "file_mended", file_mended)
+    patch.setattr(Store, "file_repaired", file_repaired)
 
 
 MUTANTS = {

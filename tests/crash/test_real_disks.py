@@ -66,7 +66,7 @@ def found(root: Path) -> ParsedLog:
     store, log = reopened(root, Rebooted(root))
     store.close(clean=False)
     again = open_store(Rebooted(root))
-    assert (again.end, again.recovery_cut) == (log.end, None), "a second recovery changes nothing"
+    assert (again.end, again.recovery_truncation) == (log.end, None), "a second recovery changes nothing"
     again.close(clean=False)
     return log
 

@@ -91,7 +91,7 @@ class MasterDeciders:
             case ("ack", node, replica, end):
                 offset.slave_at(node, replica, received=end, flushed=end, adopted=True, now=_NOW)
             case ("end", node):
-                offset.stream_ended(node, said_goodbye=False, now=_NOW)
+                offset.stream_ended(node, sent_goodbye=False, now=_NOW)
             case ("decide", leaving):
                 for replica in leaving:
                     members.must_leave(replica)
@@ -118,5 +118,5 @@ class MasterDeciders:
         if members._change is not None:
             members._change = replace(members._change, reasons=())
         for each in self.offset.progress:
-            each.heard_at = each.since = each.caught_up_at = each.mark_at = each.away_since = _NOW
+            each.received_at = each.since = each.caught_up_at = each.mark_at = each.away_since = _NOW
             each.mark_end, each.has_acked = PhysicalOffset(0), True

@@ -103,7 +103,7 @@ def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_me
     serves_all_but(group, told, MASTER, [victim])
     # Whoever looks after the group hears of it, and the master gets its record back from a slave.
     eventually(lambda: any('code="DATA_LOSS"' in sample for sample in group.metrics(MASTER)), "the call is counted")
-    mended(group, MASTER, [victim])
+    repaired(group, MASTER, [victim])
     nothing_is_lost(group, told)
 
     # After a restart the slaves see it too. They are not cut; one that copies goes on behind it; nobody falls out of sync for it.
@@ -113,7 +113,7 @@ def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_me
     shutil.rmtree(group.cluster.data_dir("a/2"))
     group.cluster.start()
     group.cluster.wait_in_sync()
-    mended(group, MASTER, [victim, second])
+    repaired(group, MASTER, [victim, second])
     eventually(lambda: not group.status("a/2").nodes[0].damaged_bytes, "a/2 has what its master could not give it")
     assert [event for name in group.copies for event in group.events(name, "log_truncated")] == []
     nothing_is_lost(group, told)
@@ -124,7 +124,7 @@ def all_verified(group: RealGroup) -> bool:
     return [view.verified_offset for view in status.nodes if view.role == "slave"] == [status.end] * 2
 
 
-def mended(group: RealGroup, name: str, victims: Sequence[ParsedRecord]) -> None:
+def repaired(group: RealGroup, name: str, victims: Sequence[ParsedRecord]) -> None:
     """The node gets these records, and nothing else, back from other copies."""
     eventually(lambda: len(group.events(name, "range_repaired")) == len(victims), f"{name} mends what is damaged")
     ranges = [(event["start"], event["end"]) for event in group.events(name, "range_repaired")]
@@ -152,7 +152,7 @@ def test_bits_that_flip_in_the_last_segment_before_a_start_are_named_and_mended_
     assert group.events("a/1", "store_opened")[-1]["end"] == end
     named = [(event["start"], event["end"]) for event in group.events("a/1", "store_damaged")]
     assert named == [(victim.physical_offset, victim.physical_offset + victim.size) for victim in victims]
-    mended(group, "a/1", victims)  # from a/2: their master is away
+    repaired(group, "a/1", victims)  # from a/2: their master is away
     assert group.events("a/1", "tail_truncated") == []
     group.cluster.start()
     group.cluster.wait_in_sync()
@@ -298,10 +298,10 @@ def test_dittomq_repair_mends_what_the_last_audit_found_and_says_which_bytes_no_
     found = {node["node"]: node["ranges"] for node in json.loads(repair.out)["nodes"]}
     for name in group.copies:
         others = set(group.copies) - {name}
-        mended = {each["start"]: each["end"] for each in found[name] if each["source"] in others}
+        repaired = {each["start"]: each["end"] for each in found[name] if each["source"] in others}
         expected = [victim for node, victim in (("a/1", on_slave), (MASTER, on_master)) if node == name]
-        assert mended == {victim.physical_offset: victim.physical_offset + victim.size for victim in expected}
-        [left] = [each for each in found[name] if each["start"] not in mended]
+        assert repaired == {victim.physical_offset: victim.physical_offset + victim.size for victim in expected}
+        [left] = [each for each in found[name] if each["start"] not in repaired]
         assert (left["start"], left["end"]) == (everywhere.physical_offset, everywhere.physical_offset + everywhere.size)
         assert left["source"] is None
         of_it = {"topic": TOPIC, "queue": everywhere.queue, "first": everywhere.queue_offset, "end": everywhere.queue_offset + 1}

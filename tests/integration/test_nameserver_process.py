@@ -26,7 +26,7 @@ from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
 from tests.support.naming import master
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 from tests.support.tree import ROOT
 from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
@@ -154,7 +154,7 @@ def test_probes_are_well_on_the_ops_port(nameserver: Running, path: str) -> None
     assert nameserver.page(path) == (200, "ok\n")
 
 
-@told_by(told)
+@status_of(told)
 async def test_metrics_count_calls_and_nodes(channels: Channels, /, nameserver: Running) -> None:
     await RouteCache([nameserver.clients], channels, OsClock()).brokers()
 

@@ -61,9 +61,9 @@ def judge_torn(root: Path, torn: bytes) -> None:
     assert numbers == list(range(len(numbers)))
     assert FLUSHED <= len(numbers) <= FLUSHED + UNFLUSHED
     if rest:
-        assert store.recovery_cut is not None
-        assert store.recovery_cut.saved_bytes == len(rest)
-        assert (root / store.recovery_cut.side_file).read_bytes() == rest
+        assert store.recovery_truncation is not None
+        assert store.recovery_truncation.saved_bytes == len(rest)
+        assert (root / store.recovery_truncation.side_file).read_bytes() == rest
     else:
-        assert store.recovery_cut is None
+        assert store.recovery_truncation is None
     store.close(clean=False)

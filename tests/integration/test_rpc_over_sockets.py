@@ -20,7 +20,7 @@ from dittomq.rpc.channel import breaking
 from dittomq.rpc.health import Health, Phase
 from dittomq.rpc.server import Listen, bind
 from tests.support.loopback import MESSAGING, NAMING, Loopback, over_sockets
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 from tests.support.waiting import PATIENCE_S
 
 
@@ -39,7 +39,7 @@ def raising(error: Exception) -> Callable[[], Awaitable[naming_pb2.GetRouteRespo
         StorageFailure("fdatasync", "/data/commitlog", "Input/output error"),
     ],
 )
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_an_error_of_ours_is_raised_again_at_the_caller(loopback: Loopback, /, error: Exception) -> None:
     loopback.naming.answer = raising(error)
 
@@ -50,7 +50,7 @@ async def test_an_error_of_ours_is_raised_again_at_the_caller(loopback: Loopback
     assert await loopback.counted.once() == [(f"{NAMING}/GetRoute", status.STATUS_OF[type(error)].name)]  # type: ignore[index]
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_defect_is_told_as_internal_with_the_request_id_and_no_more(loopback: Loopback) -> None:
     loopback.naming.answer = raising(RuntimeError("a secret"))
 
@@ -58,7 +58,7 @@ async def test_a_defect_is_told_as_internal_with_the_request_id_and_no_more(loop
         await loopback.get_route()
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_every_answer_names_the_node_its_epoch_and_the_request(loopback: Loopback) -> None:
     loopback.naming.answer = raising(TopicNotFound("x", "y"))
     stub = loopback.channels.stub(naming_pb2_grpc.NameServerServiceStub, loopback.address)
@@ -88,7 +88,7 @@ def test_a_call_without_a_deadline_gets_the_default_one(monkeypatch: pytest.Monk
     over_sockets(story)
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_time_out_inside_a_handler_is_a_defect_and_not_the_callers_deadline(loopback: Loopback) -> None:
     loopback.naming.answer = raising(TimeoutError())
 
@@ -96,7 +96,7 @@ async def test_a_time_out_inside_a_handler_is_a_defect_and_not_the_callers_deadl
         await loopback.get_route()
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_callers_deadline_is_unavailable(loopback: Loopback) -> None:
     loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
 
@@ -104,7 +104,7 @@ async def test_a_callers_deadline_is_unavailable(loopback: Loopback) -> None:
         await loopback.get_route(deadline_s=0.1)
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_stream_is_answered_and_an_error_of_a_task_group_in_it_arrives_typed(loopback: Loopback) -> None:
     stream = loopback.publish_stream()
     await stream.write(messaging_pb2.PublishStreamRequest(batch_id=1))
@@ -117,7 +117,7 @@ async def test_a_stream_is_answered_and_an_error_of_a_task_group_in_it_arrives_t
     assert str(status.decode(broken.value, "a/1")) == str(NotMaster("a/1", "a-0:10911"))
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_defect_in_a_stream_is_internal(loopback: Loopback) -> None:
     stream = loopback.publish_stream()
     await stream.write(messaging_pb2.PublishStreamRequest(batch_id=14))
@@ -132,7 +132,7 @@ NO_MESSAGE = b"\xff\xff\xff"
 REFUSED_BYTES = "request: its bytes are no message of this call; encode it as its .proto file says"
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_bytes_that_are_no_request_are_refused_as_the_callers_error(loopback: Loopback) -> None:
     get_route: Any = loopback.channels.to(loopback.address).unary_unary(f"/{NAMING}/GetRoute")
 
@@ -177,7 +177,7 @@ def test_a_handler_that_goes_on_after_its_server_was_stopped_is_nobodys_error(ca
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_cancelled_stream_closes_its_handler(loopback: Loopback) -> None:
     stream = loopback.publish_stream()
     await stream.write(messaging_pb2.PublishStreamRequest(batch_id=1))
@@ -187,7 +187,7 @@ async def test_a_cancelled_stream_closes_its_handler(loopback: Loopback) -> None
     await loopback.messaging.closed.wait()
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_nobody_at_an_address_is_unavailable(loopback: Loopback) -> None:
     await loopback.server.stop(0)
 
@@ -195,7 +195,7 @@ async def test_nobody_at_an_address_is_unavailable(loopback: Loopback) -> None:
         await loopback.get_route()
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_port_that_is_held_is_refused_by_its_setting(loopback: Loopback) -> None:
     listen = Listen("listen.clients", loopback.address)
 
@@ -203,7 +203,7 @@ async def test_a_port_that_is_held_is_refused_by_its_setting(loopback: Loopback)
         await bind(GrpcTransport(), listen, [], [], Health())
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_health_follows_the_vitals_under_every_name(loopback: Loopback) -> None:
     stub: Any = loopback.channels.stub(health_pb2_grpc.HealthStub, loopback.address)
 
@@ -219,7 +219,7 @@ async def test_health_follows_the_vitals_under_every_name(loopback: Loopback) ->
     assert await serving() == ["startup", "liveness"]
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_reflection_lists_the_services_and_resolves_error_details(loopback: Loopback) -> None:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(loopback.channels.to(loopback.address))  # type: ignore[arg-type]
 
@@ -235,7 +235,7 @@ async def test_reflection_lists_the_services_and_resolves_error_details(loopback
         assert found.HasField("file_descriptor_response")
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_call_whose_channel_is_closed_under_it_fails_with_a_typed_error(loopback: Loopback) -> None:
     loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
     stream = loopback.publish_stream()
@@ -253,7 +253,7 @@ async def test_a_call_whose_channel_is_closed_under_it_fails_with_a_typed_error(
     assert [type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)] == [Unavailable, Unavailable]
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_a_caller_who_ends_its_wait_is_told_of_no_broken_call(loopback: Loopback) -> None:
     loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
 
@@ -262,7 +262,7 @@ async def test_a_caller_who_ends_its_wait_is_told_of_no_broken_call(loopback: Lo
             await loopback.get_route()
 
 
-@told_by(over_sockets)
+@status_of(over_sockets)
 async def test_thousands_of_calls_that_come_at_once_are_answered_and_none_is_cancelled(loopback: Loopback) -> None:
     """So it is when all consumers of a group are back after its master was started again."""
 

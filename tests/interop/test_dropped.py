@@ -20,7 +20,7 @@ def drop_the_only_message_of(topic: str, folder: Path) -> tuple[int, list[Seen]]
     held = read_all(store)
     [position] = [each.position for each in held if each.topic == topic]
     begin = (position // SEGMENT_BYTES + 1) * SEGMENT_BYTES
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     assert store.drop_before(begin) == begin
     assert store.queue_range(topic, 0) == (1, 1)
     store.close(clean=True)

@@ -120,7 +120,7 @@ def test_a_store_with_all_of_them_goes_there_and_comes_back(filled: Filled, tmp_
     store = open_store(folder)
     open_epoch(store)
     store.append([frame(b"ours, %d" % number, topic=KINDS_TOPIC) for number in range(5)], OsClock().wall_ms())
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     before = read_all(store)
     ours_end = store.end
     store.close(clean=True)

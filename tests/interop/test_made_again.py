@@ -20,7 +20,7 @@ def test_new_messages_of_a_topic_made_again_here_are_read_there_from_the_logs_se
     store.hide(store.next_offsets(AGAIN))
     open_epoch(store)
     store.append([frame(b"once more, %d" % number, topic=AGAIN) for number in range(40)], 0)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     new = [each for each in read_all(store) if each.topic == AGAIN]
     store.close(clean=True)
 

@@ -96,7 +96,7 @@ def test_records_of_a_node_that_is_reached_by_ipv6_are_read_there_and_name_its_a
     store = open_store(folder, host=Host(ip_address("2001:db8::7").packed, 10_911))
     open_epoch(store)
     store.append([frame(b"one"), frame(*(b"one of many, %d" % number for number in range(60)))], 1_000)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     ours = read_all(store)
     store.close(clean=True)
 

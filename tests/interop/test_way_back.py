@@ -64,8 +64,8 @@ def test_no_byte_that_rocketmq_appended_is_thrown_away(visited: Visited, tmp_pat
 
     store = open_store(folder)
     kept = log_bytes(folder)[visited.before :].ljust(store.end - visited.before, b"\0")
-    if store.recovery_cut is not None:
-        kept += (folder / store.recovery_cut.side_file).read_bytes()
+    if store.recovery_truncation is not None:
+        kept += (folder / store.recovery_truncation.side_file).read_bytes()
     store.close(clean=True)
 
     same = kept.rstrip(b"\0") == appended
@@ -128,7 +128,7 @@ def test_a_visit_that_appends_nothing_leaves_no_trace_in_the_log(rocketmq: Relea
     store.close(clean=True)
 
     assert first_difference(found, written.clean.messages) == ""
-    assert (store.end, store.generation, store.recovery_cut) == (written.clean.end, 0, None)
+    assert (store.end, store.generation, store.recovery_truncation) == (written.clean.end, 0, None)
 
 
 def test_a_store_that_rocketmq_has_open_is_refused(rocketmq: Release, written: Written, tmp_path: Path) -> None:

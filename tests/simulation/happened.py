@@ -56,7 +56,7 @@ class Witness:
         self._end_of = end_of
         self._handshake: dict[str, Handshake] = {}
         self._heard_confirmed: dict[str, int] = {}
-        self._confirmed_told = 0
+        self._confirmed_sent = 0
         self._told_by = ""
         self._holders: list[str] = []
         self._degraded_in: int | None = None
@@ -97,8 +97,8 @@ class Witness:
         assert receipt is not None
         replicated = Ack.REPLICA_FLUSHED in receipt.levels_reached and self._shape.replication.asked_copies > 1
         end = receipt.physical_offset + receipt.record_bytes
-        if replicated and end > self._confirmed_told:
-            self._confirmed_told = end
+        if replicated and end > self._confirmed_sent:
+            self._confirmed_sent = end
             self._told_by, *self._holders = (machine_of(copy.node) for copy in receipt.copies)
         if receipt.status is PutStatus.SLAVE_NOT_AVAILABLE and self._shape.replication.mode is Mode.SYNC_MASTER:
             self._degraded_in = receipt.epoch
@@ -156,8 +156,8 @@ class Witness:
         if operation.deed is Deed.MADE and operation.path.startswith(SAVED_TAIL):
             self._cutting_to[machine] = int(operation.path.removeprefix(SAVED_TAIL).partition("-")[0])
         elif operation.deed is Deed.REMOVED and operation.path.startswith(_SEGMENT):
-            cut_to = self._cutting_to.get(machine)
-            if cut_to is not None and int(operation.path.removeprefix(_SEGMENT)) >= cut_to:
+            truncate_to = self._cutting_to.get(machine)
+            if truncate_to is not None and int(operation.path.removeprefix(_SEGMENT)) >= truncate_to:
                 self._note(Happened.CUT_ACROSS_A_SEGMENT)
 
     def rotted(self) -> None:
@@ -179,7 +179,7 @@ class Witness:
 
     def _has_heard(self, holder: str) -> bool:
         """Whether it may know that what was told last is confirmed."""
-        return self._heard_confirmed.get(holder, 0) >= self._confirmed_told
+        return self._heard_confirmed.get(holder, 0) >= self._confirmed_sent
 
     def _led_before(self, machine: str) -> None:
         """Somebody leads from now on: in whose place?"""

@@ -18,7 +18,7 @@ from tests.simulation.world import Node, Power, World
 
 _OPERATORS_APART_S = 1.5
 _LOOKS_S = 5.0
-_PATIENCE_S = 20.0  # without a master, until the operator lets a node lead
+_TIMEOUT_S = 20.0  # without a master, until the operator lets a node lead
 _GIVES_UP_S = 60.0  # that a node may lead without a loss
 
 Work = Callable[[AsyncClient], Awaitable[None]]
@@ -88,7 +88,7 @@ class Operator:
             if any(view is not None and view.writable for view in views.values()):
                 alone_since = now
             found = {name: view for name, view in views.items() if view is not None}
-            if now - alone_since < _PATIENCE_S or not found:
+            if now - alone_since < _TIMEOUT_S or not found:
                 continue
             best_first = sorted(found, key=lambda name: (found[name].epoch, found[name].end), reverse=True)
             if may_lose and now - alone_since > _GIVES_UP_S:

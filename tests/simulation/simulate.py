@@ -192,7 +192,7 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
         operator = background.create_task(_operate(cluster))
         if cluster.history.may_lack_topics:
             await as_client(cluster, "clerk", lambda mq: _make_topics_again(cluster, mq))
-        if await _settled(cluster) and await _mended(cluster) and await _equal(cluster):
+        if await _settled(cluster) and await _repaired(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
             await _read_all(cluster)
         operator.cancel()
@@ -238,7 +238,7 @@ async def _settled(cluster: Cluster) -> bool:
     return True
 
 
-async def _mended(cluster: Cluster) -> bool:
+async def _repaired(cluster: Cluster) -> bool:
     """Whether, after the faults, whoever looks for rot has it mended within a while."""
 
     async def mend(mq: AsyncClient) -> None:

@@ -13,7 +13,7 @@ from dittomq.errors import DiskFull, InvalidField
 from dittomq.message import MAX_BATCH_MESSAGES
 from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 FULL = DiskFull("a/0", 0, 1)
 
@@ -87,7 +87,7 @@ def test_leaving_the_block_raises_what_an_abandoned_call_had_handed_over_and_is_
 
 
 @ABANDONED
-@told_by(play)
+@status_of(play)
 async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_block_says_nothing(
     town: ClientTown, mq: AsyncClient, /, abandoned: object
 ) -> None:
@@ -114,7 +114,7 @@ def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_
     assert isinstance(raised.value.cause, InvalidField)
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_a_call_has_told_of_is_not_raised_again_when_the_block_is_left(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.append(Refuse(FULL))
     async with mq.producer() as orders:
@@ -122,7 +122,7 @@ async def test_what_a_call_has_told_of_is_not_raised_again_when_the_block_is_lef
             await orders.publish_many([Message("orders", b"told")])
 
 
-@told_by(play)
+@status_of(play)
 async def test_of_cancelled_publishes_that_were_stored_nothing_is_kept(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         for _ in range(50):
@@ -144,7 +144,7 @@ class BlockLeft(Exception):
 
 
 @pytest.mark.parametrize("turns", range(8))
-@told_by(play)
+@status_of(play)
 async def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_it(town: ClientTown, mq: AsyncClient, /, turns: int) -> None:
     async with mq.producer() as first:
         await first.publish("orders", b"so that the route is known")
@@ -160,7 +160,7 @@ async def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_i
 
 
 @pytest.mark.parametrize("many", [False, True])
-@told_by(play)
+@status_of(play)
 async def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(town: ClientTown, mq: AsyncClient, /, many: bool) -> None:
     async def publish(orders: Producer) -> None:
         await (orders.publish_many([Message("orders", b"x")]) if many else orders.publish("orders", b"x"))
@@ -175,7 +175,7 @@ async def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(town: C
     assert len(town.log.placed) == 1
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_publish_that_waits_for_room_when_its_block_is_left_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.gate = asyncio.Event()
     with contextlib.suppress(BlockLeft):

@@ -9,10 +9,10 @@ from dittomq.client import AsyncClient
 from dittomq.errors import ConnectionRefused, InvalidField, TopicNotFound, Unavailable
 from dittomq.offsets import Epoch
 from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
-@told_by(play, groups=("a", "b"))
+@status_of(play, groups=("a", "b"))
 async def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are_named(town: ClientTown, mq: AsyncClient) -> None:
     town.nameserver.queues["lines"] = {"a": 8, "b": 8}
     town.kill("b-0")
@@ -30,7 +30,7 @@ async def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are
     assert town.brokers["b/0"].topics["lines"].write_queues == 8
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_its_deadline_for_one_that_was_dead(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -46,7 +46,7 @@ async def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_
     assert 2.4 < town.now - then < 6  # longer than a channel backs off
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_while_the_new_one_is_silent(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -63,7 +63,7 @@ async def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_whil
     assert "lines" not in town.master.topics
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_call(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("a-0")
     for _ in range(2):
@@ -75,7 +75,7 @@ async def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_
 
 
 @pytest.mark.parametrize("name", ["", "a", "half \udcff:1", "a b"])
-@told_by(play)
+@status_of(play)
 async def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_there_are(
     town: ClientTown, mq: AsyncClient, /, name: str
 ) -> None:
@@ -84,14 +84,14 @@ async def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_ther
 
 
 @pytest.mark.parametrize("name", ["", "a b", "half \udcff"])
-@told_by(play)
+@status_of(play)
 async def test_what_cannot_be_a_topic_is_refused_before_anybody_is_asked(town: ClientTown, mq: AsyncClient, /, name: str) -> None:
     for asked in (mq.route, mq.admin.describe_topic, mq.admin.delete_topic):
         with pytest.raises(InvalidField, match="topic name"):
             await asked(name)
 
 
-@told_by(play)
+@status_of(play)
 async def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without_waiting(town: ClientTown, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 4)
     town.brokers["a/1"].topics = dict(town.master.topics)
@@ -105,7 +105,7 @@ async def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without
     assert town.now - began < 0.5
 
 
-@told_by(play)
+@status_of(play)
 async def test_nodes_are_listed_as_soon_as_the_nameserver_is_back(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("ns")
     with pytest.raises(Unavailable):
@@ -117,7 +117,7 @@ async def test_nodes_are_listed_as_soon_as_the_nameserver_is_back(town: ClientTo
     assert [node.name for node in await mq.admin.list_brokers()] == ["a/0", "a/1"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_only_masters_are_asked_to_change_something(town: ClientTown, mq: AsyncClient) -> None:
     town.forget("a/0")
     [result] = await mq.admin.create_topic("lines", broker="a")
@@ -129,7 +129,7 @@ async def test_only_masters_are_asked_to_change_something(town: ClientTown, mq: 
         await mq.admin.create_topic("lines", broker="c")
 
 
-@told_by(play)
+@status_of(play)
 async def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
     for name in ("t1", "t2", "t3", "t4", "t5"):
         town.nameserver.queues[name] = {"a": 8}
@@ -145,7 +145,7 @@ async def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_ma
     assert (described.value.node, described.value.topic.read_queues) == ("a/1", 8)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_topic_that_no_group_has_is_not_found(town: ClientTown, mq: AsyncClient) -> None:
     with pytest.raises(TopicNotFound, match="a/0"):
         await mq.admin.describe_topic("nowhere")
@@ -154,7 +154,7 @@ async def test_a_topic_that_no_group_has_is_not_found(town: ClientTown, mq: Asyn
         await mq.admin.ha_status("c/0")
 
 
-@told_by(play, groups=("a", "b"))
+@status_of(play, groups=("a", "b"))
 async def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_lacks_it(town: ClientTown, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 4)
     town.kill("a-0")
@@ -165,14 +165,14 @@ async def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_
     assert b.error is None
 
 
-@told_by(play, groups=("a", "b"))
+@status_of(play, groups=("a", "b"))
 async def test_a_topic_that_none_of_several_groups_has_is_not_found_in_any(town: ClientTown, mq: AsyncClient) -> None:
     with pytest.raises(TopicNotFound, match="any broker group"):
         await mq.admin.describe_topic("nowhere")
 
 
 @pytest.mark.parametrize("stranger", [("a/2", "test"), ("b/0", "test"), ("a/0", "another")])
-@told_by(play)
+@status_of(play)
 async def test_another_node_that_has_come_up_at_a_masters_address_changes_nothing(
     town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
 ) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from dittomq.errors import DittoError, NotReady
 from tests.simulation.forgetful import OLD_S, Group, play
 from tests.simulation.world import Power, World
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 EARLY = 3
 
@@ -79,7 +79,7 @@ async def goes_on(group: Group) -> None:
         assert [(message.queue_offset, message.body) for message in page.messages] == [(EARLY, b"later")]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_slave_that_joined_late_and_is_promoted_goes_on_in_a_queue_of_which_it_never_held_anything(
     group: Group, /, world: World
 ) -> None:
@@ -90,7 +90,7 @@ async def test_a_slave_that_joined_late_and_is_promoted_goes_on_in_a_queue_of_wh
     await goes_on(group)
 
 
-@told_by(play)
+@status_of(play)
 async def test_one_that_takes_its_masters_place_while_that_is_there_does_so_too(group: Group) -> None:
     await forget_early(group)
     await joins_late(group)
@@ -103,7 +103,7 @@ async def test_one_that_takes_its_masters_place_while_that_is_there_does_so_too(
     await goes_on(group)
 
 
-@told_by(play)
+@status_of(play)
 async def test_one_that_has_copied_its_masters_log_anew_beside_its_old_store_does_so_too(group: Group, /, world: World) -> None:
     await forget_early(group)
     world.nodes["a1"].start()
@@ -116,7 +116,7 @@ async def test_one_that_has_copied_its_masters_log_anew_beside_its_old_store_doe
     await goes_on(group)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_master_that_lost_its_disk_learns_from_such_a_slave_where_its_queues_go_on(group: Group, /, world: World) -> None:
     await forget_early(group)
     await joins_late(group)

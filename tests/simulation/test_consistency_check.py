@@ -17,7 +17,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 SEGMENT = 16_384
 STEP = 4_096
@@ -106,7 +106,7 @@ def copies_are_equal(group: Group) -> None:
     assert logs[0] == logs[1]
 
 
-@told_by(play, SHAPE)
+@status_of(play, SHAPE)
 async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
@@ -123,7 +123,7 @@ async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_
     assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
 
 
-@told_by(play, replace(SHAPE, replication=OFTEN))
+@status_of(play, replace(SHAPE, replication=OFTEN))
 async def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_proven_equal_to_the_end(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -141,7 +141,7 @@ async def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_pr
 
 
 @pytest.mark.parametrize("number", [2, 75])
-@told_by(play, SHAPE)
+@status_of(play, SHAPE)
 async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away_though_lengths_and_checksums_are_right(
     group: Group, mq: AsyncClient, /, number: int
 ) -> None:
@@ -158,7 +158,7 @@ async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away
     copies_are_equal(group)
 
 
-@told_by(play, SHAPE)
+@status_of(play, SHAPE)
 async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_handshake(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
@@ -176,7 +176,7 @@ async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_n
 
 
 @pytest.mark.parametrize("reader", ["a0", "a1"])
-@told_by(play, WIDE)
+@status_of(play, WIDE)
 async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_than_the_other_side_bears_silence(
     group: Group, mq: AsyncClient, /, reader: str
 ) -> None:
@@ -199,7 +199,7 @@ async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_t
     assert not [line for line in group.world.transcript.lines if "silent for" in line]
 
 
-@told_by(play, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
+@status_of(play, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
 async def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_the_old_one_only(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
@@ -214,7 +214,7 @@ async def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_w
     assert (of_slave or 0) <= (of_master or 0) + STEP < end
 
 
-@told_by(play, SHAPE)
+@status_of(play, SHAPE)
 async def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     await is_verified(mq, (await mq.admin.ha_status("a/0")).end)

@@ -11,7 +11,7 @@ from dittomq.offsets import Epoch
 from dittomq.routes import Role
 from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 FOUND_S = 0.3
 
@@ -27,7 +27,7 @@ def register(town: ClientTown) -> None:
     town.nameserver.nodes = [replace(slave, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(2))]
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_master_that_a_refusing_node_names_is_followed_at_once(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"before")
@@ -41,7 +41,7 @@ async def test_the_master_that_a_refusing_node_names_is_followed_at_once(town: C
     assert town.now - began < FOUND_S
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_named_master_that_is_none_yet_is_looked_for_in_routes(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
         await orders.publish("orders", b"before")
@@ -61,7 +61,7 @@ async def test_a_named_master_that_is_none_yet_is_looked_for_in_routes(town: Cli
 
 
 @pytest.mark.parametrize("away_s", [0.2, 0.7, 3.0])
-@told_by(play)
+@status_of(play)
 async def test_the_master_after_a_killed_one_is_found_soon_after_it_has_registered(
     town: ClientTown, mq: AsyncClient, /, away_s: float
 ) -> None:

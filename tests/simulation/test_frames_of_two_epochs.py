@@ -10,7 +10,7 @@ from dittomq.receipts import BatchReceipt
 from dittomq.rpc.channel import Channels
 from dittomq.wire.messaging import BatchRequest, RefusedBatch, batch_outcome, batch_request
 from tests.simulation.group import Group, play
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
 async def send(group: Group, *bodies: bytes) -> BatchReceipt:
@@ -34,7 +34,7 @@ async def send(group: Group, *bodies: bytes) -> BatchReceipt:
     return outcome
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_message_of_an_earlier_epoch_and_one_of_this_are_told_apart_in_one_frame(group: Group, mq: AsyncClient) -> None:
     [created] = await mq.admin.create_topic("orders", 1)
     assert created.error is None

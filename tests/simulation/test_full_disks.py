@@ -13,10 +13,10 @@ from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import MIN_FREE_BYTES
 from tests.simulation.world import Power, World
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room(group: Group, mq: AsyncClient) -> None:
     [created] = await mq.admin.create_topic("orders", 1)
     assert created.error is None
@@ -41,7 +41,7 @@ async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_
     assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_to_a_master_whose_disk_is_full(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -64,7 +64,7 @@ async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_t
 
 
 @pytest.mark.parametrize("somebody_publishes", [True, False])
-@told_by(play)
+@status_of(play)
 async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there_is_room(
     group: Group, mq: AsyncClient, /, *, somebody_publishes: bool
 ) -> None:
@@ -92,7 +92,7 @@ async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there
     assert (status.writable, status.waiting_for) == (True, "")
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -127,7 +127,7 @@ def fill(world: World, name: str) -> None:
     disk.capacity_bytes = disk.used_bytes()
 
 
-@told_by(forgetful.play)
+@status_of(forgetful.play)
 async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_disk_without_any(
     group: forgetful.Group, /, world: World
 ) -> None:
@@ -150,7 +150,7 @@ async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_di
     await group.equal()
 
 
-@told_by(forgetful.play)
+@status_of(forgetful.play)
 async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_down_where_it_is(
     group: forgetful.Group, /, world: World
 ) -> None:
@@ -172,7 +172,7 @@ async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_
 
 
 @pytest.mark.parametrize("name", ["a0", "a1"])
-@told_by(forgetful.play)
+@status_of(forgetful.play)
 async def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(group: forgetful.Group, /, world: World, name: str) -> None:
     await group.publish(1)
     await group.equal()

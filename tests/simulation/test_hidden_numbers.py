@@ -16,7 +16,7 @@ from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.test_repair import flip
 from tests.simulation.world import Power
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 _ALONE = Shape(0, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=0), FlushMode.SYNC_FLUSH)
 _BODIES = [b"%02d" % number * 300 for number in range(8)]
@@ -66,7 +66,7 @@ async def seen(mq: AsyncClient, machine: str, wanted: Callable[[HaStatus], bool]
         await asyncio.sleep(0.1)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_master_whose_newest_message_rotted_leaves_its_place_free_till_it_is_back(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", queues=1)
     told = await published(mq, _BODIES)
@@ -86,7 +86,7 @@ async def test_a_master_whose_newest_message_rotted_leaves_its_place_free_till_i
     assert [places(group, machine) for machine in ("a0", "a1")] == [told, told]
 
 
-@told_by(play, _ALONE)
+@status_of(play, _ALONE)
 async def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", queues=1)
     told = await killed_with_its_newest_rotten(group, mq)
@@ -104,7 +104,7 @@ async def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free(g
             await reader.pull(offset)
 
 
-@told_by(play, _ALONE)
+@status_of(play, _ALONE)
 async def test_a_place_in_a_queue_that_is_written_no_more_stays_free_until_it_is_written_again(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", queues=2)
     async with mq.producer(on_weak="return") as producer:

@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Producer
 from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
 async def time_to_fail(town: ClientTown, orders: Producer, failure: type[Exception] = NotStored) -> float:
@@ -16,7 +16,7 @@ async def time_to_fail(town: ClientTown, orders: Producer, failure: type[Excepti
     return town.now - began
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_cannot_be_sent_is_not_stored_after_retry_s_and_soon_while_the_master_has_been_away_for_that_long(
     town: ClientTown, mq: AsyncClient
 ) -> None:

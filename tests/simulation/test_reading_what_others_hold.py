@@ -5,7 +5,7 @@ import pytest
 from dittomq.client import AsyncClient
 from dittomq.errors import CorruptRecord, LimitReached, OffsetOutOfRange, QueueNotFound, Refused, TopicNotFound
 from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
 async def fill(mq: AsyncClient) -> None:
@@ -16,7 +16,7 @@ async def fill(mq: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_what_a_copy_has_dropped_is_read_from_one_that_holds_it_still(town: ClientTown, mq: AsyncClient, /, wait_s: float) -> None:
     await fill(mq)
     town.brokers["a/1"].begins_at = 8  # its disk is the smaller one
@@ -32,7 +32,7 @@ async def test_what_a_copy_has_dropped_is_read_from_one_that_holds_it_still(town
     assert len(town.brokers["a/1"].pulls) == 1  # it is not asked first again for a while
 
 
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins_where_the_first_of_them_does(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -49,7 +49,7 @@ async def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins
         assert gone.value.start == 4
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_message_that_is_damaged_at_one_copy_and_dropped_by_another_is_called_damaged(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     town.master.damaged.add((0, 5))
@@ -64,7 +64,7 @@ NOT_HEARD_OF = [TopicNotFound("orders", "a/1"), QueueNotFound("orders", 0, 0)]
 
 
 @pytest.mark.parametrize("unheard", NOT_HEARD_OF)
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_a_topic_of_which_one_slave_has_not_heard_is_read_from_another_while_the_master_is_away(
     town: ClientTown, mq: AsyncClient, /, unheard: Refused
 ) -> None:
@@ -80,7 +80,7 @@ async def test_a_topic_of_which_one_slave_has_not_heard_is_read_from_another_whi
 
 @pytest.mark.parametrize("unheard", NOT_HEARD_OF)
 @pytest.mark.parametrize("away", ["a-0", "a-1"])
-@told_by(play)
+@status_of(play)
 async def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(
     town: ClientTown, mq: AsyncClient, /, unheard: Refused, away: str
 ) -> None:
@@ -93,7 +93,7 @@ async def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_while_the_master_is_away(
     town: ClientTown, mq: AsyncClient, /, wait_s: float
 ) -> None:
@@ -108,7 +108,7 @@ async def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_w
     assert town.now - began < 1
 
 
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farthest_and_asks_no_silent_master_meanwhile(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -126,7 +126,7 @@ async def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farth
         town.world.network.heal(*end)
 
 
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     town.kill("a-0")
@@ -142,7 +142,7 @@ async def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one(town: Cl
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
 @pytest.mark.parametrize("reason", [CorruptRecord, OffsetOutOfRange])
-@told_by(play, slaves=2)
+@status_of(play, slaves=2)
 async def test_a_slave_that_lags_does_not_end_a_queue_of_which_another_one_cannot_give_the_next_message(
     town: ClientTown, mq: AsyncClient, /, reason: type[Refused], wait_s: float
 ) -> None:

@@ -20,7 +20,7 @@ from dittomq.errors import (
 )
 from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 FEW = NotEnoughReplicas("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)
@@ -32,7 +32,7 @@ def messages(count: int, start: int = 0) -> list[Message]:
 
 
 @pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, LimitReached("its queue", 1)])
-@told_by(play)
+@status_of(play)
 async def test_a_refusal_that_may_pass_is_tried_again(town: ClientTown, mq: AsyncClient, /, error: NotReady) -> None:
     town.master.script.extend([Refuse(error)] * 3)
     async with mq.producer() as orders:
@@ -41,7 +41,7 @@ async def test_a_refusal_that_may_pass_is_tried_again(town: ClientTown, mq: Asyn
     assert town.log.bodies() == [b"patient"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.extend([Refuse(FEW)] * 1_000)
     async with mq.producer(retry_s=5) as orders:
@@ -56,7 +56,7 @@ async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTo
     assert town.log.bodies() == [b"later"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.extend([Reply.STORE, Refuse(FULL)])
     async with mq.producer() as orders:
@@ -70,7 +70,7 @@ async def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored(t
     assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_refusal_of_one_message_fails_that_publish_and_no_other(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm")
@@ -83,7 +83,7 @@ async def test_a_refusal_of_one_message_fails_that_publish_and_no_other(town: Cl
     assert len(town.log.placed) == 4
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_are_stored_in_their_order(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -100,7 +100,7 @@ async def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_ar
     assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2, 3, 4]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_one_round(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=30))
     async with mq.producer() as orders:
@@ -112,7 +112,7 @@ async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_
 
 
 @pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), NotPermitted("it takes no writes")])
-@told_by(play)
+@status_of(play)
 async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(
     town: ClientTown, mq: AsyncClient, /, error: Refused
 ) -> None:
@@ -128,7 +128,7 @@ async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_top
     assert len(town.master.frames) == 2
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_first_refused_message_of_many_is_raised_and_named(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=4))
     async with mq.producer() as orders:
@@ -172,7 +172,7 @@ async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
         (Message("orders", b"", born_ms=1 << 63), InvalidField),
     ],
 )
-@told_by(play)
+@status_of(play)
 async def test_what_cannot_be_stored_is_refused_before_it_is_sent(
     town: ClientTown, mq: AsyncClient, /, message: Message, cause: type[Exception]
 ) -> None:
@@ -191,7 +191,7 @@ async def test_what_cannot_be_stored_is_refused_before_it_is_sent(
     assert isinstance(outcomes[3], NotStored)
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_ends_of_what_the_wire_carries_are_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         for flag, born_ms in ((-(1 << 31), -(1 << 63)), ((1 << 31) - 1, (1 << 63) - 1)):
@@ -200,7 +200,7 @@ async def test_the_ends_of_what_the_wire_carries_are_stored(town: ClientTown, mq
     assert [one.message.flag for one in town.log.placed] == [-(1 << 31), (1 << 31) - 1]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_body_of_text_that_has_no_utf8_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         with pytest.raises(NotStored) as raised:
@@ -209,7 +209,7 @@ async def test_a_body_of_text_that_has_no_utf8_is_not_stored(town: ClientTown, m
     assert isinstance(raised.value.cause, InvalidField)
 
 
-@told_by(play)
+@status_of(play)
 async def test_who_is_refused_a_queue_that_is_written_no_more_asks_for_the_route_again(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm")
@@ -238,7 +238,7 @@ async def _stores_one(orders: Producer, each: str) -> bool:
 
 
 @pytest.mark.parametrize("each", ["alone", "many"])
-@told_by(play)
+@status_of(play)
 async def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_and_its_route_asked_for_once_a_second(
     town: ClientTown, mq: AsyncClient, /, each: str
 ) -> None:
@@ -253,7 +253,7 @@ async def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_a
         assert await _stores_one(orders, each)
 
 
-@told_by(play)
+@status_of(play)
 async def test_messages_without_end_are_stored_again_when_their_topic_takes_writes_again(town: ClientTown, mq: AsyncClient) -> None:
     async def come() -> AsyncIterator[Message]:
         for _ in range(40):
@@ -270,7 +270,7 @@ async def test_messages_without_end_are_stored_again_when_their_topic_takes_writ
     assert 5 <= stored.count(True) < 25
 
 
-@told_by(play)
+@status_of(play)
 async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_minute_later(town: ClientTown, mq: AsyncClient) -> None:
     async def come() -> AsyncIterator[Message]:
         for _ in range(80):
@@ -287,7 +287,7 @@ async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_
     assert town.nameserver.asked <= 3
 
 
-@told_by(play, groups=("a", "b"))
+@status_of(play, groups=("a", "b"))
 async def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm", queue=0)

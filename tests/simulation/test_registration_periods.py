@@ -14,12 +14,12 @@ from tests.simulation.group import play as play_group
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 SHORT = NameserverConfig(registry=RegistryConfig(broker_expiry_ms=6_000))
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(town: Town) -> None:
     town.nameserver(NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
     broker = town.broker(master())
@@ -45,7 +45,7 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuse
     world.close()
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start_and_comes_up_with_a_shorter_expiry(
     town: Town, /, world: World
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expi
     assert line["reason"].endswith("set it to 2,000 or less")
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(town: Town) -> None:
     town.nameserver()
     broker = town.broker(master())
@@ -95,7 +95,7 @@ async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_sho
     assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
 
-@told_by(play_group)
+@status_of(play_group)
 async def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry(group: Group, mq: AsyncClient) -> None:
     await group.kill("ns")
     group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
@@ -109,7 +109,7 @@ async def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_wi
     assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
 
 
-@told_by(play_group)
+@status_of(play_group)
 async def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other(group: Group, mq: AsyncClient) -> None:
     await mq.admin.switchover("a/1")
     await group.in_sync(mq, "a/1")

@@ -16,7 +16,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 _SEGMENT = 65_536
 _THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, heartbeat_ms=1_000), FlushMode.SYNC_FLUSH, _SEGMENT)
@@ -137,7 +137,7 @@ def equal_copies(group: Group) -> None:
     assert logs[0] == logs[1] == logs[2]
 
 
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_reads_it_and_all_copies_are_equal(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -154,7 +154,7 @@ async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_read
     equal_copies(group)
 
 
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_it_from_the_other_slave(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -169,7 +169,7 @@ async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_
     equal_copies(group)
 
 
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_when_somebody_can(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -191,7 +191,7 @@ async def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_fil
 
 
 @pytest.mark.parametrize("rotten", ["a0", "a1"])
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(group: Group, mq: AsyncClient, /, rotten: str) -> None:
     await publish(mq, _BODIES)
     await asyncio.sleep(3)  # what is damaged lies before the point from which a start reads
@@ -210,7 +210,7 @@ async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sy
     equal_copies(group)
 
 
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
     await whole(mq)
@@ -228,7 +228,7 @@ async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven
     await whole(mq)
 
 
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_compared_again(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
     await whole(mq)
@@ -244,7 +244,7 @@ async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_
 
 
 @pytest.mark.parametrize("segment", [0, 2, -1])
-@told_by(play, _THREE_COPIES)
+@status_of(play, _THREE_COPIES)
 async def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(
     group: Group, mq: AsyncClient, /, segment: int
 ) -> None:

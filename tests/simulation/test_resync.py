@@ -10,7 +10,7 @@ from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 HALF_OPERATIONS = 20
 
@@ -87,7 +87,7 @@ async def serves_what_it_had(group: Group) -> None:
 
 
 @pytest.mark.parametrize("power", Power)
-@told_by(play)
+@status_of(play)
 async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_copy_is_whole(
     group: Group, /, world: World, power: Power
 ) -> None:
@@ -103,7 +103,7 @@ async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until
     assert any("bytes 0 to 65,360 of the old one" in note for note in told(world, "store_reported"))
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its_masters_end(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     copy = await half_made(group)
@@ -123,7 +123,7 @@ async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_kno
     await copied(group)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_stream_holds(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     await half_made(group)
@@ -140,7 +140,7 @@ async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_str
     await copied(group)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     await half_made(group)
@@ -154,7 +154,7 @@ async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(grou
     assert (await group.status("a1")).min_offset == begin
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(
     group: Group, /, world: World
 ) -> None:
@@ -171,7 +171,7 @@ async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_s
     await copied(group)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_nothing_else(group: Group, /, world: World) -> None:
     disk = world.nodes["a1"].disk
     await away_for_too_long(group)
@@ -189,7 +189,7 @@ async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.002, 0.003])
-@told_by(play)
+@status_of(play)
 async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_its_old_store(group: Group, /, late_s: float) -> None:
     await away_for_too_long(group)
     confirmed = (await group.status("a0")).confirmed
@@ -209,7 +209,7 @@ async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0005, 0.001])
-@told_by(play)
+@status_of(play)
 async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(group: Group, /, world: World, late_s: float) -> None:
     await away_for_too_long(group)
     async with asyncio.timeout(60):
@@ -222,7 +222,7 @@ async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_g
     assert told(world, "full_resync_aborted")
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_it_until_there_is_room(
     group: Group, /, world: World
 ) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from dittomq.client import Ack, AsyncClient
 from tests.simulation.disk import PAGE, Inode
 from tests.simulation.group import SYNC, Group, play
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 SPARE = "dittomq/tmp-segment"
 
 
-@told_by(play)
+@status_of(play)
 async def test_master_and_slave_roll_into_segments_that_were_there_before(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await asyncio.sleep(1)

@@ -9,15 +9,15 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 SEGMENT = 65_536
 OLD_S = 40.0
 
 
-def shape(slaves: int, hold_bytes: int = 64 * SEGMENT) -> Shape:
+def shape(slaves: int, slot_bytes: int = 64 * SEGMENT) -> Shape:
     """Every node keeps 20 s of its log."""
-    table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=slaves, max_slot_bytes=hold_bytes)
+    table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=slaves, max_slot_bytes=slot_bytes)
     retention = RetentionTable(max_age_ms=20_000, check_period_ms=1_000)
     return replace(Shape(slaves, table, FlushMode.SYNC_FLUSH), segment_bytes=SEGMENT, retention=retention)
 
@@ -47,7 +47,7 @@ def full_resync_ended(group: Group) -> list[str]:
     return [line for line in group.world.transcript.lines if "full_resync_began" in line]
 
 
-@told_by(play, shape(2))
+@status_of(play, shape(2))
 async def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_by_then_and_no_longer(group: Group, mq: AsyncClient) -> None:
     await begin(mq)
     wanted = await wanted_by(mq, "a2")
@@ -69,7 +69,7 @@ async def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_b
     assert min([await begins_at(mq, name) for name in ("a0", "a1", "a2")]) > wanted
 
 
-@told_by(play, shape(2, hold_bytes=4 * SEGMENT))
+@status_of(play, shape(2, slot_bytes=4 * SEGMENT))
 async def test_a_slave_keeps_its_log_for_another_one_up_to_the_bound_and_no_further(group: Group, mq: AsyncClient) -> None:
     await begin(mq)
     await group.kill("a2")

@@ -13,7 +13,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, verify_bytes_per_s=2**30)
 SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)
@@ -38,7 +38,7 @@ async def all_is_copied(mq: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("reader", ["a0", "a1"])
-@told_by(play, SHAPE)
+@status_of(play, SHAPE)
 async def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_longer_than_the_other_bears_silence(
     group: Group, mq: AsyncClient, /, reader: str
 ) -> None:
@@ -58,7 +58,7 @@ async def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_lo
 
 
 @pytest.mark.parametrize("comes_back", ["a0", "a1"])
-@told_by(play, SHAPE)
+@status_of(play, SHAPE)
 async def test_a_slave_is_not_in_sync_while_its_handshake_is_judged_though_it_was_in_sync_before(
     group: Group, mq: AsyncClient, /, comes_back: str
 ) -> None:

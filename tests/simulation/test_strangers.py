@@ -15,7 +15,7 @@ from services.slave.config import FlushMode
 from services.slave.connection import ReplicationConnection
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 MOST = 64
 ONE_COPY = Shape(1, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
@@ -69,7 +69,7 @@ async def strange(group: Group, mq: AsyncClient, story: Callable[[Channels, HaSt
     await ended
 
 
-@told_by(play, ONE_COPY)
+@status_of(play, ONE_COPY)
 async def test_of_slaves_that_come_once_each_under_another_name_a_master_remembers_the_newest_64_only(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -86,7 +86,7 @@ async def test_of_slaves_that_come_once_each_under_another_name_a_master_remembe
     assert of_strangers(status) == [f"a/{node_id}" for node_id in range(200 - MOST, 200)]
 
 
-@told_by(play, ONE_COPY)
+@status_of(play, ONE_COPY)
 async def test_one_slave_more_than_64_is_refused_by_name_where_one_copy_is_asked_for(group: Group, mq: AsyncClient) -> None:
     async def come_and_stay(channels: Channels, like: HaStatus) -> None:
         lines = [await taken_in(channels, stranger(like, node_id, group.shape.segment_bytes)) for node_id in range(100, 99 + MOST)]

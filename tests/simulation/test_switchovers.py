@@ -19,7 +19,7 @@ from tests.simulation.world import Power
 _SHAPE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
 _SEEDS = int(os.environ.get("SIM_SEEDS", "12"))
 _ROUNDS = 3
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 class Town:
@@ -78,7 +78,7 @@ class Town:
     async def somebody_leads(self) -> str:
         """Give the command again to one or the other until somebody leads; never say that a master is stopped, nor accept a loss."""
         while True:
-            until = self.group.now + _PATIENCE_S
+            until = self.group.now + _TIMEOUT_S
             while self.group.now < until:
                 if leader := await self.leader():
                     return leader

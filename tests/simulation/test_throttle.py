@@ -10,7 +10,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 LIMIT = 100_000
 CHUNK = 65_536  # a segment of these stores
@@ -54,7 +54,7 @@ async def copying(group: Group, mq: AsyncClient, node: str) -> list[tuple[float,
     return seen
 
 
-@told_by(play, shape(1, max_bytes_per_s_per_slave=LIMIT))
+@status_of(play, shape(1, max_bytes_per_s_per_slave=LIMIT))
 async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_it(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 120)
@@ -76,7 +76,7 @@ async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_
     assert own.applied_lag_s is not None
 
 
-@told_by(play, shape(1))
+@status_of(play, shape(1))
 async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_for_the_window_than_it_may_be_silent(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -93,7 +93,7 @@ async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_fo
     assert max(late - early for early, late in pairwise(heard)) < 8.0
 
 
-@told_by(play, shape(2, max_bytes_per_s_per_slave=LIMIT))
+@status_of(play, shape(2, max_bytes_per_s_per_slave=LIMIT))
 async def test_producers_do_not_wait_for_a_slave_that_copies_at_its_own_limit(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 60)

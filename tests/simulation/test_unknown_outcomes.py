@@ -12,7 +12,7 @@ from dittomq.offsets import Epoch
 from dittomq.routes import Role
 from tests.simulation.client_town import ClientTown, play
 from tests.support.fake_broker import Log, Reply
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
 def messages(count: int) -> list[Message]:
@@ -52,7 +52,7 @@ def lose_last(town: ClientTown) -> None:
     town.log.by_sequence = {key: one for key, one in town.log.by_sequence.items() if one is not gone}
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -70,7 +70,7 @@ async def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and
     assert town.log.bodies() == [b"warm", b"where", b"after"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_not_in_the_log_of_a_new_epoch_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"gone", lose)
@@ -81,7 +81,7 @@ async def test_not_in_the_log_of_a_new_epoch_is_not_stored(town: ClientTown, mq:
             await orders.resolve(handle)
 
 
-@told_by(play)
+@status_of(play)
 async def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"again", lose, queue=3)
@@ -99,7 +99,7 @@ async def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_a
     assert town.log.bodies() == [b"again"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_is_being_sent_again_is_not_called_absent_meanwhile(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"again", lose)
@@ -118,7 +118,7 @@ async def test_what_is_being_sent_again_is_not_called_absent_meanwhile(town: Cli
         assert not (await sending).duplicate
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_stored_twice(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         town.master.script.append(Reply.STORE_AND_FORGET)
@@ -136,7 +136,7 @@ async def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_
     assert town.log.bodies() == [b"where", b"after"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_be_sent_again(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer(timeout_s=1, retry_s=0.5) as warm, mq.producer(timeout_s=1, retry_s=0.5) as orders:
         await warm.publish("orders", b"warm")
@@ -153,7 +153,7 @@ async def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_b
     assert town.log.bodies() == [b"warm", b"gone"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_third_time_when_its_producer_is_forgotten(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -173,7 +173,7 @@ async def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent
 @pytest.mark.parametrize(
     "error", [StorageFailure("sync", "commitlog/0", "I/O error"), FencedEpoch("the master of epoch 1", "2 was opened")]
 )
-@told_by(play)
+@status_of(play)
 async def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_lie_in_the_log(
     town: ClientTown, mq: AsyncClient, /, error: DittoError
 ) -> None:
@@ -195,7 +195,7 @@ async def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over
     assert town.log.bodies() == [b"once"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof_until_that_master_is_replaced(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -218,7 +218,7 @@ async def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_
             await orders.resolve(handle)
 
 
-@told_by(play)
+@status_of(play)
 async def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_which_epoch_a_lost_try_may_arrive(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -247,7 +247,7 @@ async def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_wh
 
 
 @pytest.mark.parametrize("is_publishing", [False, True])
-@told_by(play)
+@status_of(play)
 async def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_may_still_get_it(
     town: ClientTown, mq: AsyncClient, /, is_publishing: bool
 ) -> None:
@@ -264,7 +264,7 @@ async def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_m
             await orders.resolve(handle)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(messages(10))
@@ -277,7 +277,7 @@ async def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer
     assert len(town.log.next) == 1
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_stored_when_the_new_master_has_answered_every_try(
     town: ClientTown, mq: AsyncClient
 ) -> None:
@@ -296,7 +296,7 @@ async def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_sto
             await orders.resolve(unknown.value.handle)
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_another_node_says_that_has_come_up_at_the_masters_address_proves_nothing(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"where", die)
@@ -311,7 +311,7 @@ async def test_what_another_node_says_that_has_come_up_at_the_masters_address_pr
 
 
 @pytest.mark.parametrize("stranger", [("b/0", "test"), ("a/0", "another")])
-@told_by(play)
+@status_of(play)
 async def test_what_is_sent_again_to_the_masters_address_is_stored_by_no_other_node_that_has_come_up_there(
     town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
 ) -> None:

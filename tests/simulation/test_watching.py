@@ -19,7 +19,7 @@ from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 NODE = "a/0"
 
@@ -55,7 +55,7 @@ async def publish(mq: AsyncClient, count: int, every_s: float) -> None:
             await asyncio.sleep(every_s)
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_state_is_told_at_once_and_then_only_every_five_seconds_while_nothing_happens(group: Group, mq: AsyncClient) -> None:
     await asyncio.sleep(30)  # heartbeats have proven all there is to prove
     began = group.now
@@ -67,7 +67,7 @@ async def test_the_state_is_told_at_once_and_then_only_every_five_seconds_while_
     await watcher.leave()
 
 
-@told_by(play)
+@status_of(play)
 async def test_changes_are_told_within_the_period_and_never_more_often(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     watcher = Watcher(group, mq, period_s=0.5)
@@ -82,7 +82,7 @@ async def test_changes_are_told_within_the_period_and_never_more_often(group: Gr
     await watcher.leave()
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_watch_ends_with_its_node_and_the_next_one_finds_it_again(group: Group, mq: AsyncClient) -> None:
     watcher = Watcher(group, mq)
     await asyncio.sleep(1)
@@ -101,7 +101,7 @@ async def test_a_watch_ends_with_its_node_and_the_next_one_finds_it_again(group:
     assert group.now - began < 2.0, "a watch holds nobody back from draining"
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_happens(group: Group, mq: AsyncClient) -> None:
     watcher = Watcher(group, mq)
     await asyncio.sleep(1)
@@ -114,7 +114,7 @@ async def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_
     group.world.network.heal_all()
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_sixty_fifth_watch_is_refused_and_one_that_left_makes_room(group: Group, mq: AsyncClient) -> None:
     watchers = [Watcher(group, mq) for _ in range(64)]
     await asyncio.sleep(1)
@@ -129,13 +129,13 @@ async def test_the_sixty_fifth_watch_is_refused_and_one_that_left_makes_room(gro
 
 
 @pytest.mark.parametrize("period_s", [0.05, 61.0])
-@told_by(play)
+@status_of(play)
 async def test_a_period_outside_its_limits_is_refused(group: Group, mq: AsyncClient, /, period_s: float) -> None:
     with pytest.raises(InvalidField, match="period"):
         await anext(mq.admin.watch_ha_status(NODE, period_s=period_s))
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_is_in_sync(group: Group, mq: AsyncClient) -> None:
     shown: list[str] = []
 
@@ -159,7 +159,7 @@ async def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_unti
     watching.cancel()
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_is_not_told_of_that_master(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -188,7 +188,7 @@ async def test_what_another_groups_node_says_that_has_come_up_at_the_masters_add
     watching.cancel()
 
 
-@told_by(play)
+@status_of(play)
 async def test_who_gives_up_on_a_cluster_sees_what_is_known_by_then(group: Group, mq: AsyncClient) -> None:
     watch = mq.watch_cluster()
     assert watch.view is None
@@ -227,7 +227,7 @@ def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_h
     play(story, Shape(1, table, FlushMode.SYNC_FLUSH, segment_bytes=2**20))
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_that_it_does_not_know_how_far_it_is_behind(
     group: Group, mq: AsyncClient
 ) -> None:
@@ -245,7 +245,7 @@ async def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_t
     assert {view.received_lag_bytes for view in early} == {0}
 
 
-@told_by(play)
+@status_of(play)
 async def test_how_far_a_slave_is_behind_that_left_nobody_knows_and_what_it_held_last_is_told(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 1, 1)
@@ -267,7 +267,7 @@ async def own_views(mq: AsyncClient, group: Group, node: str, until: float) -> A
         await asyncio.sleep(0.1)
 
 
-@told_by(play)
+@status_of(play)
 async def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said(group: Group, mq: AsyncClient) -> None:
     views: list[ClusterView] = []
 
@@ -290,7 +290,7 @@ async def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said(g
 
 
 @pytest.mark.parametrize("away", [False, True])
-@told_by(play)
+@status_of(play)
 async def test_a_watch_of_a_cluster_ends_with_its_client_whether_nodes_answer_or_are_away(
     group: Group, mq: AsyncClient, /, *, away: bool
 ) -> None:

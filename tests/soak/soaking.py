@@ -19,7 +19,7 @@ from tests.support.real_group import RealGroup, group_of, shape
 _SOME = 40
 _MOST_OPEN = 2
 _BURSTS = (1, 32)
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 # Nothing may be confirmed by one copy alone: then no fault here may lose what was confirmed.
 _STRICT = {**QUICK, "replication.min_in_sync_replicas": 2}
 
@@ -38,7 +38,7 @@ def soak(folder: Path, seed: int, seconds: float, say: Callable[[str], object]) 
             while time.monotonic() - began < seconds:
                 run.some_faults()
                 run.calm()
-        run.history.check(_PATIENCE_S)
+        run.history.check(_TIMEOUT_S)
         return run.history.acknowledged()
 
 
@@ -97,8 +97,8 @@ class _Soak:
             self._end_one()
         if ended := self._group.cluster.start():  # as a supervisor does
             self._say(f"had ended, started again: {', '.join(ended)}")
-        leads = self._group.wait_led_by_all(_PATIENCE_S)
-        self.history.wait_for_more(_SOME, _PATIENCE_S)
+        leads = self._group.wait_led_by_all(_TIMEOUT_S)
+        self.history.wait_for_more(_SOME, _TIMEOUT_S)
         self.history.check_holders()
         self._faults.spare_disks = 1
         self._say(f"{leads} leads all copies, {self.history.acknowledged():,} messages acknowledged")

@@ -53,7 +53,7 @@ def bodies(store: Store) -> list[bytes]:
 def test_a_store_that_rocketmq_closed_is_opened_whole(machine: Machine) -> None:
     store = machine.open()
 
-    assert (store.stopped, store.end, store.recovery_cut, store.damaged) == (StopKind.CLEAN, len(LOG), None, [])
+    assert (store.stopped, store.end, store.recovery_truncation, store.damaged) == (StopKind.CLEAN, len(LOG), None, [])
     assert whole_log(store) == LOG
     assert bodies(store) == [each.body for each in DRAFTS]
     assert store.epoch_history == ()
@@ -92,7 +92,7 @@ def test_after_a_clean_stop_damage_anywhere_is_isolated(machine: Machine, positi
 
     store = machine.open()
 
-    assert (store.end, store.recovery_cut) == (len(LOG), None)
+    assert (store.end, store.recovery_truncation) == (len(LOG), None)
     assert [low for low, _ in store.damaged] == [position - 100]
     with pytest.raises(CorruptRecord):
         bodies(store)
@@ -115,8 +115,8 @@ def test_after_a_kill_damage_above_it_ends_the_log_and_goes_to_a_side_file(machi
     store = machine.open()
 
     assert store.end == STARTS[-2]
-    assert store.recovery_cut is not None
-    assert store.recovery_cut.saved_bytes == len(LOG) - STARTS[-2]
+    assert store.recovery_truncation is not None
+    assert store.recovery_truncation.saved_bytes == len(LOG) - STARTS[-2]
 
 
 @pytest.mark.parametrize("newest_ms", [0, 3_004])
@@ -127,8 +127,8 @@ def test_without_a_checkpoint_that_says_more_the_first_damage_ends_the_log(machi
     store = machine.open()
 
     assert store.end == STARTS[3]
-    assert store.recovery_cut is not None
-    assert store.recovery_cut.saved_bytes == len(LOG) - STARTS[3]
+    assert store.recovery_truncation is not None
+    assert store.recovery_truncation.saved_bytes == len(LOG) - STARTS[3]
 
 
 def test_a_torn_last_record_that_rocketmq_would_keep_is_cut(machine: Machine) -> None:
@@ -148,7 +148,7 @@ def test_dying_anywhere_while_it_is_adopted_changes_nothing(machine: Machine) ->
         except SimCrashed:
             machine.lose_power()
             continue
-        assert (store.end, store.damaged, store.recovery_cut) == (len(LOG), [(STARTS[20], STARTS[21])], None)
+        assert (store.end, store.damaged, store.recovery_truncation) == (len(LOG), [(STARTS[20], STARTS[21])], None)
         assert operations > 50
         return
     pytest.fail("it never came to its end")
@@ -355,7 +355,7 @@ def test_a_number_that_rotted_into_a_huge_one_costs_no_search_of_all_numbers_up_
     put_log(machine, b"\x10", STARTS[30] + 21)  # no checksum of RocketMQ's covers the queue offset
     store = machine.open()
     store.dispatch(store.end)
-    store.persist_watermark(store.flushed, store.end)
+    store.persist_recovery_point(store.flushed, store.end)
     store.checkpoint()
 
     does(store)

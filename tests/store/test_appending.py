@@ -267,7 +267,7 @@ def test_after_a_failed_sync_nothing_is_written_or_synced_any_more(machine: Mach
 
     with pytest.raises(StorageFailure):
         store.sync()
-    for work in (store.sync, lambda: store.append([frame(b"b")], 1), store.checkpoint, lambda: store.persist_watermark(0, 0)):
+    for work in (store.sync, lambda: store.append([frame(b"b")], 1), store.checkpoint, lambda: store.persist_recovery_point(0, 0)):
         with pytest.raises(StorageFailure):
             work()
 

@@ -85,7 +85,7 @@ async def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_wi
         writing = tasks.create_task(master.writing())
         waiting = asyncio.create_task(master.appends.begin(order(Drafts([draft()]))))
         await asyncio.sleep(0)
-        term.stream_ended("a/1", said_goodbye=False)
+        term.stream_ended("a/1", sent_goodbye=False)
         term.writer.resume()
 
         with pytest.raises(NotEnoughReplicas):

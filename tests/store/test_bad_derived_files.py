@@ -32,7 +32,7 @@ def left_without_power(options: StoreOptions = OPTIONS) -> tuple[Machine, bytes,
     for number in range(10):
         store.append([frame(b"y" * 500)], 2_000 + number)
     kept(store)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     log = whole_log(store)
     machine.lose_power()
     return machine, log, starts[-1]

@@ -86,7 +86,7 @@ def test_an_append_there_ends_the_node_and_its_next_start_leads_on_without_the_p
     open_epoch(store)
     store.append([frame(b"x" * 3_000), frame(b"y" * 3_000)], 1)
     store.sync()
-    store.persist_watermark(store.end, 0)
+    store.persist_recovery_point(store.end, 0)
     log = whole_log(store)
     door.bad[last_page_of(log)[0]] = {last_page_of(log)[1]}
     with pytest.raises(StorageFailure, match=r"write of .*check its disk and start it again"):
@@ -101,7 +101,7 @@ def test_an_append_there_ends_the_node_and_its_next_start_leads_on_without_the_p
     [placed] = places(store.append([frame(b"next")], 3).placed[0])
     assert placed.physical_offset == len(log)
     store.sync()
-    store.persist_watermark(store.end, 0)
+    store.persist_recovery_point(store.end, 0)
     store.close(clean=False)
     assert again(door).end == placed.end
 

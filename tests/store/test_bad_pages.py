@@ -95,7 +95,7 @@ def in_use(options: StoreOptions = OPTIONS, messages: int = 120) -> tuple[Machin
     machine = Machine(random.Random(1), options)
     store = machine.lead()
     add(store, range(messages))
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.close(clean=True)
     return machine, *opened(machine)
 
@@ -213,7 +213,7 @@ def test_a_queue_whose_file_cannot_be_opened_is_not_called_damaged() -> None:
 def test_a_log_whose_files_cannot_be_opened_refuses_the_start_and_is_not_called_damaged() -> None:
     machine, store, _ = in_use()
     store.append([frame(b"behind the checkpoint")], 9_000)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     log = whole_log(store)
     machine.lose_power()
     door = BadPages(machine)
@@ -223,7 +223,7 @@ def test_a_log_whose_files_cannot_be_opened_refuses_the_start_and_is_not_called_
 
     again = machine.open()
 
-    assert (whole_log(again), again.damaged, again.recovery_cut) == (log, [], None)
+    assert (whole_log(again), again.damaged, again.recovery_truncation) == (log, [], None)
 
 
 def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_node() -> None:

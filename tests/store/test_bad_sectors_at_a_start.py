@@ -23,7 +23,7 @@ def left(machine: Machine, *, mark: int = -1, power: bool = False) -> bytes:
         store.append([frame(b"%d" % at * 1_500, producer="p", first=at)], at)
     store.sync()
     log = whole_log(store)
-    store.persist_watermark(len(log) if mark < 0 else entries(log)[mark][0], 0)
+    store.persist_recovery_point(len(log) if mark < 0 else entries(log)[mark][0], 0)
     machine.lose_power() if power else machine.kill()
     return log
 
@@ -44,14 +44,14 @@ def test_below_the_watermark_a_bad_sector_is_damage_like_any_other_and_heals_whe
     store = opened(door)
 
     start, end = touching(log, page)
-    assert (store.end, store.damaged, store.recovery_cut) == (len(log), [(start, end)], None)
+    assert (store.end, store.damaged, store.recovery_truncation) == (len(log), [(start, end)], None)
     assert store.unread.ranges == ((start, end),)
     store.dispatch(store.end)
     bodies, _ = served(store)
     assert bodies == [b"%d" % at * 1_500 for at, (low, _) in enumerate(entries(log)) if not start <= low < end]
     door.bad = range(0)
     assert store.heal(start)
-    store.file_mended()
+    store.file_repaired()
     store.dispatch(store.end)
     assert served(store) == ([b"%d" % at * 1_500 for at in range(8)], 0)
 
@@ -67,8 +67,8 @@ def test_above_the_watermark_it_ends_the_log_and_peers_are_asked_for_more(power:
 
     assert (store.end, store.damaged) == (touching(log, 2)[0], [])
     assert store.stopped is (StopKind.POWER_LOSS if power else StopKind.FAILED_SYNC)
-    assert store.recovery_cut is not None
-    assert store.recovery_cut.saved_bytes >= len(log) - store.end
+    assert store.recovery_truncation is not None
+    assert store.recovery_truncation.saved_bytes >= len(log) - store.end
 
 
 def test_the_last_record_on_a_bad_sector_above_the_watermark_is_not_taken_for_a_write_that_was_torn() -> None:

@@ -36,7 +36,7 @@ def left() -> tuple[Machine, bytes]:
         store.append([frame(b"x" * 300)], at)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     log = whole_log(store)
     store.close(clean=False)
     return machine, log
@@ -128,7 +128,7 @@ def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, 
     store.append([AppendBatch([draft(tag="a tag")] * 1_400)], 1)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.close(clean=False)
     bad = range(page * PAGE, (page + 1) * PAGE)
 
@@ -157,7 +157,7 @@ def test_units_behind_a_queues_end_that_a_disk_does_not_give_are_named(bad: rang
     store.append([frame(b"one")], 1)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.close(clean=False)
     with closing(machine.beside().open(f"{QUEUE}/{0:020d}")) as file:
         file.pwrite(bytes(30_000 - 20), 20)

@@ -40,7 +40,7 @@ def fill(copy: Store, source: Store) -> None:
     log = log_from(source, source.min_offset)
     for at in range(copy.end, source.end, 4_096):
         copy.write_chunk(at, log[at - source.min_offset : min(at + 4_096, source.end) - source.min_offset])
-    copy.persist_watermark(copy.sync(), copy.end)
+    copy.persist_recovery_point(copy.sync(), copy.end)
     copy.dispatch(copy.end)
 
 
@@ -190,7 +190,7 @@ def test_a_queue_of_which_rocketmq_has_dropped_everything_goes_on_where_its_file
 
     store.dispatch(store.end)
     assert ranges(store) == {EARLY: (42, 42), ("orders", 0): (3, 8)}
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     assert ranges(copy_of(store, Machine(random.Random(9)))) == ranges(store)
     store.close(clean=True)
     for path in [path for path in machine.disk.names.files if path.startswith(("consumequeue/", "dittomq/checkpoint"))]:
@@ -326,7 +326,7 @@ def lacking_first_of_new(source: Store, copy: Store) -> bytes:
     assert copy.segment_of(start) == copy.segment_of(source.end)
     copy.skip_range(start, end)
     copy.write_chunk(end, log_from(source, end))
-    copy.persist_watermark(copy.sync(), copy.end)
+    copy.persist_recovery_point(copy.sync(), copy.end)
     copy.dispatch(copy.end)
     return lost
 
@@ -360,7 +360,7 @@ def test_a_copy_of_a_store_that_rocketmq_began_late_begins_where_that_one_found_
         del machine.disk.names.files[path]  # then only the log tells
     store = machine.open()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
 
     copy = copy_of(store, Machine(random.Random(9)))
     store.close(clean=True)

@@ -58,7 +58,7 @@ def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(
         ]
         work += [
             threads.submit(until_done, store.checkpoint),
-            threads.submit(until_done, lambda: store.persist_watermark(store.flushed, 0)),
+            threads.submit(until_done, lambda: store.persist_recovery_point(store.flushed, 0)),
             threads.submit(until_done, store.ahead.prepare_segment),
             threads.submit(until_done, store.ahead.zero),
         ]

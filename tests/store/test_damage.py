@@ -104,7 +104,7 @@ def test_damage_below_the_watermark_costs_that_record_and_no_other(machine: Mach
 
     again = machine.open()
 
-    assert (again.end, again.recovery_cut) == (len(log), None)
+    assert (again.end, again.recovery_truncation) == (len(log), None)
     assert again.damaged == [(start, end)]
     again.dispatch(again.end)
     count = sum(len(units) for units in queues_of(log, SMALL.segment_bytes).values())
@@ -130,7 +130,7 @@ def test_damage_in_real_files_is_found_by_whoever_verifies_them_and_costs_that_r
     again.close(clean=True)
 
     assert start in {finding.position for finding in found if finding.kind in {StoreFault.DAMAGED, StoreFault.UNSUPPORTED}}
-    assert (again.end, again.recovery_cut, again.damaged) == (len(log), None, [(start, end)])
+    assert (again.end, again.recovery_truncation, again.damaged) == (len(log), None, [(start, end)])
     count = sum(len(units) for units in queues_of(log, SMALL.segment_bytes).values())
     assert (len(bodies), damaged) == (count - 1, 1)
     assert {body[:1] for body in bodies} == {b"x", b"y"}

@@ -20,7 +20,7 @@ def settled(machine: Machine, frames: int = 60) -> Store:
     store.close(clean=True)
     store = filled(machine, frames)
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return store
 
 
@@ -80,7 +80,7 @@ def test_the_newest_segment_and_what_is_not_settled_are_never_dropped(machine: M
 
     machine = Machine(random.Random(8))
     store = settled(machine)
-    store.persist_watermark(store.end, SEGMENT + 1)
+    store.persist_recovery_point(store.end, SEGMENT + 1)
     assert store.drop_before(1 << 40) == SEGMENT
 
 
@@ -137,7 +137,7 @@ def test_a_deletion_that_may_still_be_undone_keeps_what_lies_before_it(machine: 
 
     assert store.drop_before(2 * SEGMENT) == 0
 
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
 
 

@@ -29,7 +29,7 @@ def master() -> Store:
     for at in range(60):
         store.append([frame(b"x" * 900, queue=at % 3)], at)
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return store
 
 
@@ -45,7 +45,7 @@ def slave(machine: Machine, source: Store) -> tuple[Store, int, bytes]:
     for at in range(SEGMENT, len(log), SEGMENT):
         store.write_chunk(at, log[at : at + SEGMENT])
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return store, start, log[start:end]
 
 
@@ -79,7 +79,7 @@ def test_what_lies_before_it_goes() -> None:
     for at in range(2 * SEGMENT, len(log), SEGMENT):
         store.write_chunk(at, log[at : at + SEGMENT])
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
 
     assert store.drop_before(3 * SEGMENT) == SEGMENT
 
@@ -174,7 +174,7 @@ def test_a_queue_with_messages_behind_what_was_dropped_begins_where_its_masters_
     source, machine = master(), Machine(random.Random(7))
     source.append([frame(b"four", topic="rare")], 100)
     source.dispatch(source.sync())
-    source.persist_watermark(source.end, source.end)
+    source.persist_recovery_point(source.end, source.end)
     store, _, _ = slave(machine, source)
     source.drop_before(SEGMENT)
 
@@ -198,7 +198,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
     for at in range(21, 60):
         source.append([frame(b"x" * 900, queue=at % 3)], at)
     source.dispatch(source.sync())
-    source.persist_watermark(source.end, source.end)
+    source.persist_recovery_point(source.end, source.end)
     log, machine = whole_log(source), Machine(random.Random(7))
     holes = [span for span in entries(log) if b"rare" in log[slice(*span)]]
     assert [start // SEGMENT for start, _ in holes] == [0, 1]
@@ -209,7 +209,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
         store.skip_range(start, end)
     write(store, log, len(log))
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     source.drop_before(2 * SEGMENT)
     assert store.drop_before(SEGMENT, source.log_start()) == SEGMENT
     assert store.queue_range(*RARE) == (2, 2)
@@ -217,7 +217,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
     store.mend(holes[1][0], log[slice(*holes[1])])
     assert store.queue_range(*RARE) == (1, 2)
     if stops != "killed":
-        store.file_mended()
+        store.file_repaired()
     if stops != "goes on":
         if stops == "closed":
             store.close(clean=True)

@@ -39,7 +39,7 @@ def straddling(machine: Machine) -> tuple[int, int]:
     """
     store = machine.lead()
     start, end = store.append([frame(b"before")], 5).end, 2 * 4_096 + 10
-    store.persist_watermark(store.sync(), start)
+    store.persist_recovery_point(store.sync(), start)
     without = start + FIXED_BYTES + len("orders") + len("body") + len("trace\x01\x02") + CRC_BYTES
     traced = draft()._replace(properties=b"trace\x01" + b"T" * (end - without) + b"\x02")
     assert store.append([AppendBatch([traced])], 6).end == end
@@ -66,7 +66,7 @@ def test_what_rocketmq_appended_is_kept_and_has_a_stretch_of_its_own(machine: Ma
 
     store = machine.open()
 
-    assert store.recovery_cut is None
+    assert store.recovery_truncation is None
     assert stretches(store) == [(1, False, 0), (1, True, end)]
     assert whole_log(store) == log + theirs
     assert bodies(store)[-40:] == [each.body for each in THEIRS]
@@ -104,7 +104,7 @@ def test_a_torn_record_of_ours_is_still_cut_after_a_kill(machine: Machine) -> No
     again = machine.open()
 
     assert again.end == end
-    assert again.recovery_cut is not None
+    assert again.recovery_truncation is not None
     assert stretches(again) == [(1, False, 0)]
 
 
@@ -183,7 +183,7 @@ def test_a_redelivery_with_a_stale_seal_behind_a_kill_of_ours_is_kept(machine: M
 
     store = machine.open()
 
-    assert (store.end, store.recovery_cut) == (end + len(stale), None)
+    assert (store.end, store.recovery_truncation) == (end + len(stale), None)
     assert stretches(store) == [(1, False, 0), (1, True, end)]
 
 
@@ -195,7 +195,7 @@ def test_where_rocketmqs_own_mark_is_a_copied_seal_is_no_sign_of_ours(machine: M
     put_file(machine, "abort", b"4711")
     store = machine.open()
 
-    assert (store.end, store.recovery_cut) == (end + len(stale), None)
+    assert (store.end, store.recovery_truncation) == (end + len(stale), None)
     assert stretches(store) == [(1, False, 0), (1, True, end)]
 
 
@@ -214,7 +214,7 @@ def test_a_torn_record_of_ours_that_rocketmq_took_for_whole_does_not_take_what_i
 
     for _ in range(2):
         store = machine.open()
-        assert (store.recovery_cut, store.damaged) == (None, [(end, behind)])
+        assert (store.recovery_truncation, store.damaged) == (None, [(end, behind)])
         assert stretches(store) == [(1, False, 0), (1, True, behind)]
         assert whole_log(store) == log + torn + theirs
         store.dispatch(store.end)
@@ -236,7 +236,7 @@ def test_a_torn_record_that_a_killed_rocketmq_left_and_the_next_one_took_for_who
 
     for _ in range(2):
         store = machine.open()
-        assert (store.recovery_cut, store.damaged) == (None, [(begun, behind)])
+        assert (store.recovery_truncation, store.damaged) == (None, [(begun, behind)])
         assert stretches(store) == [(1, False, 0), (1, True, end)]
         assert whole_log(store) == log + before + torn + theirs
         store.dispatch(store.end)
@@ -291,7 +291,7 @@ def test_a_torn_end_of_rocketmqs_is_cut_and_the_rest_of_its_records_kept(machine
     store = machine.open()
 
     assert bodies(store)[-39:] == [each.body for each in THEIRS[:-1]]
-    assert store.recovery_cut is not None
+    assert store.recovery_truncation is not None
 
 
 def test_garbage_behind_our_clean_stop_is_cut_as_ever(machine: Machine) -> None:

@@ -32,7 +32,7 @@ def failed(machine: Machine, records: int = 12) -> Store:
     store = machine.lead()
     store.append([frame(b"flushed" * 100)], 1_000)
     store.sync()
-    store.persist_watermark(store.flushed, store.flushed)
+    store.persist_recovery_point(store.flushed, store.flushed)
     for at in range(records):
         store.append([frame(b"%02d" % at * 500)], 1_000)  # all in the first segment
     machine.faults.failing_syncs = 1
@@ -103,7 +103,7 @@ def test_what_no_disk_can_tell_a_tail_that_is_dropped_whole_looks_like_an_earlie
     killed = other.lead()
     killed.append([frame(b"flushed" * 100)], 1_000)
     killed.sync()
-    killed.persist_watermark(killed.flushed, killed.flushed)
+    killed.persist_recovery_point(killed.flushed, killed.flushed)
     other.kill()
 
     assert dropped == logged(other)

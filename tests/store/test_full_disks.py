@@ -33,7 +33,7 @@ def busy(machine: Machine) -> Store:
         store.append([frame(*[b"x"] * EACH, producer=f"producer-{number:03}", first=0)], number)
     store.dispatch(store.end)
     store.sync()
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return store
 
 
@@ -160,7 +160,7 @@ def test_a_full_disk_takes_promises_adopted_epochs_births_and_revisions(machine:
     store.take_birth("4f")
     store.promise(Epoch(9))
     store.adopt_epoch(Epoch(7))
-    store.note_revision(12)
+    store.persist_revision(12)
 
     machine.lose_power(all_unsynced=True)
     machine.disk.capacity_bytes = BOUNDLESS

@@ -63,7 +63,7 @@ def lead(chance: random.Random, machine: Machine, log: bytes) -> list[object]:
             case 1 | 2:
                 if chance.random() < 0.5:
                     store.sync()
-                    store.persist_watermark(store.flushed, store.applied)
+                    store.persist_recovery_point(store.flushed, store.applied)
                 machine.kill()
                 store = machine.open()
             case 3:

@@ -44,7 +44,7 @@ def filled(machine: Machine, *, behind: int, claimed: int = 100) -> tuple[list[i
         store.append([frame(bytes(60_000))], 3)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return reads, store, receipt.start, receipt.end
 
 

@@ -48,7 +48,7 @@ def unknown_lost(machine: Machine) -> tuple[Store, bytes, tuple[int, int]]:
     """The same, where the rotten records are all that there is of a topic."""
     store = filled(machine)
     store.append([frame(b"one", b"two", b"three", topic=UNKNOWN)], 99)
-    store.persist_watermark(store.sync(), 0)
+    store.persist_recovery_point(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
     start, end = entries(log)[-3][0], len(log)
@@ -90,7 +90,7 @@ def test_who_leads_without_the_newest_messages_gives_their_offsets_and_sequences
     with pytest.raises(UnknownProducerId):
         store.find_sequence("p", NEWEST)
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
     numbers = [each for units in queues_of(whole_log(store), store.segment_bytes).values() for each, _ in units if units]
     assert len(numbers) == len(entries(log)) + 1
     assert all(len({number for number, _ in units}) == len(units) for units in queues_of(whole_log(store), store.segment_bytes).values())
@@ -128,7 +128,7 @@ def test_a_topic_that_no_table_names_and_that_lies_in_damage_that_another_wrote_
     offset = first_of(store, UNKNOWN)
     store.dispatch(store.end)
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
 
     assert offset >= 3
     found = queues_of(whole_log(store), store.segment_bytes)[UNKNOWN, 0]
@@ -144,7 +144,7 @@ def test_topics_begin_at_0_again_when_the_damage_is_whole(machine: Machine) -> N
     assert first_of(store, "made before") >= 3
 
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
 
     assert first_of(store, "made after") == 0
     assert first_of(store, UNKNOWN) == 3
@@ -217,7 +217,7 @@ def test_a_cut_between_two_leaps_gives_nothing_of_the_first_back(machine: Machin
     lead(store)
     first = store.next_offsets("orders")
     start = store.append([frame(b"rots")], 99).start
-    store.persist_watermark(store.sync(), 0)
+    store.persist_recovery_point(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
     rot(machine, log, loses(0, len(log) - start), start, len(log))
@@ -292,7 +292,7 @@ def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mende
     healed = machine.open()
     assert healed.unread.ranges == ((start, end),), "no checkpoint knows what was mended"
     assert healed.heal(start)
-    healed.file_mended()
+    healed.file_repaired()
     machine.lose_power(all_unsynced=True)
 
     last = machine.lead()

@@ -42,7 +42,7 @@ def test_after_a_kill_every_record_is_there_and_ours(machine: Machine) -> None:
 
     store = machine.open()
 
-    assert (whole_log(store), store.recovery_cut, store.damaged) == (log, None, [])
+    assert (whole_log(store), store.recovery_truncation, store.damaged) == (log, None, [])
     assert [entry.epoch for entry in store.epoch_history] == [1]
     assert bodies(store) == ALL
     assert store.find_sequence("p", len(ALL) - 1) is not None

@@ -191,7 +191,7 @@ def test_the_log_is_dropped_while_a_full_file_waits_to_be_made() -> None:
     log = whole_log(store)
     store.sync()
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     assert not on_disk(machine)
 
     assert store.drop_before(store.end) > 0

@@ -19,7 +19,7 @@ def led(machine: Machine) -> tuple[Store, tuple[int, int]]:
     for at in range(MANY):
         store.append([frame(b"z" * 900, queue=4)], 100 + at)
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return store, lies
 
 
@@ -69,7 +69,7 @@ def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leap
         else:
             slave.write_chunk(at, store.read(at, min(start if at < start else stop, stop) - at))
     slave.dispatch(slave.sync())
-    slave.persist_watermark(slave.end, slave.end)
+    slave.persist_recovery_point(slave.end, slave.end)
     store.drop_before(end + SEGMENT)
     assert slave.unread.ranges
 
@@ -92,7 +92,7 @@ def test_who_led_without_damaged_bytes_and_follows_again_goes_on_as_its_master_d
 
     store.cut(end_before)
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
     store.close(clean=True)
     again = machine.open()
 
@@ -111,11 +111,11 @@ def test_who_has_got_the_damage_back_and_drops_it_leaves_out_none_of_its_numbers
 
     store.cut(end_before)
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
     while (at := store.end) < master.end:
         store.write_chunk(at, master.read(at, store.segment_of(at)[1] - at))
     store.dispatch(store.sync())
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     assert store.drop_before(end + SEGMENT) >= end
     store.close(clean=True)
     again = machine.open()

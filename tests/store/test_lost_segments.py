@@ -55,7 +55,7 @@ def segments(machine: Machine) -> dict[str, int]:
 def mend(store: Store, log: bytes) -> None:
     for start, end in store.damaged:
         store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
 
 
 def durable_in(log: bytes, number: int) -> tuple[int, int]:
@@ -73,7 +73,7 @@ def test_what_was_durable_in_lost_segments_is_damage_and_is_mended_to_the_last_b
 
     store = machine.open()
 
-    assert (store.end, store.recovery_cut) == (len(log), None)
+    assert (store.end, store.recovery_truncation) == (len(log), None)
     assert store.damaged == list(store.unread.ranges) == [durable_in(log, number) for number in numbers]
     assert [path_of(number) in note for number, note in zip(numbers, store.notes, strict=True)] == [True] * len(numbers)
     mend(store, log)
@@ -125,7 +125,7 @@ def test_what_was_not_durable_yet_only_ends_the_log(machine: Machine) -> None:
     at = entries(log)
     store.write_chunk(0, log[: at[5][0]])
     store.sync()
-    store.persist_watermark(store.flushed, 0)
+    store.persist_recovery_point(store.flushed, 0)
     store.write_chunk(at[5][0], log[at[5][0] : SEGMENT])
     store.write_chunk(SEGMENT, log[SEGMENT : 2 * SEGMENT])
     machine.kill()
@@ -134,8 +134,8 @@ def test_what_was_not_durable_yet_only_ends_the_log(machine: Machine) -> None:
     again = machine.open()
 
     assert (again.end, again.damaged) == (at[5][0], [])
-    assert again.recovery_cut is not None
-    assert again.recovery_cut.saved_bytes > SEGMENT
+    assert again.recovery_truncation is not None
+    assert again.recovery_truncation.saved_bytes > SEGMENT
 
 
 def test_wherever_a_start_over_a_lost_segment_dies_the_next_one_knows_what_is_gone() -> None:

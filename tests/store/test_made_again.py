@@ -18,7 +18,7 @@ def deleted(machine: Machine, *, messages: int = 20) -> int:
     """A store of ours, closed, whose topic `orders` was deleted when its queue 0 held so many messages: where its log ends."""
     store = machine.lead()
     store.append([frame(*(b"deleted %d" % at for at in range(messages)))], 1)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     store.dispatch(store.end)
     store.hide(store.next_offsets("orders"))
     assert store.queue_range("orders", 0) == (messages, messages)

@@ -79,7 +79,7 @@ def test_what_a_start_finds_damaged_is_mended_to_the_last_byte_and_stays_so(mach
     assert store.damaged == [(start, end)]
 
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
 
     assert_whole(store, log)
     machine.lose_power(all_unsynced=True)
@@ -117,11 +117,11 @@ def test_a_range_is_mended_piece_by_piece_and_what_is_left_stays_noted(machine: 
     assert store.verify(low, high).damaged == ((low, high),)
 
     store.mend(low, log[low:middle])
-    store.file_mended()
+    store.file_repaired()
 
     assert store.damaged == [(middle, high)]
     store.mend(middle, log[middle:high])
-    store.file_mended()
+    store.file_repaired()
     assert_whole(store, log)
 
 
@@ -162,7 +162,7 @@ def test_what_was_mended_and_not_yet_filed_is_found_whole_after_a_crash(machine:
 
     assert again.damaged == [(start, end)]
     assert again.heal(start)
-    again.file_mended()
+    again.file_repaired()
     assert_whole(again, log)
 
 
@@ -188,7 +188,7 @@ def test_a_bad_sector_is_damage_and_a_unit_that_names_the_wrong_place_is_none() 
     assert found == ((0, store.end),)
     door.bad = range(0)
     assert store.heal(0)
-    store.file_mended()
+    store.file_repaired()
     assert store.damaged == []
 
 
@@ -210,7 +210,7 @@ def test_what_lies_in_a_hole_above_the_readable_end_comes_with_its_turn(machine:
     store.dispatch(at[5][1])  # inside the hole
 
     store.mend(at[4][0], log[at[4][0] : at[6][1]])
-    store.file_mended()
+    store.file_repaired()
 
     assert_whole(store, log)
 
@@ -224,7 +224,7 @@ def test_a_queue_whose_first_message_lies_in_a_hole_begins_with_it_when_it_is_me
     assert served(store)[1] == 5
 
     store.mend(0, log[: at[4][1]])
-    store.file_mended()
+    store.file_repaired()
 
     assert_whole(store, log)
     assert known_sequences(store, len(at)) == dict(enumerate(low for low, _ in at))

@@ -87,10 +87,10 @@ def test_what_ends_inside_a_bad_page_is_never_called_mended_and_another_copy_goe
     start, end = damaged_by(store, door, 1, 2)
     middle = next(at for at, _ in entries(log) if at > 2 * PAGE + 100)
 
-    mended, outcome = mended_by(store, RecordByRecord(serving(other), log, middle))
+    repaired, outcome = mended_by(store, RecordByRecord(serving(other), log, middle))
 
     [(left, to)] = store.damaged
-    assert mended == RangeOutcome(PhysicalOffset(start), PhysicalOffset(left), "a/2")
+    assert repaired == RangeOutcome(PhysicalOffset(start), PhysicalOffset(left), "a/2")
     assert (left, to, outcome.source) == (outcome.start, end, "")
     assert start < left <= 2 * PAGE
     assert "damaged there too" in outcome.problem
@@ -152,10 +152,10 @@ def test_what_the_disk_gives_again_of_a_range_is_told_as_mended_by_the_node_itse
     start, end = damaged_by(store, door, 1, 2)
     door.bad[SEGMENT] = {2}
 
-    mended, rest = mended_by(store, *[RecordByRecord(serving(other), log, len(log))][: int(helped)])
+    repaired, rest = mended_by(store, *[RecordByRecord(serving(other), log, len(log))][: int(helped)])
 
-    assert (mended.start, mended.source) == (start, "a/1")
-    assert (mended.end, rest.start, rest.end, rest.source) == (rest.start, mended.end, end, "a/2" if helped else "")
+    assert (repaired.start, repaired.source) == (start, "a/1")
+    assert (repaired.end, rest.start, rest.end, rest.source) == (rest.start, repaired.end, end, "a/2" if helped else "")
     assert store.damaged == ([] if helped else [(rest.start, end)])
     assert start < rest.start <= 2 * PAGE
 

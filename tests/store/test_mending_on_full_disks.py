@@ -80,7 +80,7 @@ def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: M
 
     store.mend(start, log[start:end])
 
-    assert (store.file_mended(), store.damaged, whole_log(store)) == (True, [], log)
+    assert (store.file_repaired(), store.damaged, whole_log(store)) == (True, [], log)
 
 
 def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Machine) -> None:
@@ -102,11 +102,11 @@ def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_roo
     store.mend(start, log[start:end])
     leave(machine, free)
 
-    assert not store.file_mended()
+    assert not store.file_repaired()
 
     assert (store.damaged, damage_map.load(machine.beside()).damage.ranges) == ([], ((start, end),))
     machine.disk.capacity_bytes = BOUNDLESS
-    assert store.file_mended()
+    assert store.file_repaired()
     assert damage_map.load(machine.beside()).damage.ranges == ()
 
 

@@ -8,7 +8,7 @@ import pytest
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.queues.consume_queue import QueueIndex, lacks_files
+from dittomq.commitlog.queues.consume_queue import QueueIndex, misses_files
 from dittomq.commitlog.queues.index_checkpoint import Checkpoint
 from dittomq.commitlog.queues.key_format import KeyMark
 from dittomq.commitlog.records.format import UNIT
@@ -41,7 +41,7 @@ def of_five_files(clean: bool = True) -> tuple[Machine, list[bytes]]:
     for body in bodies:
         store.append([frame(body)], 1)
     kept(store)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     if clean:
         store.close(clean=True)
     else:
@@ -102,7 +102,7 @@ def with_a_gap() -> tuple[Machine, Store, bytes, int]:
     store.append([frame(b"first")], 1)
     kept(store)
     store.append([frame(b"x" * 60 * UNITS) for _ in range(8)], 1)
-    store.persist_watermark(store.sync(), 0)
+    store.persist_recovery_point(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
     start = entries(log)[1][0]
@@ -150,7 +150,7 @@ def test_one_that_is_missing_is_not_taken_for_one_that_was_left_out_when_those_w
     for _ in range(6 * UNITS):
         store.append([frame(b"y" * 500)], 9)
     kept(store)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     assert store.drop_before(store.end // 2) > 0
     assert store.queue_range("orders", 0)[0] > behind
     kept(store)
@@ -177,14 +177,14 @@ def test_one_that_was_left_out_and_is_made_when_its_messages_are_mended_is_misse
     queue = index.queue("orders", 0)
     for offset in (0, 5 * UNITS):
         index.write(queue, offset, UNIT.pack(offset, 100, 0))
-    assert not lacks_files(storage, held_by(index), ("orders", 0), 0)
+    assert not misses_files(storage, held_by(index), ("orders", 0), 0)
 
     index.fill(queue, 2 * UNITS, UNIT.pack(50, 100, 0))
     index.fill(queue, 2 * UNITS + 1, UNIT.pack(50, 100, 0))
-    assert not lacks_files(storage, held_by(index), ("orders", 0), 0)
+    assert not misses_files(storage, held_by(index), ("orders", 0), 0)
     storage.unlink(path_of(2))
 
-    assert lacks_files(storage, held_by(index), ("orders", 0), 0)
+    assert misses_files(storage, held_by(index), ("orders", 0), 0)
 
 
 def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed() -> None:
@@ -196,7 +196,7 @@ def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed
     index.fill(queue, 2 * UNITS, UNIT.pack(2_000, 100, 0))
 
     assert queue.min == 2 * UNITS
-    assert not lacks_files(storage, held_by(index), ("orders", 0), queue.min)
+    assert not misses_files(storage, held_by(index), ("orders", 0), queue.min)
 
 
 def told(storage: Storage) -> dict[str, object]:
@@ -237,7 +237,7 @@ def test_a_cut_misses_no_files_that_somebody_else_dropped_with_the_log() -> None
     for _ in range(COUNT):
         store.append([frame(b"y" * 500)], 9)
     kept(store)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     log, size = whole_log(store), store.segment_bytes
     store.close(clean=True)
     begin, beside = 3 * size, machine.beside()

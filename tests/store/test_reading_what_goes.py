@@ -57,7 +57,7 @@ def filled_twice(machine: Machine) -> tuple[Store, Watched]:
     disk = Watched(machine.storage())
     store = Store.open(disk, SMALL, chance=random.Random(1), wall_ms=1_000)
     store.dispatch(store.end)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     return store, disk
 
 

@@ -64,7 +64,7 @@ def test_what_a_killed_process_wrote_counts_and_is_synced_first(machine: Machine
 
 def test_what_was_known_at_the_stop_is_known_at_the_start(machine: Machine) -> None:
     store = filled(machine)
-    store.persist_watermark(store.flushed, 5_000)
+    store.persist_recovery_point(store.flushed, 5_000)
     replica, epoch_history = store.replica, store.epoch_history
     machine.lose_power()
 
@@ -85,13 +85,13 @@ def test_garbage_behind_the_end_goes_to_a_side_file(machine: Machine, garbage: b
     again = machine.open()
 
     assert whole_log(again) == log
-    assert again.recovery_cut is not None
-    assert again.recovery_cut.saved_bytes == len(garbage)
-    kept = inode(machine, again.recovery_cut.side_file)
+    assert again.recovery_truncation is not None
+    assert again.recovery_truncation.saved_bytes == len(garbage)
+    kept = inode(machine, again.recovery_truncation.side_file)
     assert kept.read(kept.size, 0) == garbage
     assert again.generation == 1
     machine.kill()
-    assert machine.open().recovery_cut is None
+    assert machine.open().recovery_truncation is None
 
 
 def test_a_later_segment_with_bytes_goes_to_the_side_file_too(machine: Machine) -> None:
@@ -106,8 +106,8 @@ def test_a_later_segment_with_bytes_goes_to_the_side_file_too(machine: Machine) 
 
     again = machine.open()
 
-    assert again.recovery_cut is not None
-    assert again.recovery_cut.saved_bytes == SMALL.segment_bytes + 11 - end
+    assert again.recovery_truncation is not None
+    assert again.recovery_truncation.saved_bytes == SMALL.segment_bytes + 11 - end
     assert list(again._storage.list_folder("commitlog")) == [SEGMENT_0.partition("/")[2]]  # noqa: SLF001 - the disk as it is
     assert again.end == end
 
@@ -121,7 +121,7 @@ def test_damage_below_the_watermark_drops_nothing_behind_it(machine: Machine) ->
 
     assert again.end == end
     assert again.damaged == [(low, high)]
-    assert again.recovery_cut is None
+    assert again.recovery_truncation is None
     again.dispatch(end)
     damaged = 0
     for queue in range(3):

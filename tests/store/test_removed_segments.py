@@ -124,7 +124,7 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
         assert again.damaged == [(SEGMENT, 2 * SEGMENT)], f"dead after {operations} operations"
         for start, end in again.damaged:
             again.mend(start, log[start:end])
-        again.file_mended()
+        again.file_repaired()
         assert_whole(again, log)
         operations += 1
     assert operations > 5
@@ -225,14 +225,14 @@ def test_retention_counts_its_blocks_again_when_it_is_fetched_again() -> None:
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
     remove(machine, 0)
     asyncio.run(retaining.step())
-    before = retaining.held_bytes["a/1"]
+    before = retaining.retained_bytes["a/1"]
 
     store.verify(0, 1)
     for _ in range(2):
         mend(store, [RepairSource("a/2", serving(other))])
         asyncio.run(retaining.step())
 
-    assert retaining.held_bytes["a/1"] == before + SEGMENT
+    assert retaining.retained_bytes["a/1"] == before + SEGMENT
 
 
 @LOSSES

@@ -139,7 +139,7 @@ def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() 
     assert store.damaged == [entries(log)[11]], "of eleven records side by side only one is damaged on all copies"
     start, end = entries(log)[11]
     assert (whole_log(store)[:start], whole_log(store)[end:]) == (log[:start], log[end:])
-    store.file_mended()
+    store.file_repaired()
     machines[0].lose_power(all_unsynced=True)
     assert machines[0].open().damaged == [(start, end)]
 
@@ -325,7 +325,7 @@ def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
 def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     second = copy_of(store, other)
     damage(store, machine, 4)
 

@@ -10,7 +10,7 @@ import pytest
 from dittomq.broker.repair import Repairer, RepairerParts, RepairSource
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
-from dittomq.copies import RangeOutcome, RepairRequest, RepairReport
+from dittomq.copies import RangeOutcome, RepairReport, RepairRequest
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_damage import HARMS, entries
@@ -158,7 +158,7 @@ def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
             shrink(store)
 
     store = Store.open(hearing(machine.storage(), hear), machine.options, chance=machine.chance, wall_ms=1_000)
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     is_used = True
     return store
 
@@ -195,7 +195,7 @@ def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
 
 def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone_is_refused() -> None:
     store = dispatched(Machine(random.Random(1)))
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.drop_before(SMALL.segment_bytes)
     begin = store.min_offset
 
@@ -270,13 +270,13 @@ def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
     validated = repair(store, RepairRequest("a/1", validate_only=True))
     report = repair(store, RepairRequest("a/1"), [RepairSource("a/2", serving(copy))])
 
-    alone, together, mended = report.ranges
+    alone, together, repaired = report.ranges
     for outcome in (*validated.ranges, alone, together):
         assert named(outcome) == messages_of(log, outcome.start, outcome.end)
         assert not outcome.more_messages
     assert (alone.start, together.start, together.end) == (lost[0][0], lost[1][0], lost[-1][1])
     assert sum(map(len, named(together).values())) == 4
-    assert (mended.source, mended.messages, mended.more_messages) == ("a/2", (), False)
+    assert (repaired.source, repaired.messages, repaired.more_messages) == ("a/2", (), False)
 
 
 def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_said() -> None:

@@ -39,7 +39,7 @@ def test_everything_is_durable_when_it_returns(machine: Machine) -> None:
     store.take_birth("4f")
     store.promise(Epoch(8))
     store.adopt_epoch(Epoch(6))
-    store.note_revision(31)
+    store.persist_revision(31)
 
     machine.lose_power(all_unsynced=True)
 
@@ -54,8 +54,8 @@ def test_nothing_ever_decreases(machine: Machine) -> None:
     store.promise(Epoch(7))
     store.adopt_epoch(Epoch(6))
     store.adopt_epoch(Epoch(5))
-    store.note_revision(31)
-    store.note_revision(30)
+    store.persist_revision(31)
+    store.persist_revision(30)
 
     assert known(store) == ("", 6, 8, 31)
 
@@ -73,7 +73,7 @@ def test_another_birth_has_no_known_revision_and_keeps_what_was_promised(machine
     store = machine.open()
     store.take_birth("4f")
     store.promise(Epoch(8))
-    store.note_revision(31)
+    store.persist_revision(31)
     store.take_birth("4f")
     assert known(store) == ("4f", 0, 8, 31)
 
@@ -128,7 +128,7 @@ def test_threads_that_change_it_at_once_lose_nothing_of_each_other(machine: Mach
     with ThreadPoolExecutor(4) as threads:
         for number in range(1, 50):
             threads.submit(store.promise, Epoch(number))
-            threads.submit(store.note_revision, number)
+            threads.submit(store.persist_revision, number)
             threads.submit(store.adopt_epoch, Epoch(number // 2))
             threads.submit(store.take_birth, "4f")
 

@@ -29,15 +29,15 @@ async def pieces(count: int) -> AsyncGenerator[RangePiece, None]:
 
 async def fetch(outflow: ReplicationThrottle, node: str, count: int) -> list[Sent]:
     """When each piece leaves for that node, and how large it is."""
-    return [(LoopClock().monotonic(), len(piece.data)) async for piece in outflow.paced(node, pieces(count))]
+    return [(LoopClock().monotonic(), len(piece.data)) async for piece in outflow.throttled(node, pieces(count))]
 
 
 async def stream(outflow: ReplicationThrottle, node: str, count: int) -> list[Sent]:
     """The same for chunks of a stream, as its driver asks for its turns."""
-    chance, pace, clock, sent = random.Random(SEED + 1), outflow.to(node), LoopClock(), []
+    chance, turns, clock, sent = random.Random(SEED + 1), outflow.to(node), LoopClock(), []
     for _ in range(count):
         size = chance.randint(1, PIECE)
-        while (due := pace.due(size, clock.monotonic())) > clock.monotonic():  # noqa: ASYNC110  # time is what it waits for
+        while (due := turns.due(size, clock.monotonic())) > clock.monotonic():  # noqa: ASYNC110  # time is what it waits for
             await asyncio.sleep(due - clock.monotonic())
         sent.append((clock.monotonic(), size))
     return sent

@@ -41,7 +41,7 @@ def repaired(store: Store, log: bytes) -> None:
     [(start, end)] = store.damaged
     assert start <= AT < end < start + 2_000
     store.mend(start, log[start:end])
-    store.file_mended()
+    store.file_repaired()
     assert_whole(store, log)
 
 

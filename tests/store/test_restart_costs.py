@@ -54,7 +54,7 @@ def test_a_start_after_a_kill_reads_nothing_of_the_log_before_the_checkpoint(mac
             store.checkpoint()
             held = store.applied
     store.sync()
-    store.persist_watermark(store.flushed, store.flushed)
+    store.persist_recovery_point(store.flushed, store.flushed)
     (machine.lose_power if power_is_lost else machine.kill)()
 
     reads: list[tuple[int, int]] = []

@@ -73,7 +73,7 @@ def test_units_of_records_that_a_power_loss_took_do_not_outlive_it(machine: Mach
     assert len(units_of(machine, 0)) == 61, "the units were written, their records were not"
 
     store = machine.open()
-    assert (store.stopped, store.recovery_cut) == (StopKind.POWER_LOSS, None), "the tail was gone as a whole"
+    assert (store.stopped, store.recovery_truncation) == (StopKind.POWER_LOSS, None), "the tail was gone as a whole"
     grown(store)
     machine.lose_power(all_unsynced=True)
 
@@ -136,7 +136,7 @@ def test_a_start_that_needs_not_clear_them_touches_no_queue(machine: Machine, st
     store = machine.lead()
     store.append([frame(b"message")], 1)
     store.dispatch(store.end)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     store.checkpoint()
     store.close(clean=stop == "clean")
     machine.kill()
@@ -167,7 +167,7 @@ def test_a_log_shorter_than_what_readers_were_let_to_see_was_not_just_killed(mac
     store.append([frame(b"flushed")], 1)
     end = store.sync()
     store.append([frame(b"in the page cache")], 2)
-    store.persist_watermark(end, store.end)
+    store.persist_recovery_point(end, store.end)
     machine.life.end()
     for inode in machine.disk.inodes_below("commitlog"):
         inode.fail_sync()

@@ -70,9 +70,9 @@ def test_a_short_write_fails_the_store_and_the_torn_record_is_cut_into_a_side_fi
     again = reopen(tmp_path)
 
     assert (again.stopped, again.end, again.flushed) == (StopKind.KILLED, end, end)
-    assert again.recovery_cut is not None
-    assert again.recovery_cut.saved_bytes == 500
-    assert (tmp_path / again.recovery_cut.side_file).stat().st_size == 500
+    assert again.recovery_truncation is not None
+    assert again.recovery_truncation.saved_bytes == 500
+    assert (tmp_path / again.recovery_truncation.side_file).stat().st_size == 500
     again.close(clean=True)
 
 

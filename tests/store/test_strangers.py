@@ -38,7 +38,7 @@ def above_the_recovery_point(machine: Machine, *, synced: bool = True) -> tuple[
     store.append([frame(b"a" * 300)], 1)
     store.append([frame(b"b" * 300)], 1)
     store.sync()
-    store.persist_watermark(store.flushed, store.flushed)
+    store.persist_recovery_point(store.flushed, store.flushed)
     for at in range(10):
         store.append([frame(b"%d" % at * 300)], 1)
     if synced:
@@ -176,8 +176,8 @@ def test_one_changed_byte_above_the_recovery_point_makes_a_stranger(machine: Mac
     again = machine.open()
 
     assert again.end == start
-    assert again.recovery_cut is not None
-    assert again.recovery_cut.saved_bytes == store.end - start
+    assert again.recovery_truncation is not None
+    assert again.recovery_truncation.saved_bytes == store.end - start
     assert again.dropped_torn_tail
     assert is_stranger(store, again)
 
@@ -224,7 +224,7 @@ def test_a_start_that_drops_nothing_says_so(machine: Machine) -> None:
 @pytest.mark.parametrize("stop", [Machine.kill, Machine.lose_power])
 def test_damage_below_the_recovery_point_makes_no_stranger(machine: Machine, stop: Callable[[Machine], None]) -> None:
     store, records = above_the_recovery_point(machine)
-    store.persist_watermark(store.flushed, store.flushed)
+    store.persist_recovery_point(store.flushed, store.flushed)
     stop(machine)
     flip(machine, records[5][0] + 2)
 

@@ -24,7 +24,7 @@ def torn(request: pytest.FixtureRequest) -> tuple[Machine, bytes, bytes]:
     machine = Machine(random.Random(5))
     store = machine.lead()
     store.append([frame(b"flushed")], 5)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     log = whole_log(store)
     record = bytearray(store.append([AppendBatch([TRACE])], 6).pieces[0][1])
     machine.kill()
@@ -48,8 +48,8 @@ def test_it_is_cut_as_ever_when_nothing_was_appended_behind_it(torn: tuple[Machi
     store = machine.open()
 
     assert (store.end, stretches(store)) == (len(log), [(1, False, 0)])
-    assert store.recovery_cut is not None
-    assert store.recovery_cut.saved_bytes == len(record.rstrip(b"\0"))
+    assert store.recovery_truncation is not None
+    assert store.recovery_truncation.saved_bytes == len(record.rstrip(b"\0"))
 
 
 @pytest.mark.parametrize("left", ["T", "TT", "TWT", "TTWWT", "TW"])
@@ -67,7 +67,7 @@ def test_torn_ones_alone_are_damaged_when_rocketmq_took_them_for_whole_and_went_
         store = machine.open()
         damaged = {at for start, end in store.damaged for at in range(start, end, len(record))}
         assert damaged == {len(log) + at * len(record) for at, sort in enumerate(left) if sort == "T"}
-        assert store.recovery_cut is None
+        assert store.recovery_truncation is None
         assert stretches(store) == [(1, False, 0), (1, True, behind)]
         assert store.epoch_history[-1].master_id == FOREIGN
         assert store.end == behind + len(theirs)
@@ -85,7 +85,7 @@ def test_whole_ones_behind_it_are_cut_with_it_when_rocketmq_went_on_nowhere(
     store = machine.open()
 
     assert (store.end, store.damaged, stretches(store)) == (len(log), [], [(1, False, 0)])
-    assert store.recovery_cut is not None
+    assert store.recovery_truncation is not None
 
 
 def test_those_that_lie_on_both_sides_of_a_segments_end_mark_are_damaged_too(torn: tuple[Machine, bytes, bytes]) -> None:
@@ -100,7 +100,7 @@ def test_those_that_lie_on_both_sides_of_a_segments_end_mark_are_damaged_too(tor
 
     store = machine.open()
 
-    assert (store.recovery_cut, store.end, stretches(store)) == (None, behind + len(theirs), [(1, False, 0), (1, True, behind)])
+    assert (store.recovery_truncation, store.end, stretches(store)) == (None, behind + len(theirs), [(1, False, 0), (1, True, behind)])
     assert store.damaged == [(len(log), end), (SEGMENT, behind)]
 
 

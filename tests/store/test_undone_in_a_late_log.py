@@ -22,7 +22,7 @@ def test_a_queue_that_is_shown_again_begins_with_the_first_message_that_the_log_
     if drops == "before":
         store.drop_before(SEGMENT)
     store.hide({key: store.queue_range(*key)[1] for key in (ORDERS, EARLY)})
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     if drops == "between":
         store.drop_before(SEGMENT)
     assert store.show_again({})
@@ -46,7 +46,7 @@ def test_a_copy_that_is_to_show_messages_again_drops_none_before_it_comes_back()
     machine = Machine(random.Random(5))
     store = settled(machine)
     store.hide({ORDERS: store.queue_range(*ORDERS)[1]})
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     assert store.show_again({})
     assert store.drop_before(SEGMENT) == 0
     store.close(clean=True)

@@ -48,7 +48,7 @@ def machine() -> Machine:
     for at in range(MESSAGES):
         store.append([frame(b"x" * 100), frame(b"y", topic="other")][: 1 + (at == 0)], at)
     store.sync()
-    store.persist_watermark(store.end, store.end)
+    store.persist_recovery_point(store.end, store.end)
     store.dispatch(store.end)
     assert store.read_queue("orders", 0, 2 * PER_FILE, 1, 1_000).messages[0].physical_offset < SMALL.segment_bytes
     store.close(clean=True)

@@ -58,7 +58,7 @@ def refusing(says: int) -> tuple[Machine, Store, BadPages]:
     [_] = store.append([frame(b"sent", producer="p", first=0)], 9_000).placed
     store.append([frame(*[bytes(3_000)] * 15)], 9_000)
     store.dispatch(store.end)
-    store.persist_watermark(store.sync(), store.end)
+    store.persist_recovery_point(store.sync(), store.end)
     door.says = says
     for path in machine.files():
         if path.startswith(("commitlog/", "consumequeue/")):
@@ -118,7 +118,7 @@ def test_a_start_that_cannot_read_the_log_now_is_refused_and_cuts_nothing(lose: 
         Store.open(cast("Storage", door), OPTIONS, chance=random.Random(1), wall_ms=9_000)
 
     again = machine.open()
-    assert (whole_log(again), again.damaged, again.recovery_cut) == (log, [], None)
+    assert (whole_log(again), again.damaged, again.recovery_truncation) == (log, [], None)
 
 
 def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_later() -> None:

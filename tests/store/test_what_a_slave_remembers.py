@@ -205,7 +205,7 @@ async def test_no_stream_begins_while_another_part_of_the_node_writes_the_log() 
 async def test_a_slave_that_leaves_says_goodbye_and_dials_nobody_from_then_on() -> None:
     async with following(Machine(random.Random(2))) as (master, slave):
         await handshake(master)
-        await slave.leave(says_goodbye=True)
+        await slave.leave(sends_goodbye=True)
         said = [await master.said.get()]
         master.leave()
         await asyncio.sleep(10)

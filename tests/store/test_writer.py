@@ -15,7 +15,7 @@ from dittomq.errors import NotMaster, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine, frame
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 R = TypeVar("R")
 
@@ -75,7 +75,7 @@ def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
     asyncio.run(run())
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_frame_by_itself_is_synced_where_it_was_written(told: Told) -> None:
     [run] = await (await told.writer.submit(frame(b"one"), 3))
     await told.writer.drained()
@@ -84,7 +84,7 @@ async def test_a_frame_by_itself_is_synced_where_it_was_written(told: Told) -> N
     assert not told.sync.asked.is_set()
 
 
-@told_by(play)
+@status_of(play)
 async def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync_covers_them(told: Told) -> None:
     futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two", b"three")]
 
@@ -117,7 +117,7 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
     assert raised.group_contains(StorageFailure)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_handed_over_meanwhile(told: Told) -> None:
     told.sync.let.set()
     told.writer.pause()
@@ -140,7 +140,7 @@ async def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_han
     await told.writer.caught_up()
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_frame_that_comes_in_a_pause_waits_for_its_end_and_is_then_taken_or_refused_with_nothing_of_it_written(told: Told) -> None:
     told.sync.let.set()
     told.writer.pause()

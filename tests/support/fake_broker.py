@@ -79,7 +79,7 @@ class Log:
     placed: list[Placed] = field(default_factory=list)
     by_sequence: dict[tuple[str, int], Placed] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
-    forgotten_end: int = 0
+    removed_end: int = 0
     grown: asyncio.Event = field(default_factory=asyncio.Event)  # set when something is stored; then another one takes its place
 
     def store(self, messages: list[pb.Message], producer_id: str, first: int, since: int) -> tuple[list[Placed], bool]:
@@ -104,14 +104,14 @@ class Log:
 
     def check_known(self, producer_id: str, sequence: int, since: int) -> None:
         """Raise UnknownProducerId when it may be one of those that are forgotten."""
-        if producer_id not in self.next and self.forgotten_end > since:
+        if producer_id not in self.next and self.removed_end > since:
             raise UnknownProducerId(producer_id, sequence, len(self.placed) * RECORD_BYTES)
 
     def forget(self) -> None:
         """All producers."""
         self.next.clear()
         self.by_sequence.clear()
-        self.forgotten_end = len(self.placed) * RECORD_BYTES
+        self.removed_end = len(self.placed) * RECORD_BYTES
 
     def bodies(self) -> list[bytes]:
         return [one.message.body for one in self.placed]

@@ -148,7 +148,7 @@ def filled(machine: Machine, frames: int = 30) -> Store:
             store.dispatch(store.end)
             store.checkpoint()
     store.sync()
-    store.persist_watermark(store.flushed, store.flushed)
+    store.persist_recovery_point(store.flushed, store.flushed)
     return store
 
 

@@ -10,7 +10,7 @@ Story = Callable[..., Coroutine[Any, Any, None]]
 Decorator = Callable[[Story], Callable[..., None]]
 
 
-def told_by(play: Callable[..., object], *arguments: object, **named: object) -> Decorator:
+def status_of(play: Callable[..., object], *arguments: object, **named: object) -> Decorator:
     """Make a test of a story that `play` tells, with these arguments behind it.
 
     `play` hands the story its arguments: those before a slash, or all where there is none. The others are fixtures and parameters, and so

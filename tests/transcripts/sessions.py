@@ -41,7 +41,7 @@ _UNTOLD: dict[str, Any] = {
     "reason": "",
     "heartbeat_ms": 5_000,
     "crc": None,  # that of `data`
-    "cut_to": None,
+    "truncate_to": None,
     "ours_whole": True,
     "topics": None,
     "birth": "",

@@ -14,7 +14,7 @@ from dittomq.replication.progress import ConfirmRules
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
 from tests.support.confirming import ASYNC, RULES, ConfirmingGroup, at
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 
 class Group:
@@ -50,7 +50,7 @@ def play(story: Callable[[Group], Coroutine[Any, Any, None]], rules: ConfirmRule
         loop.close()
 
 
-@told_by(play)
+@status_of(play)
 async def test_callers_that_have_left_are_not_kept_for_one_that_stays(group: Group) -> None:
     group.master(10_000, 10_000)
     stays = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3_600.0))
@@ -63,7 +63,7 @@ async def test_callers_that_have_left_are_not_kept_for_one_that_stays(group: Gro
     assert await stays is PutStatus.PUT_OK
 
 
-@told_by(play)
+@status_of(play)
 async def test_each_level_is_released_by_its_own_position(group: Group) -> None:
     waits = {level: asyncio.ensure_future(group.acks.wait(at(0), at(100), level, 3.0)) for level in Ack}
     await asyncio.sleep(0)
@@ -80,7 +80,7 @@ async def test_each_level_is_released_by_its_own_position(group: Group) -> None:
     assert done[3] == set(Ack)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_waiter_further_ahead_does_not_hold_up_one_behind_it(group: Group) -> None:
     ahead = asyncio.ensure_future(group.acks.wait(at(0), at(200), Ack.REPLICA_FLUSHED, 60.0))
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_a_waiter_further_ahead_does_not_hold_up_one_behind_it(group: Grou
     ahead.cancel()
 
 
-@told_by(play)
+@status_of(play)
 async def test_silence_of_the_slave_ends_a_wait_after_the_timeout_and_not_before(group: Group) -> None:
     group.master(100, 100)
     began = group.clock.monotonic()
@@ -106,7 +106,7 @@ async def test_silence_of_the_slave_ends_a_wait_after_the_timeout_and_not_before
 
 
 @pytest.mark.parametrize("level", [Ack.MASTER_FLUSHED, Ack.REPLICA_FLUSHED])
-@told_by(play)
+@status_of(play)
 async def test_a_level_reached_in_the_moment_of_the_timeout_is_no_missed_deadline(group: Group, /, level: Ack) -> None:
     group.master(100, 0)
     wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), level, 3.0))
@@ -122,7 +122,7 @@ async def test_a_level_reached_in_the_moment_of_the_timeout_is_no_missed_deadlin
     assert [each.missed for each in group.confirming.confirmed.progress] == [0]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_close_in_the_moment_of_the_timeout_ends_the_call(group: Group) -> None:
     group.master(100, 0)
     wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.MASTER_FLUSHED, 3.0))
@@ -134,14 +134,14 @@ async def test_a_close_in_the_moment_of_the_timeout_ends_the_call(group: Group) 
         await wait
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_master_that_does_not_flush_is_named_before_a_silent_slave(group: Group) -> None:
     group.master(100, 0)
 
     assert await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.FLUSH_DISK_TIMEOUT
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_degraded_write_is_answered_at_once_as_slave_not_available(group: Group) -> None:
     group.master(100, 100)
     await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
@@ -157,7 +157,7 @@ async def test_a_degraded_write_is_answered_at_once_as_slave_not_available(group
     assert group.clock.monotonic() == began
 
 
-@told_by(play, ASYNC)
+@status_of(play, ASYNC)
 async def test_a_dead_slave_of_an_asynchronous_master_costs_two_deadlines(group: Group) -> None:
     statuses = []
     for number in range(1, 5):
@@ -169,7 +169,7 @@ async def test_a_dead_slave_of_an_asynchronous_master_costs_two_deadlines(group:
     assert group.clock.monotonic() == 6.0
 
 
-@told_by(play, ASYNC)
+@status_of(play, ASYNC)
 async def test_a_slave_that_joins_again_makes_a_copy(group: Group) -> None:
     group.master(100, 100)
     for _ in range(2):
@@ -187,7 +187,7 @@ async def test_a_slave_that_joins_again_makes_a_copy(group: Group) -> None:
     assert await waits is PutStatus.PUT_OK
 
 
-@told_by(play)
+@status_of(play)
 async def test_an_ack_that_is_there_before_the_wait_is_answered_at_once(group: Group) -> None:
     group.master(100, 100)
     group.slave(100, 100)
@@ -195,7 +195,7 @@ async def test_an_ack_that_is_there_before_the_wait_is_answered_at_once(group: G
     assert await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 0.0) is PutStatus.PUT_OK
 
 
-@told_by(play)
+@status_of(play)
 async def test_close_ends_all_calls_and_every_later_one(group: Group) -> None:
     group.master(100, 100)
     waits = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0))
@@ -209,7 +209,7 @@ async def test_close_ends_all_calls_and_every_later_one(group: Group) -> None:
             await wait
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_wait_for_copies_of_what_no_slave_was_sent_ends_and_holds_up_no_other(group: Group) -> None:
     group.slave(0, 0)
     group.master(300, 300)

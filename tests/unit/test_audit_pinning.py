@@ -12,7 +12,7 @@ from dittomq.errors import DittoError, SessionExpired, Unavailable
 from dittomq.offsets import PhysicalOffset
 from spark.audit.pinning import LEASE_S, RENEWAL_S, Pinning
 from tests.simulation.loop import SimulatedLoop
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -65,7 +65,7 @@ def play(story: Callable[[Nodes, Pinning], Coroutine[Any, Any, None]]) -> None:
         runner.run(story(nodes, Pinning(nodes, "run")))
 
 
-@told_by(play)
+@status_of(play)
 async def test_pins_are_renewed_while_the_work_goes_on_and_never_later_than_a_quarter_of_their_lease(
     nodes: Nodes, pinning: Pinning
 ) -> None:
@@ -82,7 +82,7 @@ async def test_pins_are_renewed_while_the_work_goes_on_and_never_later_than_a_qu
     assert pinning.problems == {}
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_node_that_misses_a_renewal_is_asked_again_and_nothing_is_wrong(nodes: Nodes, pinning: Pinning) -> None:
     await pinning.take(NODES)
     nodes.trouble = Unavailable("a/1", "it was stopped")
@@ -96,7 +96,7 @@ async def test_a_node_that_misses_a_renewal_is_asked_again_and_nothing_is_wrong(
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])
-@told_by(play)
+@status_of(play)
 async def test_a_pin_that_ended_is_a_problem_of_that_node_alone(nodes: Nodes, pinning: Pinning, /, at_the_end: bool) -> None:
     await pinning.take(NODES[1:])
     nodes.holds = not at_the_end
@@ -109,7 +109,7 @@ async def test_a_pin_that_ended_is_a_problem_of_that_node_alone(nodes: Nodes, pi
     assert problem.startswith("a/1: its retention was not held back until the end of the run")
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_node_that_grants_no_pin_is_not_asked_for_it_again_and_the_others_are(nodes: Nodes, pinning: Pinning) -> None:
     nodes.trouble = Unavailable("a/1", "UNIMPLEMENTED: Method not found!")
     await pinning.take(NODES)

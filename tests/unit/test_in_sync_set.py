@@ -24,7 +24,7 @@ from tests.support.confirming import MASTER, RULES, at, member_of, record_of, re
 from tests.support.lanes import InlineLane
 from tests.support.memory_coordination import Fate, MemoryCoordination
 from tests.support.stores import Machine
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 from tests.unit.test_term import NoQueues
 
 KEY: Final = GroupKey("c", "a")
@@ -64,7 +64,7 @@ class Leading:
         self.term.slave_at(node, replica_of(node), end, end, adopted=True)
 
     def leaves(self, node: str) -> None:
-        self.term.stream_ended(node, said_goodbye=False)
+        self.term.stream_ended(node, sent_goodbye=False)
 
     @property
     def stored(self) -> GroupRecord:
@@ -99,7 +99,7 @@ def play(story: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_slave_that_has_caught_up_becomes_a_member_and_the_history_says_so(leading: Leading) -> None:
     leading.joins("a/1")
     await asyncio.sleep(2)
@@ -109,7 +109,7 @@ async def test_a_slave_that_has_caught_up_becomes_a_member_and_the_history_says_
     assert [(each.revision, each.cause) for each in leading.history.changes] == [(2, "a/1 has caught up")]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_write_whose_outcome_is_unknown_is_sent_again_until_it_is_known(leading: Leading) -> None:
     leading.coordination.fates += [Fate.LOST, Fate.LOST]
     leading.joins("a/1")
@@ -121,7 +121,7 @@ async def test_a_write_whose_outcome_is_unknown_is_sent_again_until_it_is_known(
     assert members(leading.stored) == members(leading.confirm.record) == ["a/0", "a/1"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_write_that_took_place_unanswered_is_found_by_a_read_and_not_made_twice(leading: Leading) -> None:
     leading.coordination.fates += [Fate.UNANSWERED]
     leading.joins("a/1")
@@ -131,7 +131,7 @@ async def test_a_write_that_took_place_unanswered_is_found_by_a_read_and_not_mad
     assert [change.record.revision for change in leading.coordination.changes if change.record is not None] == [1, 2]
 
 
-@told_by(play)
+@status_of(play)
 async def test_an_operators_pause_is_learned_and_the_master_goes_on(leading: Leading) -> None:
     other = GroupWatch(leading.coordination.through("a/2"), KEY, Machine(random.Random(2)).open(), InlineLane(), leading.clock)
     assert await set_paused(other, PauseOrder("a", paused=True))
@@ -144,14 +144,14 @@ async def test_an_operators_pause_is_learned_and_the_master_goes_on(leading: Lea
     assert [each.cause for each in leading.history.changes] == ["failover was paused", "a/1 has caught up"]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_pause_that_is_there_already_changes_nothing(leading: Leading) -> None:
     assert await set_paused(leading.watch, PauseOrder("a", paused=True, validate_only=True))
     assert not leading.stored.paused
     assert not await set_paused(leading.watch, PauseOrder("a", paused=False))
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_pause_at_the_same_time_as_a_change_of_members_loses_neither(leading: Leading) -> None:
     leading.coordination.delay_s = 0.2
     leading.joins("a/1")
@@ -161,7 +161,7 @@ async def test_a_pause_at_the_same_time_as_a_change_of_members_loses_neither(lea
     assert (members(leading.stored), leading.stored.paused, leading.deposed) == (["a/0", "a/1"], True, [])
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_master_that_another_one_has_replaced_in_the_record_leads_no_longer(leading: Leading) -> None:
     leading.joins("a/1")
     await asyncio.sleep(2)
@@ -172,7 +172,7 @@ async def test_a_master_that_another_one_has_replaced_in_the_record_leads_no_lon
     assert leading.set.writes_refused() is not None
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_record_of_another_birth_deposes_the_master(leading: Leading) -> None:
     await asyncio.sleep(1)
     leading.writes_meanwhile(replace(record_of(revision=9), birth="other"))
@@ -181,7 +181,7 @@ async def test_a_record_of_another_birth_deposes_the_master(leading: Leading) ->
     assert [start for _, start in leading.deposed] == [RoleStart()]
 
 
-@told_by(play)
+@status_of(play)
 async def test_without_the_store_and_without_needed_members_writes_are_refused_until_the_store_is_back(leading: Leading) -> None:
     leading.joins("a/1")
     await asyncio.sleep(2)
@@ -197,7 +197,7 @@ async def test_without_the_store_and_without_needed_members_writes_are_refused_u
     assert leading.deposed == []
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_lost_record_is_made_again_when_all_replicas_are_there(leading: Leading) -> None:
     leading.joins("a/1")
     await asyncio.sleep(2)

@@ -17,7 +17,7 @@ from services.nameserver.group_records_file import MAX_GROUPS, KeptRecord, opene
 from tests.support.failing_storage import CrashingStorage
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine
-from tests.support.stories import told_by, under
+from tests.support.stories import status_of, under
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -77,7 +77,7 @@ def act(story: Callable[[Kept], Awaitable[None]], found: dict[str, KeptRecord] |
     asyncio.run(acted())
 
 
-@told_by(act)
+@status_of(act)
 async def test_a_change_is_answered_and_read_after_it_is_on_the_disk(kept: Kept) -> None:
     change = kept.change(A, "", "one")
     await turns()
@@ -92,7 +92,7 @@ async def test_a_change_is_answered_and_read_after_it_is_on_the_disk(kept: Kept)
         assert rows == {"a": KeptRecord("one", version)}
 
 
-@told_by(act)
+@status_of(act)
 async def test_changes_that_come_during_a_write_share_the_next(kept: Kept) -> None:
     kept.change(A, "", "one")
     await turns()
@@ -106,7 +106,7 @@ async def test_changes_that_come_during_a_write_share_the_next(kept: Kept) -> No
     assert kept.lane.begun == 2
 
 
-@told_by(act)
+@status_of(act)
 async def test_a_conflict_writes_nothing(kept: Kept) -> None:
     kept.let_write()
     version = await kept.change(A, "", "one")
@@ -121,7 +121,7 @@ async def test_a_conflict_writes_nothing(kept: Kept) -> None:
     assert kept.lane.begun == begun
 
 
-@told_by(act)
+@status_of(act)
 async def test_a_deletion_forgets_the_record_and_its_version_for_good(kept: Kept) -> None:
     kept.let_write()
     version = await kept.change(A, "", "one")
@@ -147,7 +147,7 @@ def test_a_lost_file_brings_no_version_again() -> None:
     assert len(set(versions)) == 2
 
 
-@told_by(act)
+@status_of(act)
 async def test_a_full_disk_refuses_a_change_and_all_that_share_its_write(kept: Kept) -> None:
     kept.storage.free = 1_000
     changes = [kept.records.compare_and_set(key, "", "one") for key in (A, B, A)]
@@ -175,7 +175,7 @@ async def test_a_failed_sync_ends_the_nameserver_and_its_answers() -> None:
         await running
 
 
-@told_by(act)
+@status_of(act)
 async def test_a_caller_that_leaves_stops_no_other_change(kept: Kept) -> None:
     leaving, staying = kept.change(A, "", "one"), kept.change(B, "", "one")
     await turns()
@@ -186,7 +186,7 @@ async def test_a_caller_that_leaves_stops_no_other_change(kept: Kept) -> None:
     assert kept.records.read(A)[0] == "one"  # its write had begun
 
 
-@told_by(act)
+@status_of(act)
 async def test_a_watch_hints_at_its_beginning_and_at_changes_of_its_group_only(kept: Kept) -> None:
     kept.let_write()
     hints = kept.records.watch(A)
@@ -203,7 +203,7 @@ async def test_a_watch_hints_at_its_beginning_and_at_changes_of_its_group_only(k
         await anext(hints)
 
 
-@told_by(act)
+@status_of(act)
 async def test_limits_are_kept(kept: Kept, /, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_records, "MAX_GROUPS", 3)
 
@@ -223,7 +223,7 @@ async def test_limits_are_kept(kept: Kept, /, monkeypatch: pytest.MonkeyPatch) -
     assert MAX_GROUPS == 10_000
 
 
-@told_by(act)
+@status_of(act)
 async def test_changes_that_wait_are_bounded(kept: Kept) -> None:
     kept.change(A, "", "one")
     await turns()
@@ -235,7 +235,7 @@ async def test_changes_that_wait_are_bounded(kept: Kept) -> None:
     assert all([await each for each in waiting])
 
 
-@told_by(act)
+@status_of(act)
 async def test_another_cluster_is_refused(kept: Kept) -> None:
     other = GroupKey("other", "a")
     with pytest.raises(WrongCluster, match='cluster is "test" here, not "other"'):

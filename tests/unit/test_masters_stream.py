@@ -27,7 +27,7 @@ from dittomq.replication.slave_events import LogWritten, RecordCompared, Replace
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.replica_log_writer import ReplicaLogWriter
-from services.slave.replication_stream import MasterSaid, MasterStream, ReplicationStreamEnded, ReplicationStreamParts, SlaveSays
+from services.slave.replication_stream import FromMaster, FromSlave, MasterStream, ReplicationStreamEnded, ReplicationStreamParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import handshake
@@ -58,15 +58,15 @@ class Line:
     """`said` comes from the master; what is written is in `written` when it `flows`."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[MasterSaid] = asyncio.Queue()
-        self.written: list[SlaveSays] = []
+        self.said: asyncio.Queue[FromMaster] = asyncio.Queue()
+        self.written: list[FromSlave] = []
         self.flows = asyncio.Event()
         self.flows.set()
 
-    async def read(self) -> MasterSaid | None:
+    async def read(self) -> FromMaster | None:
         return await self.said.get()
 
-    async def write(self, message: SlaveSays) -> None:
+    async def write(self, message: FromSlave) -> None:
         await self.flows.wait()
         self.written.append(message)
 

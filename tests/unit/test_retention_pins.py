@@ -15,7 +15,7 @@ from tests.support.audited_cluster import BytesStore
 from tests.support.hand_clock import HandClock
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 NOW_MS = 5_000_000
 
@@ -48,7 +48,7 @@ def play(story: Story) -> None:
     asyncio.run(story(Node()))
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_pin_holds_all_of_the_log_or_what_was_asked_until_its_lease_is_over(node: Node) -> None:
     node.store.min_offset = PhysicalOffset(200)
     whole, part = await node.pins.pin("one", None, 60), await node.pins.pin("two", PhysicalOffset(700), 90)
@@ -61,7 +61,7 @@ async def test_a_pin_holds_all_of_the_log_or_what_was_asked_until_its_lease_is_o
     assert node.held() == []
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_renewed_lease_begins_anew_and_one_that_is_over_cannot_be_renewed(node: Node) -> None:
     pin = await node.pins.pin("run", None, 60)
     node.clock.now_s += 59
@@ -75,7 +75,7 @@ async def test_a_renewed_lease_begins_anew_and_one_that_is_over_cannot_be_renewe
     assert not await node.pins.unpin(pin.pin_id)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_pin_of_which_something_was_dropped_has_ended_and_says_so(node: Node) -> None:
     lost, kept = await node.pins.pin("lost", None, 60), await node.pins.pin("kept", PhysicalOffset(300), 60)
     node.store.min_offset = PhysicalOffset(300)
@@ -88,7 +88,7 @@ async def test_a_pin_of_which_something_was_dropped_has_ended_and_says_so(node: 
 
 
 @pytest.mark.parametrize("start", [-1, 199, 1_001, 2**63 - 1])
-@told_by(play)
+@status_of(play)
 async def test_bytes_that_the_log_does_not_have_cannot_be_pinned(node: Node, /, start: int) -> None:
     node.store.min_offset = PhysicalOffset(200)
     with pytest.raises(OffsetOutOfRange):
@@ -96,7 +96,7 @@ async def test_bytes_that_the_log_does_not_have_cannot_be_pinned(node: Node, /, 
     assert node.held() == []
 
 
-@told_by(play)
+@status_of(play)
 async def test_one_pin_too_many_is_refused_until_another_one_ends(node: Node) -> None:
     for _ in range(MAX_PINS):
         await node.pins.pin("run", None, 60)
@@ -108,7 +108,7 @@ async def test_one_pin_too_many_is_refused_until_another_one_ends(node: Node) ->
     assert len(node.held()) == 1
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_restart_keeps_the_pins_and_begins_their_leases_anew(node: Node) -> None:
     pin, given_up = await node.pins.pin("run", PhysicalOffset(100), 60), await node.pins.pin("up", None, 60)
     await node.pins.renew(pin.pin_id, 600)
@@ -122,18 +122,18 @@ async def test_a_restart_keeps_the_pins_and_begins_their_leases_anew(node: Node)
     assert await node.pins.renew(pin.pin_id, 60) == pin
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_pin_that_ended_does_not_come_back_with_a_restart(node: Node) -> None:
     await node.pins.pin("run", None, 60)
     node.clock.now_s += 60
-    await node.pins.forget_ended()
+    await node.pins.remove_ended()
     node.start()
     await node.pins.load()
 
     assert node.held() == []
 
 
-@told_by(play)
+@status_of(play)
 async def test_on_a_full_disk_pins_end_and_are_given_up_and_that_is_written_down_when_there_is_room(node: Node) -> None:
     await node.pins.pin("ended", None, 60)
     given_up = await node.pins.pin("up", None, 600)
@@ -141,20 +141,20 @@ async def test_on_a_full_disk_pins_end_and_are_given_up_and_that_is_written_down
     disk.capacity_bytes = disk.used_bytes()
     node.clock.now_s += 60
 
-    await node.pins.forget_ended()
+    await node.pins.remove_ended()
     assert await node.pins.unpin(given_up.pin_id)
     with pytest.raises(DiskFull):
         await node.pins.pin("new", None, 60)
     assert node.held() == []
 
     disk.capacity_bytes += 1 << 20
-    await node.pins.forget_ended()
+    await node.pins.remove_ended()
     node.start()
     await node.pins.load()
     assert node.held() == []
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_damaged_file_costs_the_pins_and_not_the_start(node: Node) -> None:
     pin = await node.pins.pin("run", None, 60)
     node.machine.disk.names.files["dittomq/pins"].write(memoryview(b"?"), 30, node.machine.chance)
@@ -165,7 +165,7 @@ async def test_a_damaged_file_costs_the_pins_and_not_the_start(node: Node) -> No
         await node.pins.renew(pin.pin_id, 60)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_pin_that_could_not_be_written_down_is_not_granted(node: Node) -> None:
     node.machine.faults.failing_syncs = 1
     with pytest.raises(StorageFailure):
@@ -173,7 +173,7 @@ async def test_a_pin_that_could_not_be_written_down_is_not_granted(node: Node) -
     assert node.held() == []
 
 
-@told_by(play)
+@status_of(play)
 async def test_no_pin_is_granted_between_a_decision_to_drop_and_the_drop(node: Node) -> None:
     refusals: list[DittoError] = []
 

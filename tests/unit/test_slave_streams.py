@@ -65,7 +65,7 @@ class ServedStream:
             remove=self.removed.append,
             promised_above=self._promised_above,
             disk_answers=lambda: self.disk_answers,
-            pace=ReplicationThrottle(ReplicationTable(), clock).to("a/1"),
+            turns=ReplicationThrottle(ReplicationTable(), clock).to("a/1"),
         )
         session = MasterSession(log, SessionLimits(), clock.monotonic())
         self.driver = ReplicaSender(parts, session, SlaveRecord("a/1", replica_of("a/1")), self._send)
@@ -241,6 +241,6 @@ def test_only_a_slave_that_says_goodbye_stops_in_order() -> None:
 
         stream = ServedStream(HANDSHAKE, saying())
         await stream.served
-        return stream.driver.said_goodbye
+        return stream.driver.sent_goodbye
 
     assert [run(goodbye(*said)) for said in ((), (Goodbye(),))] == [False, True]

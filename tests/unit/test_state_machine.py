@@ -26,7 +26,7 @@ TRANSITIONS = [moves for moves, _ in TABLES]
 class _Rash(MasterSession):
     """Streams to a slave that should be cut."""
 
-    def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
+    def _send_truncate(self, to: PhysicalOffset, reason: str) -> list[Command]:
         self.state = MasterSessionState.STREAMING
         return []
 

@@ -13,7 +13,7 @@ from services.master.term import Opened, Term
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
 from tests.support.confirming import MASTER, ConfirmingGroup, at, record_of, replica_of
-from tests.support.stories import told_by
+from tests.support.stories import status_of
 
 SLAVE = "a/1"
 
@@ -55,7 +55,7 @@ def play(story: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-@told_by(play)
+@status_of(play)
 async def test_an_older_sync_that_is_told_behind_a_newer_one_takes_nothing_back(leading: Leading) -> None:
     leading.written(200)
 
@@ -64,7 +64,7 @@ async def test_an_older_sync_that_is_told_behind_a_newer_one_takes_nothing_back(
     assert leading.term.flushed == 200
 
 
-@told_by(play)
+@status_of(play)
 async def test_readers_see_what_a_member_that_has_adopted_the_epoch_acknowledged(leading: Leading) -> None:
     leading.written(100)
 
@@ -75,7 +75,7 @@ async def test_readers_see_what_a_member_that_has_adopted_the_epoch_acknowledged
     assert (before, leading.queues.readable) == (0, 100)
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_term_that_is_over_confirms_nothing_more_and_keeps_its_first_reason(leading: Leading) -> None:
     leading.written(100)
 
@@ -87,7 +87,7 @@ async def test_a_term_that_is_over_confirms_nothing_more_and_keeps_its_first_rea
     assert (leading.group.confirmed.confirmed, leading.queues.readable) == (0, 0)
 
 
-@told_by(play)
+@status_of(play)
 async def test_producers_that_wait_when_the_term_ends_learn_that_the_outcome_is_unknown(leading: Leading) -> None:
     leading.written(100)
     waiting = asyncio.create_task(leading.term.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 60.0))
@@ -99,7 +99,7 @@ async def test_producers_that_wait_when_the_term_ends_learn_that_the_outcome_is_
         await waiting
 
 
-@told_by(play)
+@status_of(play)
 async def test_listeners_hear_that_the_term_ends(leading: Leading) -> None:
     heard = list[bool]()
     leading.term.listen(lambda: heard.append(leading.term.is_over))
@@ -109,7 +109,7 @@ async def test_listeners_hear_that_the_term_ends(leading: Leading) -> None:
     assert heard == [True]
 
 
-@told_by(play)
+@status_of(play)
 async def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_one_with_enough(leading: Leading) -> None:
     confirmed, times = leading.group.confirmed, list[bool]()
     for record in (record_of(revision=2), record_of(SLAVE, revision=3)):
@@ -120,7 +120,7 @@ async def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_o
     assert times == [True, False]
 
 
-@told_by(play)
+@status_of(play)
 async def test_what_the_log_lacks_is_known_to_be_lost_when_a_quorum_must_have_adopted_the_epoch(leading: Leading) -> None:
     before = leading.term.has_been_adopted
     leading.acked(0, adopted=False)

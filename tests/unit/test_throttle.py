@@ -70,10 +70,10 @@ def test_a_slave_with_a_small_limit_of_its_own_holds_nobody_else_back() -> None:
 
 
 def test_after_a_rest_there_is_no_burst() -> None:
-    pace = TokenBucket(1_000_000)
-    pace.book(100_000, 0.0)
+    turns = TokenBucket(1_000_000)
+    turns.book(100_000, 0.0)
 
-    assert [pace.book(500_000, 60.0), pace.book(500_000, 60.0), pace.book(500_000, 60.0)] == [60.0, 60.5, 61.0]
+    assert [turns.book(500_000, 60.0), turns.book(500_000, 60.0), turns.book(500_000, 60.0)] == [60.0, 60.5, 61.0]
 
 
 def test_all_that_goes_to_one_node_shares_its_limit_also_when_it_comes_back() -> None:
@@ -110,9 +110,9 @@ def test_of_very_many_names_those_that_were_heard_first_are_forgotten() -> None:
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    pace = ThrottleTurns(TokenBucket(0), TokenBucket(0))
+    turns = ThrottleTurns(TokenBucket(0), TokenBucket(0))
 
-    assert [pace.due(MOST_CHUNK_BYTES, now) for now in (0.0, 0.0, 0.0, 1.5)] == [0.0, 0.0, 0.0, 1.5]
+    assert [turns.due(MOST_CHUNK_BYTES, now) for now in (0.0, 0.0, 0.0, 1.5)] == [0.0, 0.0, 0.0, 1.5]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
         self._ranges.check_caller(request.cluster, request.broker)
         start, end = PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)
         pieces = self._ranges.fetch(start, end, skip_damaged=request.skip_damaged)
-        async with contextlib.aclosing(self._outflow.paced(request.node, pieces)) as paced:
-            async for piece in paced:
+        async with contextlib.aclosing(self._outflow.throttled(request.node, pieces)) as throttled:
+            async for piece in throttled:
                 yield wire.range_piece_to_pb(piece)
 
     async def FetchLogStart(self, request: pb.FetchLogStartRequest, context: Context) -> AsyncIterator[pb.FetchLogStartResponse]:

@@ -91,7 +91,7 @@ class Judge:
         if identity is None or not self._was_sent(identity, body):
             self._wrong.append(f"{_at(place)} holds what was never sent: {body[:60]!r}")
             return
-        self._hear_known(identity, place)
+        self._count_known(identity, place)
 
     def judge(self) -> Judgement:
         """The verdict over everything heard."""
@@ -111,7 +111,7 @@ class Judge:
         known = identity.run in self._ledger and identity.line < len(self._ledger[identity.run])
         return known and body == body_of(identity, self._flights[identity.line].line)
 
-    def _hear_known(self, identity: DemoMessageId, place: MessageLocation) -> None:
+    def _count_known(self, identity: DemoMessageId, place: MessageLocation) -> None:
         told = self._ledger[identity.run][identity.line]
         if told is Told.NOT_STORED:
             self._wrong.append(f"{_name(identity)} was refused and is there")

@@ -31,7 +31,7 @@ class Log:
         self._stop = self.min_offset + len(starts) * self.segment_bytes
         self._unsynced: dict[int, None] = {}
         self._zeroed = self.min_offset
-        self.is_cut = False
+        self.is_truncated = False
 
     @property
     def stop(self) -> int:
@@ -44,9 +44,9 @@ class Log:
         first, _ = self.segment_of(unsynced_from)
         self._unsynced = dict.fromkeys(range(first, self._stop, self.segment_bytes))
 
-    def cut_to(self, end: int) -> None:
+    def truncate_to(self, end: int) -> None:
         """Say that files lose all behind `end` from now on: whoever reads on finds its end here, and may meet half of what was."""
-        self.end, self.is_cut = end, True
+        self.end, self.is_truncated = end, True
 
     def segment_of(self, offset: int) -> tuple[int, int]:
         """The segment of that size in which a byte lies, whether it exists or not."""

@@ -88,11 +88,11 @@ def scan_at(log: Source, seals: ChecksumPolicy, start: int, limit: int, scanner:
 
     When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem. Raises NotRead.
     """
-    stretch = seals.at(start)
-    border = min(limit, stretch.end)
+    sealed_range = seals.at(start)
+    border = min(limit, sealed_range.end)
     data = log.read(start, WINDOW_BYTES, border)
-    batches, found = scanner(data, start, log.segment_of(start)[1], stretch.sealed)
-    if not stretch.sealed:  # so no checksum covers all of a record
+    batches, found = scanner(data, start, log.segment_of(start)[1], sealed_range.sealed)
+    if not sealed_range.sealed:  # so no checksum covers all of a record
         found = _up_to(found, start, log.withheld(start, found.end))
         if found.problem:
             _refuse_larger(log, found.end, border)
@@ -131,15 +131,15 @@ def skip_damage(log: Source, seals: ChecksumPolicy, start: int, limit: int) -> i
 
 def _is_damaged(view: View, at: int, seals: ChecksumPolicy, limit: int) -> bool:
     """Whether the record that seems to begin there is all in view, or can be none, and is not whole."""
-    span, stretch = span_at(view, at), seals.at(at)
+    span, sealed_range = span_at(view, at), seals.at(at)
     if span is None or span.sort is not Sort.RECORD:
         return False
-    if span.end > min(limit, stretch.end) or (stretch.sealed and span.end - at > MAX_RECORD_BYTES):
+    if span.end > min(limit, sealed_range.end) or (sealed_range.sealed and span.end - at > MAX_RECORD_BYTES):
         return True
     if span.end > view.end:
         return False
     try:
-        _, found = scan_singly(view.data[at - view.base : span.end - view.base], at, view.segment_end, stretch.sealed)
+        _, found = scan_singly(view.data[at - view.base : span.end - view.base], at, view.segment_end, sealed_range.sealed)
     except rocketmq_records.NotRead:  # whole; whoever reads on is told
         return False
     return found.end == at

@@ -105,7 +105,7 @@ def remove(storage: Storage, name: str) -> None:
         storage.sync_folder(FOLDER)
 
 
-def forget_unfinished(storage: Storage) -> None:
+def remove_unfinished(storage: Storage) -> None:
     """Remove what a process that died was about to give its name."""
     for name in storage.list_folder(FOLDER):
         if name.startswith("tmp-"):

@@ -319,7 +319,7 @@ class OsStorage:
 
     def sync_below(self, path: str) -> bool:
         since = self._lock.descriptor if self._lock is not None else None  # it is told of failures since that was opened
-        if since is None or not _syncfs_tells() or os.stat(self._at(path)).st_dev != os.fstat(since).st_dev:
+        if since is None or not _syncfs_reports() or os.stat(self._at(path)).st_dev != os.fstat(since).st_dev:
             return False
         if ctypes.CDLL(None, use_errno=True).syncfs(since) != 0:
             raise StorageFailure("syncfs", self._root, os.strerror(ctypes.get_errno()))
@@ -379,7 +379,7 @@ def _sync_name(folder: Path) -> None:
         os.fsync(descriptor)
 
 
-def _syncfs_tells() -> bool:
+def _syncfs_reports() -> bool:
     """Linux reports a failed write-back to `syncfs` since 5.8."""
     major, minor = os.uname().release.split(".")[:2]
     return (int(major), int("".join(digit for digit in minor if digit.isdigit()) or 0)) >= (5, 8)

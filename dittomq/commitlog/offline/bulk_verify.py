@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dittomq.commitlog.disk.damaged_pages import ReadableFile
-from dittomq.commitlog.offline.expected_units import Expected, said_to_touch, tiles
+from dittomq.commitlog.offline.expected_units import Expected, adjacent_units, tiles
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, span_at
@@ -85,7 +85,7 @@ class Prover:
     def _columns(self, view: View) -> RecordColumns:
         """Records that follow each other by their sizes, of one hand, from the first byte on."""
         expected = self._expected.between(view.base, view.end)
-        starts = self._of_one_hand(view, said_to_touch(expected, view.base, view.end))
+        starts = self._of_one_hand(view, adjacent_units(expected, view.base, view.end))
         columns = self._read(view, starts)
         if len(starts) > 0 and columns.follows[1:].all():
             rest = follow(view.data, int(columns.ends[-1]))

@@ -137,7 +137,7 @@ class _Work:
                 self._missing(self._first if one is None else self._second, number)
             elif not unread:
                 self._segment(one, other)
-        self._say_what_is_apart()
+        self._report_differences()
         if not self.compared_leaves and not self.problems and max(self._first.digest.end, self._second.digest.end) > self._low:
             self.problems.append("the stores have nothing in common that could be compared")
 
@@ -178,7 +178,7 @@ class _Work:
         if not equal:
             self.differing.append(Range(start, end))
 
-    def _say_what_is_apart(self) -> None:
+    def _report_differences(self) -> None:
         for side in (self._first, self._second):
             if side.digest.low < self._low:
                 self.normal.append(f"{side.name} holds {self._low - side.digest.low:,} older bytes that the other does not hold")

@@ -120,7 +120,7 @@ class Expected:
             self._units = units.rows(order[np.searchsorted(units.positions, low, sorter=order) :])
 
 
-def said_to_touch(units: Units, base: int, stop: int) -> Numbers:
+def adjacent_units(units: Units, base: int, stop: int) -> Numbers:
     """Indexes of messages that by their units lie one behind the other from position `base` on, all below `stop`; else none."""
     starts, ends = units.positions - base, units.positions + units.sizes - base
     if len(starts) == 0 or starts[0] != 0 or not np.array_equal(starts[1:], ends[:-1]):

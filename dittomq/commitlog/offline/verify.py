@@ -345,7 +345,7 @@ class _Queues:
                 self._report.undispatched += 1
             return
         if seen.missing:
-            self._note_missing(key, seen)
+            self._record_missing(key, seen)
         position, size, code = unit
         if (position, size) != (record.physical_offset, record.size):
             finding = _finding_of(StoreFault.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
@@ -358,7 +358,7 @@ class _Queues:
         elif record.topic != SCHEDULE_TOPIC:
             self._agreed[key] = record.queue_offset + 1
 
-    def _note_missing(self, key: QueueKey, seen: _QueueSeen) -> None:
+    def _record_missing(self, key: QueueKey, seen: _QueueSeen) -> None:
         """A unit that was not there yet may be there now: a broker that runs writes them in order.
 
         Where it has dropped the log's beginning, the queue's files went with the segments.

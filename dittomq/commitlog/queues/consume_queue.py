@@ -25,12 +25,12 @@ BLANK_UNIT_BYTES = 0x7FFFFFFF
 class ConsumeQueue:
     """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
 
-    `raised` is a `next` that no message gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
+    `raised` is a `next` that no message gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `reset_at`: the
     record where it did, until that is noted, else -1. `unmade`: so many files between its messages were never made, or fewer since some
     were dropped; a start counts them again.
     """
 
-    __slots__ = ("anew_at", "folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "topic", "unmade")
+    __slots__ = ("folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "reset_at", "topic", "unmade")
 
     def __init__(self, topic: str, queue: int, low: int, high: int) -> None:
         self.topic = topic
@@ -40,7 +40,7 @@ class ConsumeQueue:
         self.max = high
         self.next = high
         self.raised = self.outlived = 0
-        self.anew_at = -1
+        self.reset_at = -1
         self.ready = ""
         self.ready_number = -1
         self.unmade = 0
@@ -55,7 +55,7 @@ class ConsumeQueue:
         is_raised = self.next == self.raised
         if first == 0 < self.next and (is_raised or strange is not None):
             if strange is not None and not is_raised:  # behind others: the topic is another one for RocketMQ
-                self.outlived, self.anew_at = max(self.outlived, self.next), strange
+                self.outlived, self.reset_at = max(self.outlived, self.next), strange
             self.next = 1 if self.min <= self.outlived else self.min
         self.next = max(self.next, stop)
 
@@ -145,7 +145,7 @@ class QueueIndex:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
         stop = first + len(units) // UNIT_BYTES
         if first == 0 < queue.max and not self.is_ours(position := UNIT.unpack_from(units)[0]):  # RocketMQ made the topic again
-            queue.outlived, queue.anew_at = max(queue.outlived, queue.max), position
+            queue.outlived, queue.reset_at = max(queue.outlived, queue.max), position
             queue.min = queue.min if queue.min > queue.outlived else 0
             queue.max = 0
             self._remove(queue)
@@ -325,7 +325,7 @@ def next_file(storage: Storage, folder: str, unit: int, stop: int) -> int:
     return next((first for name in files_in(storage, folder) if unit <= (first := int(name) // UNIT_BYTES) < stop), stop)
 
 
-def lacks_files(storage: Storage, held: Checkpoint, key: QueueKey, low: int) -> bool:
+def misses_files(storage: Storage, held: Checkpoint, key: QueueKey, low: int) -> bool:
     """Whether more files are missing of those that hold what the checkpoint names of a queue from unit `low` on than were never made."""
     return absent_files(storage, held, key, low) > held.unmade.get(key, 0)
 

@@ -81,13 +81,13 @@ class Dispatch:
             self._in_batches += in_batches
             full = len(self._waiting) + self._in_batches > MAX_WAITING_UNITS
         if full:
-            self.forget_waiting(end)
+            self.drop_waiting(end)
 
     def pass_over(self, end: int) -> None:
         """What lies between all that was collected and `end` is not there."""
         self.collect([(end, None, 0, b"", None)], end)
 
-    def forget_waiting(self, end: int) -> None:
+    def drop_waiting(self, end: int) -> None:
         """Read from the log, which ends at `end`, what waits: there is more of it than was collected."""
         with self._lock:
             self._waiting.clear()

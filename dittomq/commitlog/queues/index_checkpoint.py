@@ -20,8 +20,8 @@ from dittomq.commitlog.records.format import FIXED_BYTES
 _NAME = "checkpoint"
 _KIND = b"CHEK"
 _MINIMUMS_NAME = "queue-minimums"
-_ANEW_NAME = "queues-anew"
-_ANEW_KIND = b"QNEW"
+_RESET_NAME = "queues-anew"
+_RESET_KIND = b"QNEW"
 _MINIMUMS_KIND = b"QMIN"
 _ROCKETMQ_CHECKPOINT = "checkpoint"
 _ROCKETMQ_ABORT = "abort"
@@ -163,17 +163,17 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
 def remove(storage: Storage) -> None:
     """Durably forget it: all queues are to be built anew, by RocketMQ too."""
     state_file.remove(storage, _NAME)
-    forget_for_rocketmq(storage)
+    remove_for_rocketmq(storage)
 
 
-def order_queues_anew(storage: Storage) -> None:
+def order_queue_reset(storage: Storage) -> None:
     """Durably let whoever opens the store next build all queues from the log, whatever a checkpoint says by then."""
-    state_file.save(storage, _ANEW_NAME, _ANEW_KIND, b"")
+    state_file.save(storage, _RESET_NAME, _RESET_KIND, b"")
 
 
 def is_ordered(storage: Storage) -> bool:
     """Whether it was, and no start has done it yet. What is in the file does not matter, only that it is there."""
-    return storage.exists(f"{state_file.FOLDER}/{_ANEW_NAME}")
+    return storage.exists(f"{state_file.FOLDER}/{_RESET_NAME}")
 
 
 def take_order(storage: Storage) -> bool:
@@ -181,7 +181,7 @@ def take_order(storage: Storage) -> bool:
     if not is_ordered(storage):
         return False
     remove(storage)
-    state_file.remove(storage, _ANEW_NAME)
+    state_file.remove(storage, _RESET_NAME)
     return True
 
 
@@ -197,7 +197,7 @@ def save_minimums(storage: Storage, minimums: Mapping[QueueKey, QueueBound]) -> 
     state_file.save_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, rows)
 
 
-def forget_for_rocketmq(storage: Storage) -> None:
+def remove_for_rocketmq(storage: Storage) -> None:
     """Durably remove RocketMQ's own file, with which it would build only a part of the queues that are missing."""
     if storage.exists(_ROCKETMQ_CHECKPOINT):
         storage.unlink(_ROCKETMQ_CHECKPOINT)

@@ -65,7 +65,7 @@ class DerivedIndexes:
                 queue = self.index.queue(entry.topic, entry.queue)
                 queue.next = max(queue.next, entry.queue_offset + 1)
         if entries and entries[-1].end > self.dispatch.applied:
-            self.dispatch.forget_waiting(end)
+            self.dispatch.drop_waiting(end)
 
     def _take(self, batch: RecordBatch, queues_from: int, producers_from: int) -> WaitingBatch:
         for producer_id, first, positions, store_ms in batch.sequences:

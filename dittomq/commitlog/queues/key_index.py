@@ -290,7 +290,7 @@ def resume(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, power
     return None if is_to_repair and not index.repair(log) else index
 
 
-def cut_mark(storage: Storage, mark: KeyMark, to: int) -> KeyMark:
+def mark_at(storage: Storage, mark: KeyMark, to: int) -> KeyMark:
     """What of the index is about records that begin below `to`; changes no file."""
     names, count = list(mark.files), mark.count
     while names:

@@ -4,7 +4,7 @@ At most 1,024 producers, the longest unused in log order forgotten first; of eac
 the first record of any producer on a new day (UTC, by store time), whoever has no record of that day or the 7 days before it is forgotten.
 So the bounds depend on the log alone: not on a clock, and not on when a replica took the records in.
 
-Of what is forgotten one number is kept: nothing at or behind `forgotten_end` was. It tells who is new from who was forgotten.
+Of what is forgotten one number is kept: nothing at or behind `removed_end` was. It tells who is new from who was forgotten.
 
 A replica may forget more than another one, never contradict it: what dropped segments or damage hide is forgotten, and a cut does not
 bring back whom the records that it took have pushed out. A snapshot, `dittomq/producers`, spares reading the log from its beginning.
@@ -84,7 +84,7 @@ class Producers:
     def __init__(self) -> None:
         self._producers: OrderedDict[str, ProducerEntry] = OrderedDict()
         self._days: list[tuple[int, int]] = []  # each day of the last ones that has a record, and where its first one lies
-        self.forgotten_end = 0
+        self.removed_end = 0
 
     def known(self, producer_id: str, first: int, count: int, sent_since: int | None = None) -> list[int] | Refused:
         """Positions of those of `count` sequences from `first` on that are in the log already, the leading ones.
@@ -94,7 +94,7 @@ class Producers:
         """
         producer = self._producers.get(producer_id)
         if producer is None:
-            if (first > 0 or sent_since is not None) and self.forgotten_end > (sent_since or 0):
+            if (first > 0 or sent_since is not None) and self.removed_end > (sent_since or 0):
                 return self._expired(producer_id, first)
             return OutOfOrderSequence(producer_id, 0, first) if first > 0 else []
         if first > producer.next:
@@ -111,7 +111,7 @@ class Producers:
         """
         producer = self._producers.get(producer_id)
         if producer is None:
-            if self.forgotten_end > (sent_since or 0):
+            if self.removed_end > (sent_since or 0):
                 raise self._expired(producer_id, sequence)
             return None
         if sequence < producer.oldest:
@@ -143,12 +143,12 @@ class Producers:
     def mend(self, records: Sequence[Sequenced]) -> None:
         """Records that were missing lie in the log. One that is no neighbour of what is known stays expired."""
         for record in (*records, *reversed(records)):  # those behind what is known, then those before it
-            self._mend(record)
+            self._repair(record)
         self._sort()
 
     def drop_before(self, offset: int) -> None:
         """Forget what lies before `offset`: those sequences are expired, the ones behind them go on."""
-        self._forget_before(offset)
+        self._remove_before(offset)
         for producer in self._producers.values():
             gone = bisect_left(producer.positions, offset)
             producer.first += gone
@@ -156,18 +156,18 @@ class Producers:
 
     def doubt(self, behind: int) -> None:
         """Records before `behind` are missing: who has none at or behind it is forgotten, for its newest may be among them."""
-        self._forget_before(behind)
-        self.forgotten_end = max(self.forgotten_end, behind)
+        self._remove_before(behind)
+        self.removed_end = max(self.removed_end, behind)
 
     def cut(self, to: int) -> None:
         """Forget what lies at or behind `to`: it was never stored."""
-        self.forgotten_end = min(self.forgotten_end, to)
+        self.removed_end = min(self.removed_end, to)
         for producer_id, producer in list(self._producers.items()):
             keep = bisect_left(producer.positions, to)
             del producer.positions[keep:]
             if not producer.positions:
                 if producer.first > 0:  # with older sequences forgotten, nobody knows any more which of them the cut took
-                    self.forgotten_end = to
+                    self.removed_end = to
                 del self._producers[producer_id]
         self._days = [(day, position) for day, position in self._days if position < to]
         self._sort()
@@ -175,7 +175,7 @@ class Producers:
     def to_bytes(self, end: int) -> bytes:
         """A snapshot that covers the log up to `end`."""
         rows = [[producer_id, each.first, len(each.positions)] for producer_id, each in self._producers.items()]
-        head = json.dumps({"end": end, "forgotten": self.forgotten_end, "days": self._days, "producers": rows}).encode()
+        head = json.dumps({"end": end, "forgotten": self.removed_end, "days": self._days, "producers": rows}).encode()
         return b"".join([_LENGTH.pack(len(head)), head, *(each.positions.tobytes() for each in self._producers.values())])
 
     @property
@@ -183,11 +183,11 @@ class Producers:
         """About how long `to_bytes` is, and no less."""
         return sum(_SAVED_ROW_BYTES + each.positions.itemsize * len(each.positions) for each in self._producers.values())
 
-    def _mend(self, record: Sequenced) -> None:
+    def _repair(self, record: Sequenced) -> None:
         producer_id, sequence, position, store_ms = record
         producer = self._producers.get(producer_id)
         if producer is None:
-            if position >= self.forgotten_end:  # otherwise newer ones may have been forgotten
+            if position >= self.removed_end:  # otherwise newer ones may have been forgotten
                 self.note(producer_id, sequence, (position,), store_ms)
         elif position > producer.last:
             self.note(producer_id, sequence, (position,), store_ms)
@@ -197,20 +197,20 @@ class Producers:
 
     def _expired(self, producer_id: str, sequence: int) -> UnknownProducerId:
         newest = next(reversed(self._producers.values()), None)
-        return UnknownProducerId(producer_id, sequence, max(self.forgotten_end, newest.last + 1 if newest is not None else 0))
+        return UnknownProducerId(producer_id, sequence, max(self.removed_end, newest.last + 1 if newest is not None else 0))
 
     def _begin_day(self, day: int, position: int) -> None:
         self._days = [each for each in self._days if each[0] >= day - MAX_AGE_DAYS]
         self._days.append((day, position))
-        self._forget_before(self._days[0][1])
+        self._remove_before(self._days[0][1])
 
-    def _forget_before(self, position: int) -> None:
+    def _remove_before(self, position: int) -> None:
         """Forget who has no record at or behind the position."""
         for producer_id in [producer_id for producer_id, each in self._producers.items() if each.last < position]:
             self._forget(producer_id)
 
     def _forget(self, producer_id: str) -> None:
-        self.forgotten_end = max(self.forgotten_end, self._producers.pop(producer_id).last + 1)
+        self.removed_end = max(self.removed_end, self._producers.pop(producer_id).last + 1)
 
     def _sort(self) -> None:
         """The longest unused first again."""
@@ -226,7 +226,7 @@ def from_bytes(payload: bytes) -> tuple[Producers, int]:
         return table, 0
     if len(payload) - at != 8 * sum(count for _, _, count in head["producers"]):
         raise state_file.CorruptStateFile(f"{_PATH} is damaged: it is whole and does not hold as many positions as it says")
-    table.forgotten_end = head["forgotten"]
+    table.removed_end = head["forgotten"]
     table._days = [(day, position) for day, position in head["days"]]  # noqa: SLF001 - its own module
     for producer_id, first, count in head["producers"]:
         positions = array("q", payload[at : at + 8 * count])
@@ -251,7 +251,7 @@ def remove(storage: Storage) -> None:
     state_file.remove(storage, _NAME)
 
 
-def cut_snapshot(storage: Storage, to: int) -> None:
+def truncate_snapshot(storage: Storage, to: int) -> None:
     """Durably forget in the snapshot what lies at or behind `to`; a damaged one goes, the log tells it all again."""
     try:
         table, end = load(storage)

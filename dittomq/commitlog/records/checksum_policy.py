@@ -25,7 +25,7 @@ class ChecksumPolicy:
     """What an epoch history says of every byte. One thread changes it, any number ask."""
 
     def __init__(self, epoch_history: EpochHistory) -> None:
-        self.stretches: tuple[SealedRange, ...] = ()
+        self.sealed_ranges: tuple[SealedRange, ...] = ()
         self.adopt(epoch_history)
 
     def adopt(self, epoch_history: EpochHistory) -> None:
@@ -38,21 +38,25 @@ class ChecksumPolicy:
                 joined[-1] = SealedRange(joined[-1].start, end, sealed)
             elif start < end:
                 joined.append(SealedRange(start, end, sealed))
-        self.stretches = tuple(joined)
+        self.sealed_ranges = tuple(joined)
 
     def at(self, position: int) -> SealedRange:
         """The stretch in which a byte lies."""
-        stretches = self.stretches
-        last = stretches[-1]
+        sealed_ranges = self.sealed_ranges
+        last = sealed_ranges[-1]
         if position >= last.start:
             return last
-        return stretches[bisect_right(stretches, position, key=_start_of) - 1]
+        return sealed_ranges[bisect_right(sealed_ranges, position, key=_start_of) - 1]
 
     def end_at(self, position: int) -> None:
         """Take nothing from `position` on for ours."""
-        kept = [stretch._replace(end=min(stretch.end, position)) for stretch in self.stretches if stretch.start < position]
-        self.stretches = (*kept, SealedRange(position, FOREVER, sealed=False))
+        kept = [
+            sealed_range._replace(end=min(sealed_range.end, position))
+            for sealed_range in self.sealed_ranges
+            if sealed_range.start < position
+        ]
+        self.sealed_ranges = (*kept, SealedRange(position, FOREVER, sealed=False))
 
 
-def _start_of(stretch: SealedRange) -> int:
-    return stretch.start
+def _start_of(sealed_range: SealedRange) -> int:
+    return sealed_range.start

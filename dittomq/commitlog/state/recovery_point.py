@@ -43,19 +43,19 @@ def load(storage: Storage) -> RecoveryPoint | None:
     return max(found, key=lambda each: each.number)
 
 
-def save(storage: Storage, watermark: RecoveryPoint) -> None:
+def save(storage: Storage, recovery_point: RecoveryPoint) -> None:
     """Durably write one slot; the other one stays as it was."""
     with contextlib.closing(storage.open(_PATH)) as file:
-        file.pwrite(_slot(watermark), watermark.number % 2 * _SLOT_BYTES)
+        file.pwrite(_slot(recovery_point), recovery_point.number % 2 * _SLOT_BYTES)
         file.fdatasync()
 
 
-def reset(storage: Storage, watermark: RecoveryPoint) -> None:
+def reset(storage: Storage, recovery_point: RecoveryPoint) -> None:
     """Durably make this the content of both slots, so that nothing older can be read again."""
-    replace_file(storage, _PATH, _slot(watermark) * 2)
+    replace_file(storage, _PATH, _slot(recovery_point) * 2)
 
 
-def _slot(watermark: RecoveryPoint) -> bytes:
-    value = {"number": watermark.number, "flushed": watermark.flushed, "confirmed": watermark.confirmed}
-    value |= {"closed": True} if watermark.closed else {}
+def _slot(recovery_point: RecoveryPoint) -> bytes:
+    value = {"number": recovery_point.number, "flushed": recovery_point.flushed, "confirmed": recovery_point.confirmed}
+    value |= {"closed": True} if recovery_point.closed else {}
     return state_file.seal(_KIND, json.dumps(value).encode()).ljust(_SLOT_BYTES, b"\0")

@@ -127,9 +127,9 @@ class OwnReplica:
             raise InvalidField("birth", f"it has more than {_MAX_BIRTH_BYTES} bytes")
         self._change("take_birth", lambda state: state if state.birth == birth else replace(state, birth=birth, revision=0))
 
-    def note_revision(self, revision: int) -> None:
+    def persist_revision(self, revision: int) -> None:
         """Know that revision of the group record; a higher one stays."""
-        self._change("note_revision", lambda state: replace(state, revision=max(state.revision, revision)))
+        self._change("persist_revision", lambda state: replace(state, revision=max(state.revision, revision)))
 
     def _change(self, operation: str, change: Callable[[ReplicaState], ReplicaState]) -> None:
         with self._lock, self._gate.guard(operation):

@@ -79,13 +79,13 @@ def cut_too_short(patches: Patches, _: Cluster) -> None:
 def watermark_above_flushed(patches: Patches, _: Cluster) -> None:
     def make(_: Any) -> Any:
         def persist(store: Store, _flushed: int, confirmed: int, **_: object) -> bool:
-            with store._gate.filing, store._gate.guard("persist_watermark"):
+            with store._gate.filing, store._gate.guard("persist_recovery_point"):
                 store._save_mark(store.end, min(confirmed, store.end))
             return True
 
         return persist
 
-    patches.put(Store, "persist_watermark", make)
+    patches.put(Store, "persist_recovery_point", make)
 
 
 def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:

@@ -44,7 +44,7 @@ def the_deposed_go_on(patches: Patches, _: Cluster) -> None:
     """A master never learns that the record names another one, and keeps its slaves."""
     patches.put(InSyncSet, "_settled", lambda _: lambda members: members._parts.term.moved())
     patches.put(Membership, "writes_refused", always(None))
-    patches.put(SlaveSession, "_not_obeyed", always(""))
+    patches.put(SlaveSession, "_why_not_bound", always(""))
     patches.put(ReplicaFetcher, "promised", always(None))
     patches.put(ReplicaFetcher, "end_stream", lambda _: _nothing)
 

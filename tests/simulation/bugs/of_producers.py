@@ -58,7 +58,7 @@ def unknown_reported_as_not_stored(patches: Patches, _: Cluster) -> None:
 
 
 def not_in_the_log_taken_as_proof(patches: Patches, _: Cluster) -> None:
-    patches.put(InDoubtSends, "is_proof", always(True))
+    patches.put(InDoubtSends, "is_certain", always(True))
 
 
 def sent_again_as_a_new_message(patches: Patches, _: Cluster) -> None:

@@ -4,38 +4,38 @@ from dittomq.client.in_doubt import InDoubtSends
 
 
 def test_a_master_of_a_newer_epoch_than_all_that_were_sent_to_is_proof() -> None:
-    assert InDoubtSends().is_proof("p", epoch=2, sent=1)
-    assert not InDoubtSends().is_proof("p", epoch=1, sent=1)
-    assert not InDoubtSends().is_proof("p", epoch=2, sent=None)
+    assert InDoubtSends().is_certain("p", epoch=2, sent=1)
+    assert not InDoubtSends().is_certain("p", epoch=1, sent=1)
+    assert not InDoubtSends().is_certain("p", epoch=2, sent=None)
 
 
 def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answers_next() -> None:
     unknowns = InDoubtSends()
     unknowns.resent_in_vain("p", 1)
-    before = unknowns.is_proof("p", epoch=2, sent=1)
+    before = unknowns.is_certain("p", epoch=2, sent=1)
 
     unknowns.heard(2)
 
     assert not before
-    assert not unknowns.is_proof("p", epoch=2, sent=1)
-    assert unknowns.is_proof("p", epoch=3, sent=1)
-    assert unknowns.is_proof("q", epoch=2, sent=1)
+    assert not unknowns.is_certain("p", epoch=2, sent=1)
+    assert unknowns.is_certain("p", epoch=3, sent=1)
+    assert unknowns.is_certain("q", epoch=2, sent=1)
 
 
 def test_a_master_older_than_the_one_to_which_it_was_sent_again_bounds_nothing() -> None:
     unknowns = InDoubtSends()
     unknowns.resent_in_vain("p", 3)
     unknowns.heard(2)
-    while_it_may_be_in_3 = unknowns.is_proof("p", epoch=3, sent=1)
+    while_it_may_be_in_3 = unknowns.is_certain("p", epoch=3, sent=1)
     unknowns.heard(4)
     unknowns.resent_in_vain("p", 2)
     unknowns.heard(2)
 
     assert not while_it_may_be_in_3
-    assert not unknowns.is_proof("p", epoch=5, sent=1)
+    assert not unknowns.is_certain("p", epoch=5, sent=1)
     unknowns.heard(4)
-    assert not unknowns.is_proof("p", epoch=4, sent=1)
-    assert unknowns.is_proof("p", epoch=5, sent=1)
+    assert not unknowns.is_certain("p", epoch=4, sent=1)
+    assert unknowns.is_certain("p", epoch=5, sent=1)
 
 
 def test_a_sequence_behind_absent_ones_is_cut_off_only_when_all_between_are_absent() -> None:

@@ -82,7 +82,7 @@ def test_a_member_whose_stream_ended_holds_what_it_acknowledged() -> None:
     group = ConfirmingGroup(record=record_of("a/1", "a/2", copies=3))
     group.master(100)
     group.slave("a/1", 100)
-    group.confirmed.stream_ended("a/1", said_goodbye=False, now=1.0)
+    group.confirmed.stream_ended("a/1", sent_goodbye=False, now=1.0)
 
     group.slave("a/2", 80)
 
@@ -192,7 +192,7 @@ def test_members_that_stream_are_in_sync_until_their_streams_end() -> None:
     group.stream("a/1")
     group.slave("a/2", 0)
     during = group.confirmed.in_sync
-    group.confirmed.stream_ended("a/1", said_goodbye=True, now=1.0)
+    group.confirmed.stream_ended("a/1", sent_goodbye=True, now=1.0)
 
     assert (before, during, group.confirmed.in_sync) == ((), ("a/1", "a/2"), ("a/2",))
     view = group.confirmed.view("a/1")

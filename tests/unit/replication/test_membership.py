@@ -103,7 +103,7 @@ def test_a_successor_that_is_not_caught_up_leaves_its_predecessor_for_a_while() 
 
 def test_a_member_without_a_stream_is_removed_after_the_time_to_leave() -> None:
     group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-    group.confirmed.stream_ended("a/2", said_goodbye=False, now=1.0)
+    group.confirmed.stream_ended("a/2", sent_goodbye=False, now=1.0)
 
     assert decided(group, 2.9) is None
     change = must(group, 3.0)
@@ -114,7 +114,7 @@ def test_a_member_without_a_stream_is_removed_after_the_time_to_leave() -> None:
 
 def test_a_member_that_comes_in_time_stays() -> None:
     group = caught_up("a/1", record=("a/1",))
-    group.confirmed.stream_ended("a/1", said_goodbye=False, now=1.0)
+    group.confirmed.stream_ended("a/1", sent_goodbye=False, now=1.0)
 
     group.stream("a/1", start=100, now=2.5)
 
@@ -131,7 +131,7 @@ def test_a_member_that_never_came_to_this_master_is_removed_after_the_time_to_le
 def test_a_process_that_stood_still_removes_no_member_for_that_time() -> None:
     group = caught_up("a/1", record=("a/1",))
     group.confirmed.tick(10.0)
-    group.confirmed.stream_ended("a/1", said_goodbye=False, now=100.0)
+    group.confirmed.stream_ended("a/1", sent_goodbye=False, now=100.0)
 
     assert decided(group, 101.9) is None
 
@@ -140,7 +140,7 @@ def test_a_member_that_did_not_answer_the_promise_stays_if_it_streams() -> None:
     group = ConfirmingGroup(record=THREE, silent=("a/2",), streaming=("a/1", "a/2"))
 
     before = decided(group, 0.1)
-    group.confirmed.stream_ended("a/2", said_goodbye=False, now=0.2)
+    group.confirmed.stream_ended("a/2", sent_goodbye=False, now=0.2)
 
     assert (before, decided(group, 0.3)) == (None, None)
 
@@ -267,7 +267,7 @@ def test_an_idle_equal_member_stays() -> None:
 
 def test_a_removed_member_joins_again_when_it_has_caught_up() -> None:
     group = caught_up("a/1", record=("a/1",))
-    group.confirmed.stream_ended("a/1", said_goodbye=True, now=0.1)
+    group.confirmed.stream_ended("a/1", sent_goodbye=True, now=0.1)
     must(group, 0.1)
     group.membership.write_ended(Written("v2"), 0.2)
     left = group.membership.why_left("a/1")
@@ -277,7 +277,7 @@ def test_a_removed_member_joins_again_when_it_has_caught_up() -> None:
     change = must(group, 1.2)
     group.membership.write_ended(Written("v3"), 1.3)
 
-    assert left == (MemberReason(MemberReasonKind.SAID_GOODBYE, "a/1"), 0.2)
+    assert left == (MemberReason(MemberReasonKind.SENT_GOODBYE, "a/1"), 0.2)
     assert nodes(change) == ["a/1"]
     assert group.membership.why_left("a/1") is None
     assert group.membership.known.version == "v3"
@@ -296,7 +296,7 @@ def test_the_member_that_holds_most_is_kept_for_the_minimum() -> None:
     group.slave("a/1", 50)
     group.slave("a/2", 80)
     for node in ("a/1", "a/2"):
-        group.confirmed.stream_ended(node, said_goodbye=True, now=0.1)
+        group.confirmed.stream_ended(node, sent_goodbye=True, now=0.1)
 
     assert nodes(must(group, 0.2)) == ["a/2"]
 
@@ -354,7 +354,7 @@ def test_members_change_while_copies_cannot() -> None:
     group.slave("a/2", 0)
     group.master(100)
     group.slave("a/2", 100)
-    group.confirmed.stream_ended("a/3", said_goodbye=False, now=0.0)
+    group.confirmed.stream_ended("a/3", sent_goodbye=False, now=0.0)
 
     change = must(group, 3.0)
 
@@ -367,7 +367,7 @@ def test_a_member_is_not_removed_while_too_few_others_hold_what_is_confirmed() -
     group.master(100)
     group.slave("a/2", 100)
     group.confirmed.tick(1.5)
-    group.confirmed.stream_ended("a/2", said_goodbye=True, now=1.5)
+    group.confirmed.stream_ended("a/2", sent_goodbye=True, now=1.5)
 
     before = decided(group, 1.5)
     group.slave("a/1", 100, now=1.6)
@@ -438,7 +438,7 @@ def test_a_master_that_reaches_neither_store_nor_members_refuses_writes() -> Non
     assert (refusal.kind, refusal.silent_s) == (WriteRefusalKind.ISOLATED, 3.0)
     group.slave("a/1", 0, now=3.0)
     assert group.membership.writes_refused(3.1) is None
-    group.membership.store_heard(6.0)
+    group.membership.store_answered(6.0)
     assert group.membership.writes_refused(8.9) is None
 
 

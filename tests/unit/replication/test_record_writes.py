@@ -13,10 +13,10 @@ NOT_SENT = None
 
 def test_one_write_begins_in_a_second() -> None:
     group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-    group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.0)
+    group.confirmed.stream_ended("a/2", sent_goodbye=True, now=0.0)
     must(group, 0.0)
     group.membership.write_ended(Written("v2"), 0.1)
-    group.confirmed.stream_ended("a/1", said_goodbye=True, now=0.1)
+    group.confirmed.stream_ended("a/1", sent_goodbye=True, now=0.1)
 
     assert decided(group, 0.9) is None
     assert nodes(must(group, 1.0)) == []
@@ -24,16 +24,16 @@ def test_one_write_begins_in_a_second() -> None:
 
 def test_no_other_write_begins_while_one_is_under_way() -> None:
     group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-    group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.0)
+    group.confirmed.stream_ended("a/2", sent_goodbye=True, now=0.0)
     must(group, 0.0)
-    group.confirmed.stream_ended("a/1", said_goodbye=True, now=0.1)
+    group.confirmed.stream_ended("a/1", sent_goodbye=True, now=0.1)
 
     assert decided(group, 5.0) is None
 
 
 def test_an_unknown_write_is_sent_again_unchanged_and_both_sets_confirm() -> None:
     group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-    group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.0)
+    group.confirmed.stream_ended("a/2", sent_goodbye=True, now=0.0)
     first = must(group, 0.0)
     group.membership.write_ended(WriteUnknown("no answer"), 0.1)
 
@@ -50,7 +50,7 @@ def test_an_unknown_write_is_sent_again_unchanged_and_both_sets_confirm() -> Non
 def test_a_later_revision_of_this_master_ends_a_doubt() -> None:
     for arrived in (True, False):
         group = caught_up("a/1", "a/2", record=("a/1", "a/2"))
-        group.confirmed.stream_ended("a/2", said_goodbye=True, now=0.0)
+        group.confirmed.stream_ended("a/2", sent_goodbye=True, now=0.0)
         change = must(group, 0.0)
         group.membership.write_ended(Conflict(), 0.1)
 

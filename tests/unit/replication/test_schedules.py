@@ -289,7 +289,7 @@ def test_schedule_19_no_member_is_removed_below_min_in_sync_replicas() -> None:
     group = ConfirmingGroup(replace(RULES, min_in_sync_replicas=2), record=record_of("a/1"), streaming=("a/1",))
     group.slave("a/1", 0)
 
-    group.confirmed.stream_ended("a/1", said_goodbye=True, now=1.0)
+    group.confirmed.stream_ended("a/1", sent_goodbye=True, now=1.0)
 
     assert decided(group, 10.0) is None
     refusal = group.membership.writes_refused(10.0)
