@@ -192,14 +192,14 @@ class NodePage:
     next_page_token: str
 
 
-def wire_id(own_id: int, leader_id: int | None) -> int:
-    """The broker id that the node configured with `own_id` has in routes, while the one configured with `leader_id` leads; None: none does.
+def wire_id(own_id: int, master_id: int | None) -> int:
+    """The broker id that the node configured with `own_id` has in routes, while the one configured with `master_id` leads; None: none does.
 
     The master has 0. A node configured as 0 that follows has the id of the node that leads. Every other node has its own.
     """
-    if own_id == leader_id:
+    if own_id == master_id:
         return MASTER_ID
-    return leader_id if own_id == MASTER_ID and leader_id is not None else own_id
+    return master_id if own_id == MASTER_ID and master_id is not None else own_id
 
 
 def _named_id(broker_id: int, configured_id: int | None) -> int:

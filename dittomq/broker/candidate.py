@@ -91,7 +91,7 @@ class CandidateParts:
     key: GroupKey
     store: Store
     files: Executor
-    follower: Follows
+    fetcher: Follows
     watch: GroupWatch
     coordination: CoordinationStore
     replicas: ReplicaClient
@@ -132,7 +132,7 @@ class Candidate:
     async def position(self) -> Position:
         """Where this replica stands. Raises NotReady while that is not known."""
         parts = self._parts
-        parts.follower.check_taken_up()
+        parts.fetcher.check_taken_up()
         store = parts.store
         return Position(
             node=parts.rules.node,
@@ -142,11 +142,11 @@ class Candidate:
             log_end=store.end,
             log_start=store.min_offset,
             promised=store.promised_epoch,
-            confirmed=parts.follower.known_confirmed(),
+            confirmed=parts.fetcher.known_confirmed(),
             revision=store.record_revision,
             damaged_bytes=store.damage.total_bytes,
             priority=parts.priority,
-            sees_master=parts.follower.sees_master,
+            sees_master=parts.fetcher.sees_master,
             dropped_torn_tail=store.dropped_torn_tail,
             address=self.address,
             tables=parts.tables(),
@@ -241,10 +241,10 @@ class Candidate:
         return order if self.reason is None else None
 
     def _master_is_silent(self, record: GroupRecord | None) -> bool:
-        follower = self._parts.follower
+        fetcher = self._parts.fetcher
         if record is None or record.master == self._parts.store.replica:
             return True
-        return not follower.sees_master and (follower.connection_refused or follower.silent_s >= self._parts.rules.silence_s)
+        return not fetcher.sees_master and (fetcher.connection_refused or fetcher.silent_s >= self._parts.rules.silence_s)
 
     def _give_time(self) -> None:
         self._waits_until = self._parts.clock.monotonic() + self._parts.rules.silence_s
@@ -262,8 +262,8 @@ class Candidate:
     async def _promise(self, epoch: Epoch, *, leaves_birth: bool) -> None:
         """End the older stream, write and sync what it brought, and promise, durably."""
         parts, store = self._parts, self._parts.store
-        parts.follower.promised(epoch)
-        await parts.follower.end_stream()
+        parts.fetcher.promised(epoch)
+        await parts.fetcher.end_stream()
         await parts.files.call(lambda: store.promise(epoch))
         await parts.tail.lane.call(store.sync)  # the piece of a tail that was being written; no other one follows
         if leaves_birth and store.birth:
@@ -378,7 +378,7 @@ class _ElectionDriver:
         except DittoError as error:
             await self._events.put(election.StoreSilent(str(error)))
             return
-        await parts.watch.learn(found)
+        await parts.watch.update(found)
         await self._events.put(election.RecordRead(found))
 
     async def _ask(self, target: Target, sent_by: SentBy) -> None:
@@ -427,7 +427,7 @@ class _ElectionDriver:
     async def _take_tail(self, source: Position) -> None:
         parts = self._parts
         try:
-            async with parts.follower.without_stream():
+            async with parts.fetcher.without_stream():
                 await take_tail(parts.tail, source, self._check_promise)
                 await parts.files.call(lambda: self._adopt(source.adopted))
             own = await self._candidate.position()

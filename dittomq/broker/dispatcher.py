@@ -29,10 +29,10 @@ class Dispatcher:
             self._target = end
             self._wake.set()
         elif grows:  # the queues hold them already
-            self._tell()
+            self._notify()
 
     @asynccontextmanager
-    async def cutting(self, to: PhysicalOffset) -> AsyncIterator[None]:
+    async def truncating(self, to: PhysicalOffset) -> AsyncIterator[None]:
         """Inside it nothing is dispatched, because the log is cut to `to`; what lay above is gone from the queues too."""
         async with self._turn:
             try:
@@ -49,9 +49,9 @@ class Dispatcher:
             self._wake.clear()
             async with self._turn:
                 self.applied = await self._lane.call(lambda: self._store.dispatch(self._target))
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         pulse, self._pulse = self._pulse, asyncio.Event()
         pulse.set()
 

@@ -93,14 +93,14 @@ class GroupWatch:
         self.received_at = self._clock.monotonic()
         is_overtaken = found is not None and known <= found.record.revision < self._store.record_revision
         if not is_overtaken:  # by a write of this node, or by another read
-            await self.learn(found)
+            await self.update(found)
         return found
 
     async def write(self, record: GroupRecord, expected: Versioned) -> WriteOutcome:
         """Put `record` in the place of `expected`. Raises Unavailable when nothing was sent."""
         return await self._coordination.write(self.key, record, expected)
 
-    async def learn(self, found: Versioned | None) -> None:
+    async def update(self, found: Versioned | None) -> None:
         """Take what was read, here or by an election. Raises StorageFailure."""
         self.was_read = True
         store = self._store

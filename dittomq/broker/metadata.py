@@ -70,7 +70,7 @@ class Metadata:
         `next_table` runs on the lane, so that no other change falls between. It refuses by raising, and changes nothing by returning
         what it got. A caller that is cancelled does not stop a change that has begun.
         """
-        return await self._lane.run(self._change_steps(kind, next_table), lambda news: self._hear(kind, news))
+        return await self._lane.run(self._change_steps(kind, next_table), lambda news: self._apply(kind, news))
 
     async def settled(self) -> None:
         """Return when all changes that have begun are durable, or have failed: those of callers that were cancelled too."""
@@ -101,7 +101,7 @@ class Metadata:
             yield
         return restored
 
-    def _hear(self, kind: TableKind[Any], news: Table[Any] | StorageFailure | None) -> None:
+    def _apply(self, kind: TableKind[Any], news: Table[Any] | StorageFailure | None) -> None:
         match news:
             case Table():
                 self._listener(kind, news)

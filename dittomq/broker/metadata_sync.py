@@ -102,7 +102,7 @@ class MetadataPuller:
         pause_s, is_hidden = FIRST_ROUND_S, False
         while True:
             is_hidden = is_hidden or await self._hide_own()
-            await self._pause(pause_s)
+            await self._back_off(pause_s)
             await self.pull_once()
             await asyncio.sleep(SHORTEST_ROUND_S)
             pause_s = ROUND_S - SHORTEST_ROUND_S
@@ -152,7 +152,7 @@ class MetadataPuller:
         try:
             await self._hide(self._metadata.table(TOPICS).minimums)
         except DiskFull as full:
-            self._note(TOPICS.name, str(full))
+            self._record_problem(TOPICS.name, str(full))
             return False
         return True
 
@@ -160,7 +160,7 @@ class MetadataPuller:
         try:
             pulled = await self._pull(kind)
         except DittoError as error:
-            self._note(kind.name, str(error))
+            self._record_problem(kind.name, str(error))
             return
         if pulled is None:
             return
@@ -170,17 +170,17 @@ class MetadataPuller:
             if kind is TOPICS and topics.version == self._topics_led and self._show_again is not None:
                 await self._show_again(topics.minimums)
         except Refused as error:
-            self._note(kind.name, str(error))
+            self._record_problem(kind.name, str(error))
             return
         self.status[kind.name] = TablePullStatus(self._clock.monotonic())
 
-    def _note(self, table: str, problem: str) -> None:
+    def _record_problem(self, table: str, problem: str) -> None:
         status = self.status[table]
         if _NUMBER.sub("", problem) != _NUMBER.sub("", status.problem):
             log.warning("metadata_not_pulled", table=table, reason=problem)
         self.status[table] = replace(status, problem=problem)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -208,7 +208,9 @@ class MetadataPuller:
             return held, held
         version, rows, minimums = page.version, list(page.rows), dict(page.minimums)
         if not version.is_newer_than(held.version) and not version.state_version == held.version.state_version == page.led:
-            self._note(kind.name, f"the master offers version {version}, older than {held.version}, which is held here; discarded")
+            self._record_problem(
+                kind.name, f"the master offers version {version}, older than {held.version}, which is held here; discarded"
+            )
             return None
         while page.next_token:
             page = await self._source.fetch(kind, Ask(page_token=page.next_token), PAGE_DEADLINE_S)

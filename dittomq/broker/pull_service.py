@@ -14,7 +14,7 @@ from dittomq.epoch_history import entry_at
 from dittomq.errors import CorruptRecord, InvalidField, LimitReached, NotPermitted, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
-from dittomq.reads import PullResult, PullRequest, PullStatus, ReadableRange
+from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
 from dittomq.routes import PERMISSION_READ
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import ConsistencyToken
@@ -74,9 +74,9 @@ class PullService:
         try:
             topic = self._rules.topic(order.topic)
         except TopicNotFound:
-            topic = await self._learn(order.topic)
+            topic = await self._find_topic(order.topic)
         if not topic.permission & PERMISSION_READ:
-            topic = await self._learn(order.topic)
+            topic = await self._find_topic(order.topic)
         self._check(order, topic)
         if order.queue >= topic.read_queues:
             await self._find_queue(order, topic)
@@ -94,7 +94,7 @@ class PullService:
                 share.give_back()
             await self._wait(pulse, left_s)
 
-    async def _learn(self, name: str) -> TopicConfig:
+    async def _find_topic(self, name: str) -> TopicConfig:
         """The topic that may have been made a moment ago; TopicNotFound."""
         if self._rules.newer_topics is not None:
             with self._seat():
@@ -117,7 +117,7 @@ class PullService:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             if low < high:
                 return
-            topic = await self._learn(order.topic)
+            topic = await self._find_topic(order.topic)
         if order.queue >= topic.read_queues:
             self._rules.check_complete()
             raise QueueNotFound(order.topic, order.queue, topic.read_queues)
@@ -139,7 +139,7 @@ class PullService:
 
     async def _look(self, order: PullRequest) -> PullResult:
         readable = self._rules.readable()
-        if order.at_least is not None and not self._holds(order.at_least, readable):
+        if order.at_least is not None and not self._contains(order.at_least, readable):
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullResult(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
         try:
@@ -161,7 +161,7 @@ class PullService:
         is_far_back = found.read_to is not None and self._store.end - found.read_to > self._rules.in_memory_bytes
         return WHICH_BROKER_WHEN_CONSUME_SLOWLY if is_far_back else 0
 
-    def _holds(self, token: ConsistencyToken, readable: ReadableRange) -> bool:
+    def _contains(self, token: ConsistencyToken, readable: ReadableRange) -> bool:
         """Whether its message can be read here: what lies in its place may have been written by another master."""
         if min(readable.end, self._dispatcher.applied) < token.end:
             return False

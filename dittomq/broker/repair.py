@@ -77,7 +77,7 @@ class Repairer:
         self._suspects: dict[int, None] = {}
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._told: dict[int, str] = {}
+        self._logged: dict[int, str] = {}
         self._repairs: list[list[RangeOutcome]] = []  # for each that is under way: what was mended since it began, by whomever
         self._is_filed = True
         self._hindrance: tuple[type, int | None] | None = None  # why what is suspected could not be verified the last time
@@ -101,13 +101,13 @@ class Repairer:
         """Look and mend until cancelled; raises StorageFailure when the disk fails."""
         pause_s = _FIRST_BACKOFF_S
         while True:
-            await self._pause(pause_s)
+            await self._back_off(pause_s)
             await self._look()
             if self._store.damaged:
-                outcomes = await self.mend(self._store.damaged)
+                outcomes = await self.repair_ranges(self._store.damaged)
                 pause_s = _FIRST_BACKOFF_S if any(each.source for each in outcomes) else min(2 * pause_s, _LONGEST_BACKOFF_S)
             else:
-                self._told.clear()
+                self._logged.clear()
                 pause_s = _LOOK_S
                 if not self._is_filed:
                     await self._file()
@@ -138,8 +138,8 @@ class Repairer:
         """
         found = await self._parts.reads.call(lambda: _verified(self._store, start, min(end, start + VERIFY_BYTES)))
         for damaged in found.damaged:
-            if damaged.start not in self._told:
-                self._told[damaged.start] = ""
+            if damaged.start not in self._logged:
+                self._logged[damaged.start] = ""
                 log.error("store_damaged", node=self._node, start=damaged.start, end=damaged.end)
         return found.start, found.end
 
@@ -173,7 +173,7 @@ class Repairer:
                 at, stop = max(at, store.min_offset), min(stop, store.flushed)  # retention may have gone by, or the end been cut
             is_done = at >= min(end, high, store.flushed)
             until = max(at, start + 1)
-            outcomes = await self.mend(store.damage.within(start, until))
+            outcomes = await self.repair_ranges(store.damage.within(start, until))
         left = [each for each in outcomes if not each.source and store.damage.touches(each.start, each.end)]
         left = await self._with_messages(left)
         found = [each for each in repaired if each.start < until and start < each.end]
@@ -196,7 +196,7 @@ class Repairer:
         finally:
             self._repairs[:] = [each for each in self._repairs if each is not repaired]
 
-    async def mend(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
+    async def repair_ranges(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
         """Try to mend what the register still has of these; what could be is durably off it when this returns, or when there is room."""
         outcomes: list[RangeOutcome] = []
         async with self._turn:
@@ -205,7 +205,7 @@ class Repairer:
             for damaged in self._current(ranges):
                 for outcome in await self._repair(damaged, peers):
                     outcomes.append(outcome)
-                    self._tell(outcome)
+                    self._log_outcome(outcome)
                 unfiled += damaged.end - damaged.start
                 if unfiled >= _FILED_BYTES:
                     await self._file()
@@ -231,7 +231,7 @@ class Repairer:
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         try:
             await self._parts.reads.call(lambda: self._store.rescue(start))
-            if await self._parts.store_lane.call(lambda: self._store.heal(start)):
+            if await self._parts.store_lane.call(lambda: self._store.salvage(start)):
                 return [RangeOutcome(start, end, self._node)]
         except Refused as refused:
             return list(self._parts_of(start, end, self._node, str(refused)))
@@ -311,7 +311,7 @@ class Repairer:
         if piece.damaged_end is not None:
             return piece.damaged_end, b""
         data = kept + piece.data
-        repaired = await self._parts.store_lane.call(lambda: self._store.mend(start, data))
+        repaired = await self._parts.store_lane.call(lambda: self._store.repair(start, data))
         gave[name] += repaired - start
         return repaired, data[repaired - start :]
 
@@ -329,18 +329,18 @@ class Repairer:
         if same_end < end:
             raise CorruptRecord(self._node, same_end, "what the other copy has there was written under another master")
 
-    def _tell(self, outcome: RangeOutcome) -> None:
+    def _log_outcome(self, outcome: RangeOutcome) -> None:
         """One line for each range that was mended, and one for each reason why one was not."""
         if outcome.source:
-            self._told.pop(outcome.start, None)
+            self._logged.pop(outcome.start, None)
             for repaired in self._repairs:
                 repaired.append(outcome)
             log.info("range_repaired", node=self._node, start=outcome.start, end=outcome.end, source=outcome.source)
-        elif self._told.get(outcome.start) != outcome.problem:
-            self._told[outcome.start] = outcome.problem
+        elif self._logged.get(outcome.start) != outcome.problem:
+            self._logged[outcome.start] = outcome.problem
             log.warning("range_not_repaired", node=self._node, start=outcome.start, end=outcome.end, problem=outcome.problem)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float) -> None:
         """Wait, up to a fifth longer than told; less when something new is suspected."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds * (1 + 0.2 * self._parts.chance.random())):

@@ -25,6 +25,6 @@ def load(storage: Storage) -> dict[str, int]:
     return found or {}
 
 
-def save_if_room(storage: Storage, holds: Mapping[str, int]) -> bool:
+def save_if_room(storage: Storage, slots: Mapping[str, int]) -> bool:
     """Durably replace it; False, and nothing is changed, on a full disk."""
-    return state_file.save_if_room(storage, _NAME, _KIND, json.dumps(holds, sort_keys=True).encode())
+    return state_file.save_if_room(storage, _NAME, _KIND, json.dumps(slots, sort_keys=True).encode())

@@ -40,19 +40,19 @@ class RetentionLoopParts:
     lane: Executor
     clock: Clock
     pins: Pins
-    told: Callable[[], Awaitable[LogStart | None]] = _no_log_start
+    master_start: Callable[[], Awaitable[LogStart | None]] = _no_log_start
 
 
 class RetentionLoop:
     """Looks at the log every `period_s`. `retained_bytes` by holder and `dropped_bytes` are for metrics; only the loop changes them."""
 
     def __init__(
-        self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[RetentionFloor]]
+        self, parts: RetentionLoopParts, rules: RetentionRules, period_s: float, floors: Callable[[], Sequence[RetentionFloor]]
     ) -> None:
         self._parts = parts
         self._rules = rules
         self._period_s = period_s
-        self._holds = holds
+        self._floors = floors
         self._surveyed: dict[PhysicalOffset, Segment] = {}
         self._passing: frozenset[PhysicalOffset] = frozenset()  # of those the ones that will look otherwise once they are mended
         self._wall_began = parts.clock.wall_ms()
@@ -73,10 +73,10 @@ class RetentionLoop:
         await parts.pins.remove_ended()
         begin, lost = store.min_offset, dict[str, None]()
         full = ""
-        told = await parts.told() if self._full and store.unread.ranges else None
+        told_start = await parts.master_start() if self._full and store.unread.ranges else None
         try:
             await parts.lane.call(self._survey)
-            while dropped := await self._drop_one(lost, told):
+            while dropped := await self._drop_one(lost, told_start):
                 self.dropped_bytes += dropped
                 await asyncio.sleep(_PAUSE_S)
         except (DiskFull, NotReady) as found:
@@ -89,7 +89,7 @@ class RetentionLoop:
             for name in lost:
                 log.warning("retention_overridden", node=parts.node, holder=name, log_start=store.min_offset)
 
-    async def _drop_one(self, lost: dict[str, None], told: LogStart | None) -> int:
+    async def _drop_one(self, lost: dict[str, None], told_start: LogStart | None) -> int:
         """Drop the first segment, if it may go now; how many bytes went. `lost` learns who wanted them.
 
         No pin is taken from the decision until the drop is done.
@@ -97,24 +97,24 @@ class RetentionLoop:
         parts, store = self._parts, self._parts.store
         async with parts.pins.still:
             now_ms = self._now_ms()
-            holds = (*self._holds(), *parts.pins.holds(now_ms))
-            decision = await parts.lane.call(lambda: self._decide(holds, now_ms))
+            floors = (*self._floors(), *parts.pins.floors(now_ms))
+            decision = await parts.lane.call(lambda: self._decide(floors, now_ms))
             self.retained_bytes = dict(decision.held)
             before = store.min_offset
             if decision.min_offset > before:
                 _, end = store.segment_of(before)
-                await parts.lane.call(lambda: self._drop_before(end, told))
+                await parts.lane.call(lambda: self._drop_before(end, told_start))
                 lost.update(dict.fromkeys(decision.lost))
             return store.min_offset - before
 
-    def _drop_before(self, end: PhysicalOffset, told: LogStart | None) -> None:
+    def _drop_before(self, end: PhysicalOffset, told_start: LogStart | None) -> None:
         """On a full disk, with the room of the segment that is prepared; blocks. Raises DiskFull when that is not enough."""
         store = self._parts.store
         try:
-            store.drop_before(end, told)
+            store.drop_before(end, told_start)
         except DiskFull:
             store.ahead.give_room()
-            store.drop_before(end, told)
+            store.drop_before(end, told_start)
 
     def _survey(self) -> None:
         """Learn what has become of segments since the last time; blocks."""
@@ -132,12 +132,12 @@ class RetentionLoop:
             if each.newest_ms is None or not each.disk_bytes or damage.touches(each.start, each.end)
         )
 
-    def _decide(self, holds: Sequence[RetentionFloor], now_ms: int) -> Decision:
+    def _decide(self, floors: Sequence[RetentionFloor], now_ms: int) -> Decision:
         store = self._parts.store
         segments = [self._surveyed[start] for start in sorted(self._surveyed) if start >= store.min_offset]
         if not segments:
             return Decision(store.min_offset)
-        return decide(LogFacts(segments, store.settled, store.end, store.disk_use(), now_ms), self._rules, holds)
+        return decide(LogFacts(segments, store.settled, store.end, store.disk_use(), now_ms), self._rules, floors)
 
     def _now_ms(self) -> int:
         """A clock that was set forward while we run makes nothing old."""

@@ -96,7 +96,7 @@ class Pins:
             if not store.min_offset <= low <= store.end:
                 raise OffsetOutOfRange("byte", low, store.min_offset, store.end)
             pin_id = hex_id(self._parts.chance)
-            await self._grant({**held, pin_id: self._lease(run, low, lease_s)})
+            await self._persist_pins({**held, pin_id: self._lease(run, low, lease_s)})
             log.info("log_pinned", node=self._parts.node, run=run, pin=pin_id, start=low, lease_s=lease_s)
             return Pin(pin_id, low)
 
@@ -111,7 +111,7 @@ class Pins:
             if found.lease_s == lease_s:
                 self._held = renewed  # what is written down says nothing of when leases end
             else:
-                await self._grant(renewed)
+                await self._persist_pins(renewed)
             return Pin(pin_id, found.start)
 
     async def unpin(self, pin_id: str) -> bool:
@@ -136,7 +136,7 @@ class Pins:
         wall_ms, now_s = self._parts.clock.wall_ms(), self._parts.clock.monotonic()
         return tuple(PinView(held.run, held.start, wall_ms + int((held.until_s - now_s) * 1000)) for held in self._lasting().values())
 
-    def holds(self, now_ms: int) -> list[RetentionFloor]:
+    def floors(self, now_ms: int) -> list[RetentionFloor]:
         """What retention must leave; `now_ms` is the time by the clock that it goes by."""
         now_s = self._parts.clock.monotonic()
         return [
@@ -152,7 +152,7 @@ class Pins:
         now_s, low = self._parts.clock.monotonic(), self._parts.store.min_offset
         return {pin_id: held for pin_id, held in self._held.items() if now_s < held.until_s and low <= held.start}
 
-    async def _grant(self, wanted: Mapping[str, _ActivePin]) -> None:
+    async def _persist_pins(self, wanted: Mapping[str, _ActivePin]) -> None:
         """Let these be the pins, durably; DiskFull when the disk has no room for that."""
         if not await self._wrote(wanted):
             raise DiskFull(self._parts.node, await self._parts.lane.call(self._parts.storage.free_bytes), state_file.ROOM_BYTES)

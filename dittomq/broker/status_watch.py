@@ -35,13 +35,13 @@ class StatusWatches:
         self._watchers = 0
         self._stopping = asyncio.Event()
 
-    async def watch(self, order: WatchOrder, tell: Callable[[HaStatus], Awaitable[None]]) -> None:
+    async def watch(self, order: WatchOrder, send: Callable[[HaStatus], Awaitable[None]]) -> None:
         """Tell until all answers are given or the node stops. Raises LimitReached, and UnreadError when an answer is not taken."""
         if self._watchers >= MAX_WATCHERS:
             raise LimitReached(f"the list of watches of {self._node}", MAX_WATCHERS)
         self._watchers += 1
         try:
-            await self._watch(order, tell)
+            await self._watch(order, send)
         finally:
             self._watchers -= 1
 
@@ -49,12 +49,12 @@ class StatusWatches:
         """The node stops: end all watches, and refuse no new one, which ends after its first answer."""
         self._stopping.set()
 
-    async def _watch(self, order: WatchOrder, tell: Callable[[HaStatus], Awaitable[None]]) -> None:
+    async def _watch(self, order: WatchOrder, send: Callable[[HaStatus], Awaitable[None]]) -> None:
         answers, told, told_at = 0, None, 0.0
         while True:
             status, now = self._status(), self._clock.monotonic()
             if told is None or _essence(status) != told or now - told_at >= UNCHANGED_S:
-                await taken_in_time(tell(status))
+                await taken_in_time(send(status))
                 answers, told, told_at = answers + 1, _essence(status), now
                 if answers == order.max_responses:
                     return

@@ -34,7 +34,7 @@ class TailTransferParts:
     dispatcher: Dispatcher
     ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[object]]
-    cut: Callable[[PhysicalOffset, str], Awaitable[None]]
+    truncate: Callable[[PhysicalOffset, str], Awaitable[None]]
 
 
 async def take_tail(parts: TailTransferParts, source: Position, check_promise: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
     if store.end == store.min_offset and source.log_start != store.end:
         start = await _begin(parts, source)
     elif store.end > start:
-        await parts.cut(start, f"{source.node} has the log that was elected")
+        await parts.truncate(start, f"{source.node} has the log that was elected")
     for low, high in _by_epoch(source, start):
         epoch_history = tuple(entry for entry in source.epoch_history if entry.start <= low)
         check_promise()
@@ -70,7 +70,7 @@ async def take_tail(parts: TailTransferParts, source: Position, check_promise: C
 async def _begin(parts: TailTransferParts, source: Position) -> PhysicalOffset:
     """A log that holds nothing begins where the source's does, and its queues too."""
     log_start = await parts.ranges(source.address).log_start()
-    async with parts.dispatcher.cutting(log_start.offset):
+    async with parts.dispatcher.truncating(log_start.offset):
         await parts.lane.call(lambda: parts.store.set_log_start(log_start))
     return log_start.offset
 

@@ -33,11 +33,11 @@ def nameserver_address(asked: str | None) -> str:
     return checked_nameserver(f'context "{context.name}"', context.nameserver)
 
 
-def checked_nameserver(said_by: str, text: str) -> str:
+def checked_nameserver(origin: str, text: str) -> str:
     """The addresses in the text, separated by commas; ConfigError, which names who said it, when it is none."""
     from dittomq.client.async_client import nameservers_of
 
     try:
         return ",".join(nameservers_of(text))
     except InvalidField as error:
-        raise ConfigError(said_by, error.problem) from error
+        raise ConfigError(origin, error.problem) from error

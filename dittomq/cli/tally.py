@@ -44,13 +44,13 @@ class Tally:
     def add(self, outcome: Outcome) -> None:
         """Count one message."""
         if isinstance(outcome, AckLevelNotReached):
-            self._note(outcome)
+            self._record_error(outcome)
             self.weaker += 1
         elif isinstance(outcome, OutcomeUnknown):
-            self._note(outcome)
+            self._record_error(outcome)
             self.unknown += 1
         elif isinstance(outcome, DittoError):
-            self._note(outcome)
+            self._record_error(outcome)
             self.not_stored += 1
         else:
             self._add_receipt(outcome)
@@ -96,7 +96,7 @@ class Tally:
 
     def _add_receipt(self, receipt: Receipt) -> None:
         if receipt.status is not PutStatus.PUT_OK:
-            self._note(AckLevelNotReached(receipt))
+            self._record_error(AckLevelNotReached(receipt))
             self.weaker += 1
             return
         self.asked = receipt.asked if self.asked is None else _in_both(self.asked, receipt.asked)
@@ -105,7 +105,7 @@ class Tally:
         copies = sum(not flushed_only or copy.state is CopyState.FLUSHED for copy in receipt.copies)
         self.fewest_copies = copies if self.fewest_copies is None else min(self.fewest_copies, copies)
 
-    def _note(self, error: DittoError) -> None:
+    def _record_error(self, error: DittoError) -> None:
         self.first_error = self.first_error or error
 
 

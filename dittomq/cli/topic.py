@@ -44,7 +44,7 @@ def create(
         for result in results
         if result.value is not None
     }
-    return _tell(name, results, words, json=json)
+    return _report(name, results, words, json=json)
 
 
 @app.command(epilog=example("topic update orders --queues 12", "topic update orders --write-queues 8"))
@@ -70,7 +70,7 @@ def update(  # noqa: PLR0917  # flags
         for result in results
         if result.value is not None
     }
-    return _tell(name, results, words, json=json)
+    return _report(name, results, words, json=json)
 
 
 @app.command(epilog=example("topic delete orders"))
@@ -84,7 +84,7 @@ def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserve
     without = {result.broker: "was not there" for result in results if isinstance(result.error, TopicNotFound)}
     if len(without) < len(results):  # what was done before is done: run again until the last group is, the command ends with 0
         words |= without
-    return _tell(name, results, words, json=json)
+    return _report(name, results, words, json=json)
 
 
 @app.command("list", epilog=example("topic list", "topic list --json"))
@@ -160,7 +160,7 @@ def _settings(topic: TopicConfig) -> str:
     return f"{topic.read_queues} queues to read, {topic.write_queues} to write, {permission_words(topic.permission)}"
 
 
-def _tell(topic: str, results: "Sequence[GroupResult[T]]", words: dict[str, str], *, json: bool) -> int:
+def _report(topic: str, results: "Sequence[GroupResult[T]]", words: dict[str, str], *, json: bool) -> int:
     """One line for each group; those in `words` did it."""
     failed = [result for result in results if result.broker not in words]
     if json:

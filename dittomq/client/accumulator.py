@@ -87,7 +87,7 @@ class _Session:
 
     base_id: str
     generation: int = 0
-    settled: int = 0
+    resolved: int = 0
     next: int = 0
     sealed: bool = False  # takes no new batches; ends when those in doubt are settled
 
@@ -96,7 +96,7 @@ class _Session:
         return f"{self.base_id}-{self.generation}"
 
     def renew(self) -> None:
-        self.generation, self.settled, self.next, self.sealed = self.generation + 1, 0, 0, False
+        self.generation, self.resolved, self.next, self.sealed = self.generation + 1, 0, 0, False
 
 
 class RecordAccumulator:
@@ -114,7 +114,7 @@ class RecordAccumulator:
         self._spoiled: DittoError | None = None  # why the session must end once the stream is drained
         self._gap: OutOfOrderSequence | None = None  # some batch of this stream was refused for a gap
         self._caused = False  # some batch of this stream was refused for another reason, which explains gaps
-        self._pause: DittoError | None = None  # a refusal that may pass
+        self._passing_refusal: DittoError | None = None  # a refusal that may pass
         self._problem: DittoError | None = None  # the last thing that went wrong; None after a batch was stored
         self._down_since: float | None = None  # first failure since the last stored batch
         self._failed_at = 0.0
@@ -202,7 +202,7 @@ class RecordAccumulator:
             self._end_stream(Unavailable(f"the master of {self._broker}", problem))
             return
         self._batches.remove(batch)
-        self._session.settled = max(self._session.settled, batch.end_sequence)
+        self._session.resolved = max(self._session.resolved, batch.end_sequence)
         self._problem = self._down_since = None
         self._commands += [ResolveStored(send, receipt, places) for send, places in batch.parts()]
 
@@ -220,7 +220,7 @@ class RecordAccumulator:
                 self._spoiled = error
                 self._log_end = max(self._log_end, error.log_end)
             case NotMaster() | NotReady() | NotEnoughReplicas() | LimitReached():
-                self._caused, self._pause = True, error
+                self._caused, self._passing_refusal = True, error
             case _ if batch.in_doubt:
                 self._caused, self._spoiled = True, error
             case _:
@@ -243,7 +243,7 @@ class RecordAccumulator:
             batch.state = BatchState.TO_SEND
         if self._gap is not None and not self._caused:
             self._spoiled = self._gap
-        pause = self._pause
+        pause = self._passing_refusal
         self._clear_refusals()
         self._stream = _StreamState.OPEN
         if pause is not None:
@@ -254,14 +254,14 @@ class RecordAccumulator:
         """The next stream, or the next round of this one, begins with a clean slate."""
         if self._spoiled is not None:
             self._end_session(self._spoiled)
-        self._gap, self._caused, self._pause = None, False, None
+        self._gap, self._caused, self._passing_refusal = None, False, None
 
     def _take_back(self, batches: list[ProducerBatch]) -> None:
         """These are surely not stored: their messages wait again, first in line, and their numbers are free."""
         for batch in reversed(batches):
             self._waiting.put_back(batch.sends)
             self._batches.remove(batch)
-        self._session.next = self._session.settled
+        self._session.next = self._session.resolved
 
     def _end_session(self, problem: DittoError) -> None:
         for batch in self._batches:
@@ -300,7 +300,7 @@ class RecordAccumulator:
         for batch in self._batches:
             if batch.state is BatchState.SENT and not hole:
                 batch.in_doubt = True
-                self._session.settled = max(self._session.settled, batch.end_sequence)
+                self._session.resolved = max(self._session.resolved, batch.end_sequence)
             elif batch.state is BatchState.SENT:
                 self._session.sealed = True
             elif batch.state is BatchState.REFUSED and not batch.in_doubt:

@@ -37,7 +37,7 @@ class BatchPublisher(Protocol):
         """Hand a send over, waiting for room."""
         ...
 
-    async def hear(self, future: "asyncio.Future[Outcome]") -> Outcome:
+    async def await_outcome(self, future: "asyncio.Future[Outcome]") -> Outcome:
         """The outcome of a send."""
         ...
 
@@ -62,17 +62,17 @@ class Whereabouts:
         self._count = 0
         self._next = -1  # the place of a message that goes on with the last run
         self._starts = array("q")  # the index of each run's first message
-        self._places = array("q")  # and its piece and position
+        self._positions = array("q")  # and its piece and position
 
     def __len__(self) -> int:
         return self._count
 
-    def note(self, piece: int, position: int) -> None:
+    def record(self, piece: int, position: int) -> None:
         """The next message is there."""
         place = piece << _POSITION_BITS | position
         if place != self._next:
             self._starts.append(self._count)
-            self._places.append(place)
+            self._positions.append(place)
             self._next = place
         self.go_on(1)
 
@@ -86,11 +86,11 @@ class Whereabouts:
         if not 0 <= index < self._count:
             raise IndexError(index)
         run = bisect_right(self._starts, index) - 1
-        return divmod(self._places[run] + index - self._starts[run], 1 << _POSITION_BITS)
+        return divmod(self._positions[run] + index - self._starts[run], 1 << _POSITION_BITS)
 
     def of_pieces(self, pieces: Container[int]) -> Iterator[int]:
         """The messages of these pieces, by index, in order."""
-        for start, end, place in zip(self._starts, [*self._starts[1:], self._count], self._places, strict=True):
+        for start, end, place in zip(self._starts, [*self._starts[1:], self._count], self._positions, strict=True):
             yield from (index for index in range(start, end) if place + index - start >> _POSITION_BITS in pieces)
 
 
@@ -216,10 +216,10 @@ class BulkPublish:
             if self._stopped:
                 return False
             if self._last is None or not self._last.takes(message):
-                await self._place(message)
+                await self._assign(message)
         return not self._stopped
 
-    async def _place(self, message: Message) -> None:
+    async def _assign(self, message: Message) -> None:
         """Put it into its piece, or note why it is refused."""
         self._count_last()
         try:
@@ -234,7 +234,7 @@ class BulkPublish:
                 self._routes.pop(message.topic, None)  # it may be added while no piece leaves
             self._refuse(message, error)
             return
-        self._where.note(piece.number, len(piece.messages))
+        self._where.record(piece.number, len(piece.messages))
         piece.messages.append(message)
         piece.size += size
         piece.plain &= is_plain(message)
@@ -254,7 +254,7 @@ class BulkPublish:
         outcomes: list[Outcome] = []
         for piece in self._pieces:
             assert piece is not None  # all are sent
-            outcomes.append(await self._publisher.hear(piece) if isinstance(piece, asyncio.Future) else piece)
+            outcomes.append(await self._publisher.await_outcome(piece) if isinstance(piece, asyncio.Future) else piece)
         return Outcomes(outcomes, self._where, weak_fails=self._weak_fails)
 
     def give_up(self) -> None:
@@ -310,14 +310,14 @@ class BulkPublish:
             self._stopped = self._stop_at_failure
             return
         self._pieces[piece.number] = future
-        future.add_done_callback(self._heard)
+        future.add_done_callback(self._on_outcome)
         await asyncio.sleep(0)  # a long iterable must not keep the stream from running
 
-    def _heard(self, future: "asyncio.Future[Outcome]") -> None:
+    def _on_outcome(self, future: "asyncio.Future[Outcome]") -> None:
         if self._stop_at_failure and is_failure(future.result(), weak_fails=self._weak_fails):
             self._stopped = True
 
     def _refuse(self, message: Message, cause: DittoError) -> None:
-        self._where.note(len(self._pieces), 0)
+        self._where.record(len(self._pieces), 0)
         self._pieces.append(NotStoredResult((message.topic,), cause))
         self._stopped = self._stop_at_failure

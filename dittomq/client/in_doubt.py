@@ -55,7 +55,7 @@ class InDoubtSends:
         """Whether a message was sent again by itself, and not refused: how long the log was then is not known."""
         return producer_id in self._resent or producer_id in self._stored
 
-    def heard(self, epoch: int) -> None:
+    def master_answered(self, epoch: int) -> None:
         """A master of this epoch has answered: whatever was sent before to one that was no newer then can be with no newer one."""
         for producer_id, resent in self._resent.items():
             if not resent.bounded and resent.epoch <= epoch:

@@ -107,7 +107,7 @@ class Producer:
         self._options = options
         self.chooser = Partitioner(around.clock.monotonic)
         self._waiting = BufferPool(options.max_waiting_bytes)
-        self._links: dict[str, GroupSender] = {}
+        self._senders: dict[str, GroupSender] = {}
         self._unknowns: dict[str, InDoubtSends] = {}
         self._pending: dict[PendingSend, asyncio.Future[Outcome]] = {}
         self._untold: NotStored | OutcomeUnknown | None = None  # the first failure that nobody waited for
@@ -129,8 +129,8 @@ class Producer:
             for task in self._running:
                 task.cancel()
             await self._tasks.__aexit__(None, None, None)  # the caller's error stays as it is
-            for link in self._links.values():
-                link.close()  # a task that is cancelled before its first step closes nothing
+            for sender in self._senders.values():
+                sender.close()  # a task that is cancelled before its first step closes nothing
         if error is None and self._untold is not None:
             raise self._untold
 
@@ -160,7 +160,7 @@ class Producer:
             future = await self.submit(target, [message], [target.queue], size, plain=is_plain(message) and not target.bound)
         except Refused as cause:
             raise NotStored(message.topic, cause) from cause
-        outcome = await self.hear(future)
+        outcome = await self.await_outcome(future)
         if isinstance(outcome, Stored):
             return self._judged(outcome.item(0, 0))
         raise failure_in(outcome)
@@ -264,10 +264,10 @@ class Producer:
         deadline = now + self._options.timeout_s + self._options.retry_s
         send = PendingSend(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
         future = self._pending[send] = asyncio.get_running_loop().create_future()
-        self._link(target.broker).offer(send)
+        self._sender(target.broker).offer(send)
         return future
 
-    async def hear(self, future: asyncio.Future[Outcome]) -> Outcome:
+    async def await_outcome(self, future: asyncio.Future[Outcome]) -> Outcome:
         """The outcome. A caller that is cancelled does not stop the sending; the end of the block tells what it missed."""
         try:
             return await asyncio.shield(future)
@@ -278,7 +278,7 @@ class Producer:
     def give_up(self, piece: "asyncio.Future[Outcome] | Outcome") -> None:
         """Nobody waits for this any more: when it is not stored, the end of the block tells. Only the first failure is kept for that."""
         if isinstance(piece, asyncio.Future):
-            piece.add_done_callback(lambda settled: self.give_up(settled.result()))
+            piece.add_done_callback(lambda resolved: self.give_up(resolved.result()))
         elif not isinstance(piece, Stored):
             self._untold = self._untold or failure_in(piece)
 
@@ -287,26 +287,26 @@ class Producer:
             raise AckLevelNotReached(receipt)
         return receipt
 
-    def _link(self, broker: str) -> GroupSender:
-        link = self._links.get(broker)
-        if link is None:
+    def _sender(self, broker: str) -> GroupSender:
+        sender = self._senders.get(broker)
+        if sender is None:
             options = self._options
-            outbox = RecordAccumulator(
+            accumulator = RecordAccumulator(
                 broker,
                 hex_id(self._around.chance),
                 AccumulatorOptions(timeout_s=options.timeout_s, retry_s=options.retry_s, linger_s=options.linger_s),
             )
-            owner = SenderListener(options.ack, options.timeout_s, self._settle, self._hand_back, self.chooser.avoid)
-            link = self._links[broker] = GroupSender(broker, outbox, self._around, owner)
+            owner = SenderListener(options.ack, options.timeout_s, self._resolve, self._hand_back, self.chooser.avoid)
+            sender = self._senders[broker] = GroupSender(broker, accumulator, self._around, owner)
             if self._is_open:
-                self._running.append(self._tasks.create_task(link.run()))
+                self._running.append(self._tasks.create_task(sender.run()))
             else:
-                link.close()
-        return link
+                sender.close()
+        return sender
 
-    def _settle(self, settled: Resolved, broker: str) -> None:
-        self._waiting.give(settled.send.size)
-        self._pending.pop(settled.send).set_result(outcome_of(settled, broker))
+    def _resolve(self, resolved: Resolved, broker: str) -> None:
+        self._waiting.give(resolved.send.size)
+        self._pending.pop(resolved.send).set_result(outcome_of(resolved, broker))
 
     def _hand_back(self, handed: Reroute, broker: str) -> None:
         """Surely not stored and bound to no group: another group may take it."""
@@ -315,11 +315,11 @@ class Producer:
         target = self.chooser.elsewhere(route, broker) if route is not None else None
         if target is not None:
             send.queues = [target.queue] * len(send.messages)
-            self._link(target.broker).offer(send)
+            self._sender(target.broker).offer(send)
         elif handed.problem is not None:
-            self._settle(ResolveNotStored(send, handed.problem), broker)
+            self._resolve(ResolveNotStored(send, handed.problem), broker)
         else:
-            self._link(broker).offer(send)
+            self._sender(broker).offer(send)
 
     async def _flush(self) -> None:
         """Wait until everything is settled; each has its deadline."""
@@ -367,20 +367,20 @@ class Producer:
                 self._unknowns_of(handle).resent_in_vain(handle.producer_id, master.epoch)
             raise
         epoch = int(headers.get(EPOCH_HEADER, 0))
-        self._unknowns_of(handle).heard(epoch)
+        self._unknowns_of(handle).master_answered(epoch)
         return response, epoch
 
     def _is_certain(self, epoch: int, handle: OutcomeHandle) -> bool:
-        link = self._links.get(handle.broker)
-        sent = link.sent_epoch(handle.producer_id) if link is not None else None
+        sender = self._senders.get(handle.broker)
+        sent = sender.sent_epoch(handle.producer_id) if sender is not None else None
         return self._unknowns_of(handle).is_certain(handle.producer_id, epoch, sent)
 
     def _sent_since(self, handle: OutcomeHandle) -> int:
         """No try of the message can lie below this position of the log."""
-        link = self._links.get(handle.broker)
-        if link is None or self._unknowns_of(handle).may_lie_anywhere(handle.producer_id):
+        sender = self._senders.get(handle.broker)
+        if sender is None or self._unknowns_of(handle).may_lie_anywhere(handle.producer_id):
             return 0
-        return link.sent_since(handle.producer_id)
+        return sender.sent_since(handle.producer_id)
 
     def _absent(self, handle: OutcomeHandle, cause: DittoError) -> NotStored:
         self._unknowns_of(handle).is_absent(handle.producer_id, handle.sequence)

@@ -73,7 +73,7 @@ class Page:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _RoundResult:
     """What copies said in one round that had nothing behind the offset; `idle` are slaves: others may hold more."""
 
     problem: DittoError | None = None
@@ -143,7 +143,7 @@ class Reader:
         rounds = AsyncRetrying(
             retry=retry_if_exception_type((Unavailable, NotReady)),
             stop=stop_after_attempt(_ROUNDS),
-            wait=self._pause_s,
+            wait=self._backoff_s,
             sleep=asyncio.sleep,
             reraise=True,
         )
@@ -152,7 +152,7 @@ class Reader:
                 return await self._round(order, until, fresh=attempt.retry_state.attempt_number > 1)
         raise AssertionError("the last round returns or raises")
 
-    def _pause_s(self, state: RetryCallState) -> float:
+    def _backoff_s(self, state: RetryCallState) -> float:
         return backoff_s(state.attempt_number, self._around.chance)
 
     async def _round(self, order: PullRequest, until: float, *, fresh: bool) -> Page | NotReady:
@@ -164,53 +164,53 @@ class Reader:
         if not copies and self._options.node is not None:
             copies = await self._around.routing.nodes_named(self._options.node)
         looks_first = order.at_least is not None and len(copies) > 1
-        heard = _Heard()
+        round_result = _RoundResult()
         for place, node in enumerate(copies, start=1):
-            if heard.idle and self._is_silent(node):
+            if round_result.idle and self._is_silent(node):
                 continue
-            has_others = heard.idle or not all(map(self._is_silent, copies[place:]))
-            at_once = looks_first or _is_elsewhere(heard.problem) or (node.broker_id and has_others)
+            has_others = round_result.idle or not all(map(self._is_silent, copies[place:]))
+            at_once = looks_first or _is_elsewhere(round_result.problem) or (node.broker_id and has_others)
             try:
                 answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except (*_TRY_ANOTHER, *_TELLING) as raised:
-                heard.problem = self._went_wrong(node, raised, heard.problem)
+                round_result.problem = self._went_wrong(node, raised, round_result.problem)
                 continue
             self._avoided.pop(node.name, None)
             if answer.status is PullStatus.BEHIND:
-                heard.behind.append(node)
-            elif not _says_more(answer, heard.problem, order.offset):
+                round_result.behind.append(node)
+            elif not _says_more(answer, round_result.problem, order.offset):
                 continue
             elif answer.next_offset > order.offset or not node.broker_id or not at_once:
                 return self._taken(node, answer, epoch, order.offset)
             else:
-                heard.idle.append((node, answer, epoch))
-        return await self._wait(heard, order, until, looks_first=looks_first)
+                round_result.idle.append((node, answer, epoch))
+        return await self._wait(round_result, order, until, looks_first=looks_first)
 
-    async def _wait(self, heard: "_Heard", order: PullRequest, until: float, *, looks_first: bool) -> Page | NotReady:
+    async def _wait(self, round_result: "_RoundResult", order: PullRequest, until: float, *, looks_first: bool) -> Page | NotReady:
         """All that answer were asked, and none has more now: wait at one that has all there is, or for what a token names.
 
         Where one says that there is more, which it cannot give, those that have nothing behind the offset are only behind.
         """
         rest = self._rest_of(order, until)
-        idle = [] if _is_elsewhere(heard.problem) else sorted(heard.idle, key=lambda each: -each[1].max_offset)
+        idle = [] if _is_elsewhere(round_result.problem) else sorted(round_result.idle, key=lambda each: -each[1].max_offset)
         for node, answer, epoch in idle:
             try:
                 told = await self._ask(node, rest) if rest.wait_s > 0 else (answer, epoch)
             except (LimitReached, CorruptRecord) as problem:
-                heard.problem = self._went_wrong(node, problem, heard.problem)
+                round_result.problem = self._went_wrong(node, problem, round_result.problem)
                 if isinstance(problem, CorruptRecord):
                     break
             else:
                 return self._taken(node, *told, order.offset)
-        if not heard.behind:
-            raise heard.problem or Unavailable(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
-        first = heard.behind[0]
+        if not round_result.behind:
+            raise round_result.problem or Unavailable(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
+        first = round_result.behind[0]
         if looks_first and rest.wait_s > 0:
             answer, epoch = await self._ask(first, rest)
             if answer.status is not PullStatus.BEHIND:
                 return _page(answer, first, epoch)
         late = NotReady(first.name, "it does not hold yet what the token names; pull with a longer wait_s")
-        if heard.problem is not None:
+        if round_result.problem is not None:
             raise late
         return late
 

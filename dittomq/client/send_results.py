@@ -78,10 +78,10 @@ class PartlyRefused:
 Outcome = Stored | NotStoredResult | Unknown | PartlyRefused
 
 
-def outcome_of(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Outcome:
+def outcome_of(resolved: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Outcome:
     """Keep what is needed of a settled send."""
-    rest = _together(settled, broker)
-    refused = settled.send.refused
+    rest = _together(resolved, broker)
+    refused = resolved.send.refused
     if refused is None:
         return rest
     return PartlyRefused({place: NotStoredResult((message.topic,), cause) for place, (message, cause) in refused.items()}, rest)
@@ -95,8 +95,8 @@ def failure_in(outcome: NotStoredResult | Unknown | PartlyRefused) -> NotStored 
     return outcome.item(0, 0)
 
 
-def _together(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Stored | NotStoredResult | Unknown:
-    match settled:
+def _together(resolved: ResolveStored | ResolveNotStored | ResolveUnknown, broker: str) -> Stored | NotStoredResult | Unknown:
+    match resolved:
         case ResolveStored(_, receipt, places):
             return Stored(receipt, places if isinstance(places, range) else array("H", places))
         case ResolveNotStored(send, cause):
@@ -104,7 +104,7 @@ def _together(settled: ResolveStored | ResolveNotStored | ResolveUnknown, broker
         case ResolveUnknown(send, producer_id, sequences, problem):
             return Unknown(broker, producer_id, array("q", sequences), _topics(send), array("i", send.queues), problem)
         case _:
-            assert_never(settled)
+            assert_never(resolved)
 
 
 def _topics(send: PendingSend) -> tuple[str, ...]:

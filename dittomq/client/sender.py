@@ -1,4 +1,4 @@
-"""① A producer's stream to the master of one broker group: opens it, obeys the outbox, closes it, opens the next one after a pause."""
+"""① A producer's stream to the master of one broker group: opens it, obeys the accumulator, closes it, opens the next one after a pause."""
 
 import asyncio
 from collections import deque
@@ -60,7 +60,7 @@ class SenderListener:
 
     ack: Ack | None
     timeout_s: float
-    settle: Callable[[Resolved, str], None]
+    resolve: Callable[[Resolved, str], None]
     hand_back: Callable[[Reroute, str], None]
     lost: Callable[[str], None]
 
@@ -75,9 +75,9 @@ class _InDoubt(NamedTuple):
 class GroupSender:
     """One producer and one broker group."""
 
-    def __init__(self, broker: str, outbox: RecordAccumulator, around: ClientContext, owner: SenderListener) -> None:
+    def __init__(self, broker: str, accumulator: RecordAccumulator, around: ClientContext, owner: SenderListener) -> None:
         self._broker = broker
-        self._outbox = outbox
+        self._accumulator = accumulator
         self._around = around
         self._owner = owner
         self._topic = ""  # the last one offered: its route tells the master
@@ -86,7 +86,7 @@ class GroupSender:
         self._log_end = 0
         self._not_masters: dict[str, int] = {}  # address → epoch of nodes that said so since the last answer
         self._named_master = ""  # the address that the last of them named instead; empty: none, or it was tried
-        self._doubts: dict[str, _InDoubt] = {}  # by producer id
+        self._unanswered: dict[str, _InDoubt] = {}  # by producer id
         self._work = asyncio.Event()
         self._outgoing: deque[ProducerBatch] = deque()  # at most the outbox's batches in flight
         self._outgoing_changed = asyncio.Event()
@@ -105,16 +105,16 @@ class GroupSender:
     def sent_epoch(self, producer_id: str) -> int | None:
         """The newest epoch of a master that may hold something under this id that it has not answered; None when that is not known."""
         self._record_in_doubt()
-        return self._doubts[producer_id].epoch if producer_id in self._doubts else None
+        return self._unanswered[producer_id].epoch if producer_id in self._unanswered else None
 
     def sent_since(self, producer_id: str) -> int:
         """No try of anything under this id that was not answered can lie below this position of the log."""
         self._record_in_doubt()
-        return self._doubts[producer_id].since if producer_id in self._doubts else 0
+        return self._unanswered[producer_id].since if producer_id in self._unanswered else 0
 
     async def run(self) -> None:
         """Keep a stream while there is work, until cancelled. Then everything is settled."""
-        retrying = AsyncRetrying(retry=retry_if_exception_type(DittoError), wait=self._pause_s, sleep=asyncio.sleep)
+        retrying = AsyncRetrying(retry=retry_if_exception_type(DittoError), wait=self._backoff_s, sleep=asyncio.sleep)
         try:
             async for attempt in retrying:
                 with attempt:
@@ -131,7 +131,7 @@ class GroupSender:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _pause_s(self, state: RetryCallState) -> float:
+    def _backoff_s(self, state: RetryCallState) -> float:
         if self._named_master and self._failures == 1:
             return 0.0
         if self._failures <= _SUCCESSOR_LOOKS:
@@ -214,7 +214,7 @@ class GroupSender:
         """While an answer is long in coming, ask nameservers who leads: a suspended master, or one that is parted, cannot say."""
         while True:
             await asyncio.sleep(_LOOKS_AROUND_S)
-            if self._outbox.waits_s(self._around.clock.monotonic()) < _TIMEOUT_S:
+            if self._accumulator.waits_s(self._around.clock.monotonic()) < _TIMEOUT_S:
                 continue
             try:
                 route = await self._around.routing.route(self._topic, fresh=True)
@@ -287,11 +287,11 @@ class GroupSender:
             self._failures = 0
             self._not_masters.clear()
         elif isinstance(event, BatchRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
-            for topic in self._outbox.topics(event.batch_id):
+            for topic in self._accumulator.topics(event.batch_id):
                 self._around.routing.outdated(topic)
         elif isinstance(event, StreamEnded | Abandoned):
             self._record_in_doubt()
-        for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
+        for command in self._accumulator.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
                 case SendBatch(batch):
                     self._send(batch)
@@ -299,17 +299,17 @@ class GroupSender:
                     if self._ending is not None and not self._ending.done():
                         self._ending.set_result(problem)
                 case ResolveStored() | ResolveNotStored() | ResolveUnknown():
-                    self._owner.settle(command, self._broker)
+                    self._owner.resolve(command, self._broker)
                 case Reroute():
                     self._owner.hand_back(command, self._broker)
                 case _:
                     assert_never(command)
-        if self._outbox.wants_stream:
+        if self._accumulator.wants_stream:
             self._work.set()
         else:
             self._work.clear()
         self._set_timer()
-        if isinstance(event, Appended | BatchStored | BatchRefused) and self._outbox.wants_turn and not self._turn_awaited:
+        if isinstance(event, Appended | BatchStored | BatchRefused) and self._accumulator.wants_turn and not self._turn_awaited:
             self._turn_awaited = True
             self._await_turn(1 if isinstance(event, Appended) else _TURNS_OF_AN_ANSWER)
 
@@ -326,15 +326,15 @@ class GroupSender:
 
     def _record_in_doubt(self) -> None:
         """What was answered, with a refusal too, is with that master no more: doubt is about epochs of streams that ended without it."""
-        for producer_id in self._outbox.unanswered:
-            doubt = self._doubts.pop(producer_id, _InDoubt(self._epoch, self._log_end))
-            self._doubts[producer_id] = _InDoubt(max(self._epoch, doubt.epoch), min(self._log_end, doubt.since))
-            if len(self._doubts) > _MAX_SESSIONS:
-                del self._doubts[next(iter(self._doubts))]
+        for producer_id in self._accumulator.unanswered:
+            before = self._unanswered.pop(producer_id, _InDoubt(self._epoch, self._log_end))
+            self._unanswered[producer_id] = _InDoubt(max(self._epoch, before.epoch), min(self._log_end, before.since))
+            if len(self._unanswered) > _MAX_SESSIONS:
+                del self._unanswered[next(iter(self._unanswered))]
 
     def _set_timer(self) -> None:
         """A timer that is early does no harm, so it is only moved forward."""
-        due = self._outbox.next_due()
+        due = self._accumulator.next_due()
         if due is None or self._closed:
             return
         loop = asyncio.get_running_loop()

@@ -224,7 +224,7 @@ class Appender:
             position += size
         pending.position = position
         if batch.producer_id:
-            self._derived.producers.note(batch.producer_id, batch.first_sequence + skip, positions, store_ms)
+            self._derived.producers.record(batch.producer_id, batch.first_sequence + skip, positions, store_ms)
 
     def _encode_bulk(self, batch: AppendBatch, bulk: BulkMessages, pending: _GroupBytes, placed: list[AppendResult]) -> None:
         """Encode the batch, all of which fits into the segment, and say where its messages will lie."""
@@ -244,7 +244,7 @@ class Appender:
         pending.parts.append(found.data)
         pending.position += bulk.size
         if batch.producer_id:
-            self._derived.producers.note(batch.producer_id, batch.first_sequence, array("q", found.starts.tobytes()), store_ms)
+            self._derived.producers.record(batch.producer_id, batch.first_sequence, array("q", found.starts.tobytes()), store_ms)
         if bulk.size >= _LARGE_BYTES:
             _close(pending, 0)
 

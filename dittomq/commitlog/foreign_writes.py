@@ -37,11 +37,11 @@ class ForeignWrites:
         self._are_theirs: Callable[[bytes], bool] = surely_anothers if index_checkpoint.abort_is_ours(storage) else _is_none_of_ours
         self.seals = ChecksumPolicy(self._epoch_history)
         if mark.closed:
-            self._note(mark.flushed, lambda _: True)
+            self._persist(mark.flushed, lambda _: True)
 
     def begin_at(self, position: int) -> bool:
         """Whether someone else's records begin at `position`, where no whole one of ours does. From there on nothing is ours."""
-        return self.seals.at(position).sealed and self._note(position, self._are_theirs)
+        return self.seals.at(position).sealed and self._persist(position, self._are_theirs)
 
     def begin_behind_torn_at(self, position: int) -> int | None:
         """Where the record at `position` ends, ours or RocketMQ's own, that is torn; None unless RocketMQ took it for whole and went on.
@@ -57,7 +57,7 @@ class ForeignWrites:
             if not sealed:  # one of theirs, of before they were killed
                 return None if behind is None else first
             known = any(entry.start >= at and entry.master_id == FOREIGN for entry in self._epoch_history)
-            if known or self._note(at, self._are_theirs):
+            if known or self._persist(at, self._are_theirs):
                 return first
             if behind is not None and not may_be_ours(behind):
                 return None
@@ -74,7 +74,7 @@ class ForeignWrites:
                 return [], Scan(scan.entries[:number], entry.start, "")
         return found
 
-    def _note(self, position: int, are_theirs: Callable[[bytes], bool]) -> bool:
+    def _persist(self, position: int, are_theirs: Callable[[bytes], bool]) -> bool:
         """Durably begin a foreign stretch at `position`, if one is there: that is asked of its first record."""
         epoch_history = self._epoch_history
         if (

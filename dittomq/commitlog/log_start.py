@@ -101,24 +101,24 @@ class StoreWithLogStart(ABC):
         queues = index_checkpoint.QUEUE_ROW_BYTES * len(derived.index.queues)
         return state_file.ROOM_BYTES + derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + queues
 
-    def drop_before(self, offset: int, told: LogStart | None = None) -> PhysicalOffset:
+    def drop_before(self, offset: int, given: LogStart | None = None) -> PhysicalOffset:
         """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
 
         Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile. Unread ranges
-        stay, for nobody would know any more which numbers their messages have, unless `told` says where queues begin behind them. Raises
+        stay, for nobody would know any more which numbers their messages have, unless `given` says where queues begin behind them. Raises
         DiskFull, and NotReady where these are in the way, before anything is changed: it takes room to make room.
         """
         log, derived = self._log, self._derived
         to, _ = log.segment_of(min(offset, self.settled, log.stop - log.segment_bytes))
         if to <= log.min_offset:
             return self.min_offset
-        to = self._before_unread(to, told)
-        self._check_room_to_checkpoint(queues=0 if told is None else len(told.first_offsets) + len(told.reserved_below))
+        to = self._before_unread(to, given)
+        self._check_room_to_checkpoint(queues=0 if given is None else len(given.first_offsets) + len(given.reserved_below))
         with reading(self._options.node):
             first_offsets = log_start_state.first_offsets_at(derived.index, to)
         hidden = self._unread.touches(log.min_offset, to)
-        if hidden and told is not None:
-            first_offsets |= log_start_state.first_offsets_given(derived.index, first_offsets, told.first_offsets)
+        if hidden and given is not None:
+            first_offsets |= log_start_state.first_offsets_given(derived.index, first_offsets, given.first_offsets)
             if not self._damage.touches(to, log.end):  # all that is left has its place in a queue
                 with reading(self._options.node):
                     first_offsets |= log_start_state.first_offsets_present(derived.index, first_offsets)
@@ -135,14 +135,14 @@ class StoreWithLogStart(ABC):
             before = log_start_state.load(self._storage)
             first_offsets = {**before.first_offsets, **first_offsets}
             self._clear_reservation()
-            if hidden and told is not None:
-                derived.index.apply_reservation(index_checkpoint.OffsetReservation(told.reserved_below))
+            if hidden and given is not None:
+                derived.index.apply_reservation(index_checkpoint.OffsetReservation(given.reserved_below))
             reserved_below = derived.index.reserved_below(to)
             log_start_state.save(self._storage, replace(before, min_offset=to, first_offsets=first_offsets, reserved_below=reserved_below))
             with gate.looking():
                 log.min_offset = to
                 if hidden:
-                    derived.producers.doubt(to)
+                    derived.producers.mark_unsure(to)
                 derived.producers.drop_before(to)
             doomed = [*log_start_state.segments_below(self._storage, to), *log_start_state.hide(derived.index, first_offsets)]
             doomed += derived.dispatch.keys.drop_before(to)
@@ -163,9 +163,9 @@ class StoreWithLogStart(ABC):
         log = self._log
         self._derived.index.clear_reservation(lambda low: log.min_offset <= low and not self._damage.touches(low, log.end))
 
-    def _before_unread(self, to: int, told: LogStart | None) -> int:
-        """The segment up to which nothing unread is dropped but what `told` knows of; NotReady where that is the first one."""
-        known = 0 if told is None else told.offset
+    def _before_unread(self, to: int, given: LogStart | None) -> int:
+        """The segment up to which nothing unread is dropped but what `given` knows of; NotReady where that is the first one."""
+        known = 0 if given is None else given.offset
         begin = self._log.min_offset
         start = next((each.start for each in self._unread.ranges if each.end > max(known, begin)), to)
         before, _ = self._log.segment_of(min(to, start))
@@ -209,7 +209,7 @@ class StoreWithLogStart(ABC):
             return {key: max(queue.next, queue.outlived + 1 if queue.outlived else 0) for key, queue in queues}
 
     def minimums(self) -> dict[tuple[str, int], int]:
-        """What `hide` was told, as far as no cut has taken the records that it spoke of."""
+        """What `hide` was given, as far as no cut has taken the records that it spoke of."""
         with self._gate.filing:
             return {key: minimum.low for key, minimum in index_checkpoint.load_minimums(self._storage).items() if not minimum.anew}
 
@@ -281,7 +281,7 @@ class StoreWithLogStart(ABC):
             self._reload()
 
     def _persist_queue_resets(self) -> None:
-        queue_reset.note(self._storage, self._derived.index)
+        queue_reset.persist(self._storage, self._derived.index)
 
     @property
     @abstractmethod

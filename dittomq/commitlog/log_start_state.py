@@ -98,12 +98,12 @@ def first_offsets_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
     return first_offsets
 
 
-def first_offsets_given(index: QueueIndex, first_offsets: Mapping[QueueKey, int], told: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+def first_offsets_given(index: QueueIndex, first_offsets: Mapping[QueueKey, int], given: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
     """Of each queue that is left without a message, where it begins in a log that has dropped more of it, if that is behind
     `first_offsets`.
     """
     found = {}
-    for key, low in told.items():
+    for key, low in given.items():
         queue = index.queues.get(key)
         begin, end = (0, 0) if queue is None else queue.range
         if end <= first_offsets.get(key, begin) < low:

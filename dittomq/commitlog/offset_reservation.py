@@ -25,7 +25,7 @@ def reserve_offsets(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, un
     for key in nexts.keys() - seen:
         nexts[key] += 0 if _ends_behind(index, key, behind) else count
     index.apply_reservation(OffsetReservation(nexts, unread.ranges, low=unread.ranges[0].start))
-    derived.producers.doubt(behind)
+    derived.producers.mark_unsure(behind)
     return count
 
 

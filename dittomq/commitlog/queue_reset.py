@@ -13,7 +13,7 @@ from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.index_checkpoint import QueueBound
 
 
-def note(storage: Storage, index: QueueIndex) -> None:
+def persist(storage: Storage, index: QueueIndex) -> None:
     """Durably take back what was said of the queues that have begun anew since this was last called. Nobody dispatches meanwhile."""
     fresh = {key: queue for key, queue in index.queues.items() if queue.reset_at >= 0}
     if not fresh:
@@ -36,7 +36,7 @@ def note(storage: Storage, index: QueueIndex) -> None:
 
 def apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:
     """Hide what deleted topics held; what was said of records that are now cut must not hide their successors."""
-    note(storage, index)
+    persist(storage, index)
     minimums = index_checkpoint.load_minimums(storage)
     kept = {}
     for key, minimum in minimums.items():

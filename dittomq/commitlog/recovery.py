@@ -121,7 +121,7 @@ def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
     held, keys = _load_derived(layout, log, notes, power_lost=power_lost)
     table, covered = _load_producers(layout.storage, notes)
     if covered < log.min_offset or register.unread.touches(0, log.min_offset):
-        table.doubt(log.min_offset)
+        table.mark_unsure(log.min_offset)
     table.drop_before(log.min_offset)
     mark = _load_recovery_point(layout, held, notes)
     flushed = max(mark.flushed, held.end if held else 0, covered, log.min_offset)  # the others are saved behind a sync too
@@ -317,7 +317,7 @@ def _index_of(layout: StoreLayout, log: Log, seals: ChecksumPolicy, held: Checkp
     index = QueueIndex(
         *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
         begins_late=log.min_offset > 0,
-        is_told=log_start_state.load(layout.storage).knows_queues(log.min_offset),
+        is_reported=log_start_state.load(layout.storage).knows_queues(log.min_offset),
         is_ours=lambda position: seals.at(position).sealed,
     )
     if held is not None:

@@ -137,7 +137,7 @@ class RepairableStore(DeletedFiles):
         except OffsetOutOfRange:
             return nothing
         if found:
-            self._note(log, found)
+            self._persist_damage(log, found)
         return VerifiedRange(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
 
     def whole_leaves(self, start: int, end: int) -> list[bytes] | None:
@@ -168,7 +168,7 @@ class RepairableStore(DeletedFiles):
             self._receiver.skip(start, end)
             return PhysicalOffset(end)
 
-    def mend(self, start: int, data: bytes) -> PhysicalOffset:
+    def repair(self, start: int, data: bytes) -> PhysicalOffset:
         """Durably write whole records into a damaged range, and put into the queues what is missing there.
 
         Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
@@ -194,7 +194,7 @@ class RepairableStore(DeletedFiles):
             lasting = [each for each in whole if not self._is_of_a_life_before(each, minimums)]
             self._derived.index.still_damaged(self._damage.without(start, repaired).touches)
             with self._gate.looking():
-                self._derived.mend(lasting, log.end)
+                self._derived.repair(lasting, log.end)
             queues = self._derived.index.queues
             began = {key: queues[key].min for entry in lasting if (key := (entry.topic, entry.queue)) in queues}
             for entry in lasting:
@@ -209,7 +209,7 @@ class RepairableStore(DeletedFiles):
             self.verify(max(log.segment_of(start)[0], written - PAGE_BYTES), written + PAGE_BYTES)
         return PhysicalOffset(repaired)
 
-    def heal(self, start: int) -> bool:
+    def salvage(self, start: int) -> bool:
         """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull.
 
         Of one that is not all is mended that is whole near its beginning.
@@ -225,11 +225,11 @@ class RepairableStore(DeletedFiles):
             with reading(self._options.node):
                 scan = self._scan(source, start, found.end)
                 data = source.read(start, scan.end - start)
-            if scan.end == start or self.mend(start, data) < scan.end:
+            if scan.end == start or self.repair(start, data) < scan.end:
                 with reading(self._options.node):
                     behind = list(_whole_behind(source, self._seals, self._derived.index, start, found.end))
                 for at, whole in behind:
-                    self.mend(at, whole)
+                    self.repair(at, whole)
                 return False
             start = scan.end
         return found is not None
@@ -332,7 +332,7 @@ class RepairableStore(DeletedFiles):
         unit = UNIT.pack(entry.start, entry.end - entry.start, entry.tags_code)
         self._derived.index.fill(self._derived.index.queue(*key), entry.queue_offset, unit)
 
-    def _note(self, log: Log, ranges: list[tuple[int, int]]) -> None:
+    def _persist_damage(self, log: Log, ranges: list[tuple[int, int]]) -> None:
         with self._gate.filing, self._gate.guard("note_damaged"):
             if log is not self._log:  # it was cut meanwhile
                 return

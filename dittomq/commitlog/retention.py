@@ -87,7 +87,7 @@ class Decision:
     lost: tuple[str, ...] = ()
 
 
-def decide(facts: LogFacts, rules: RetentionRules, holds: Sequence[RetentionFloor]) -> Decision:
+def decide(facts: LogFacts, rules: RetentionRules, floors: Sequence[RetentionFloor]) -> Decision:
     """Where the log is to begin."""
     begin = facts.segments[0].start
     free = [each for each in facts.segments if each.end <= facts.settled and each.end < facts.end]
@@ -95,16 +95,16 @@ def decide(facts: LogFacts, rules: RetentionRules, holds: Sequence[RetentionFloo
         return Decision(begin)
     forced = _end_of(begin, _surplus(free, facts.disk, rules.forced_used_percent))
     wanted = max(_end_of(begin, _expired(free, facts, rules)), _end_of(begin, _surplus(free, facts.disk, rules.max_used_percent)), forced)
-    active = [hold for hold in holds if _is_active(hold, facts)]
-    floor = min((hold.offset for hold in active), default=wanted)
+    active = [each for each in floors if _is_active(each, facts)]
+    floor = min((each.offset for each in active), default=wanted)
     allowed = _end_of(begin, list(takewhile(lambda each: each.end <= min(wanted, floor), free)))
     min_offset = max(allowed, forced)
     kept = [each for each in free if min_offset <= each.start and each.end <= wanted]
-    held = [(hold.name, sum(each.disk_bytes for each in kept if each.end > hold.offset)) for hold in active]
+    held = [(one.name, sum(each.disk_bytes for each in kept if each.end > one.offset)) for one in active]
     return Decision(
         min_offset,
         tuple((name, size) for name, size in held if size),
-        tuple(hold.name for hold in holds if begin <= hold.offset < min_offset),
+        tuple(each.name for each in floors if begin <= each.offset < min_offset),
     )
 
 
@@ -131,10 +131,10 @@ def _surplus(free: list[Segment], disk: DiskUse, percent: int) -> list[Segment]:
     return chosen
 
 
-def _is_active(hold: RetentionFloor, facts: LogFacts) -> bool:
-    in_time = hold.until_ms is None or facts.now_ms < hold.until_ms
-    is_here = hold.offset >= facts.segments[0].start  # otherwise its holder must copy the log anew, and the rest of it helps nobody
-    return is_here and in_time and (hold.max_bytes is None or facts.end - hold.offset <= hold.max_bytes)
+def _is_active(floor: RetentionFloor, facts: LogFacts) -> bool:
+    in_time = floor.until_ms is None or facts.now_ms < floor.until_ms
+    is_here = floor.offset >= facts.segments[0].start  # otherwise its holder must copy the log anew, and the rest of it helps nobody
+    return is_here and in_time and (floor.max_bytes is None or facts.end - floor.offset <= floor.max_bytes)
 
 
 def _end_of(begin: PhysicalOffset, segments: list[Segment]) -> PhysicalOffset:

@@ -279,7 +279,7 @@ class Store(StoreWithLogStart, RepairableStore):
             self.epoch_history = epoch_history
             self._seals.adopt(epoch_history)
 
-    def cut(self, to: int) -> TruncationReport:
+    def truncate(self, to: int) -> TruncationReport:
         """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
 
         Queues, producers and epoch history follow; the generation grows; readers of what is cut get OffsetOutOfRange. DiskFull changes
@@ -296,7 +296,7 @@ class Store(StoreWithLogStart, RepairableStore):
                 return TruncationReport(PhysicalOffset(to), 0, "")
             self.check_free(self.written_raw - to + self._measure())
             applied = self.applied
-            report = self._cut(to, self.written_raw)
+            report = self._truncate(to, self.written_raw)
             self._sync_all()
             self._derived.dispatch.run(min(applied, to))
             return report
@@ -371,7 +371,7 @@ class Store(StoreWithLogStart, RepairableStore):
         tail_end = self._settle(last)
         self._verify_end(is_truncated=tail_end > self._log.end)
         if tail_end > self._log.end:
-            self.recovery_truncation = self._cut(self._log.end, tail_end)
+            self.recovery_truncation = self._truncate(self._log.end, tail_end)
             self.dropped_torn_tail = True
         self.stopped = self.stopped if self.end > self.min_offset else StopKind.EMPTY
         self._sync_all()
@@ -456,7 +456,7 @@ class Store(StoreWithLogStart, RepairableStore):
         self._load(recovery.recover(self._layout, power_lost=False))
         self._sync_all()
 
-    def _cut(self, to: int, tail_end: int) -> TruncationReport:
+    def _truncate(self, to: int, tail_end: int) -> TruncationReport:
         intent, report = truncation.begin(self._storage, self._log, (to, tail_end), self.generation + 1, keeps_epoch=to == self.end)
         self._log.truncate_to(to)
         self._files.forget("")

@@ -79,7 +79,7 @@ def finish(storage: Storage, intent: TruncationIntent) -> None:
     if epoch_history != kept:
         epoch_history_file.save(storage, kept)
     with contextlib.suppress(state_file.CorruptStateFile):  # recovery forgets all of it then
-        damage_map.cut(storage, intent.to)
+        damage_map.truncate(storage, intent.to)
     producer_state.truncate_snapshot(storage, intent.to)
     index_checkpoint.remove_for_rocketmq(storage)
     _truncate_queues(storage, intent.to)
@@ -135,7 +135,9 @@ def _truncate_queues(storage: Storage, to: int) -> None:
         index_checkpoint.remove(storage)
         return
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
-    index_checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys, reservation=held.reservation.cut(to)))
+    index_checkpoint.save(
+        storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys, reservation=held.reservation.truncate(to))
+    )
     # only now: from units that were cleared, or half of one, nobody finds the ends again
     queue_truncation.clear(storage, ends, held.file_units)
 

@@ -46,7 +46,7 @@ class NameserverSession:
             return False
         return replace(self.registered, epoch=registration.epoch, state=registration.state) == registration
 
-    def note(self, node: str, problem: DittoError | None, event: str) -> None:
+    def record_problem(self, node: str, problem: DittoError | None, event: str) -> None:
         """What keeps the node out of its routes, or may; until that changes, it need not be logged again."""
         before, self.refusal = self.refusal, "" if problem is None else str(problem)
         if self.refusal not in ("", before):

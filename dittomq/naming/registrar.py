@@ -57,7 +57,7 @@ class Registrar:
         self,
         nameservers: Sequence[str],
         describe: Callable[[], Registration],
-        heard: Callable[[RouteUpdate], None],
+        on_update: Callable[[RouteUpdate], None],
         channels: Channels,
         clock: Clock,
         chance: random.Random,
@@ -68,7 +68,7 @@ class Registrar:
         self._is_start = is_start
         self._desks = [NameserverSession(nameserver, asyncio.Event()) for nameserver in nameservers]
         self._describe = describe
-        self._heard = heard
+        self._on_update = on_update
         self._channels = channels
         self._clock = clock
         self._chance = chance
@@ -124,11 +124,11 @@ class Registrar:
                 desk.was_asked = True
                 desk.answer = desk.registered = None
                 silence = error if isinstance(error, Unavailable) else None
-                desk.note(registration.node, None if silence else error, "registration_refused")
+                desk.record_problem(registration.node, None if silence else error, "registration_refused")
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
             desk.record_unreachable(registration.node, silence, self._clock.monotonic())
-            self._tell()
+            self._notify()
             await _wait(desk.wake, pause_s)
 
     async def _report(self, desk: NameserverSession, registration: Registration) -> None:
@@ -151,7 +151,7 @@ class Registrar:
             raise too_long
         desk.session, desk.registered, desk.was_registered = membership.session_id, registration, True
         desk.taken_since_s = None
-        desk.note(registration.node, too_long, "registration_period_too_long")
+        desk.record_problem(registration.node, too_long, "registration_period_too_long")
         desk.answer = NameserverAnswer(desk.nameserver, membership.master, membership.broker_expiry_ms)
 
     @property
@@ -209,11 +209,11 @@ class Registrar:
             problem = f'is "{error.asked}", and nameserver {desk.nameserver} serves cluster "{error.actual}"; change it or node.nameservers'
             raise ConfigError("node.cluster", problem) from error
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         answers = tuple(desk.answer for desk in self._desks if desk.answer is not None)
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
         taken = not answers and any(desk.taken_since_s is not None for desk in self._desks)
-        self._heard(RouteUpdate(answers, refusal, taken))
+        self._on_update(RouteUpdate(answers, refusal, taken))
 
     @staticmethod
     def _period_s(desk: NameserverSession, registration: Registration) -> float:

@@ -110,7 +110,7 @@ class ConsistencyCheck:
         self._compared = max(self._compared, begin)
         self.verified = max(self.verified, begin)
 
-    def doubt(self, start: PhysicalOffset) -> None:
+    def reverify_from(self, start: PhysicalOffset) -> None:
         """The other copy was damaged from there on: it is compared again, from the segment on, whatever is under way."""
         self._ours, self._beats_left, self._in_vain = None, 0, False
         self.verified = max(self._begin, min(self.verified, start))

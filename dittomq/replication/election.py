@@ -132,7 +132,7 @@ class Election:
         self._epoch = NO_EPOCH  # what is promised
         self._loss = ""  # why it leads without an election quorum; "": it has one
         self._proposal: GroupRecord | None = None
-        self._doubt_since: float | None = None  # when the write was first in doubt
+        self._unknown_since: float | None = None  # when the write was first in doubt
 
     @property
     def state(self) -> Attempt:
@@ -372,7 +372,7 @@ class Election:
             case Conflict():
                 return self._go(Attempt.CHECKING, ReadRecord())
             case WriteUnknown():
-                return self._doubt(now)
+                return self._retry_unknown(now)
             case _:
                 assert_never(outcome)
 
@@ -381,7 +381,7 @@ class Election:
         assert self._proposal is not None
         if found is not None and self._is_own_epoch(found.record):
             return self._become_master(found, now)
-        return self._doubt(now) if found == self._found else self._end(ElectionReasonKind.CONFLICT, retry=_RACE_S)
+        return self._retry_unknown(now) if found == self._found else self._end(ElectionReasonKind.CONFLICT, retry=_RACE_S)
 
     def _is_own_epoch(self, record: GroupRecord) -> bool:
         """Whether only this election can have led to the record; an operator may have paused it since."""
@@ -389,22 +389,22 @@ class Election:
         ours = self._proposal
         return (record.birth, record.epoch, record.master) == (ours.birth, ours.epoch, ours.master)
 
-    def _doubt(self, now: float) -> list[Command]:
-        self._doubt_since = now if self._doubt_since is None else self._doubt_since
+    def _retry_unknown(self, now: float) -> list[Command]:
+        self._unknown_since = now if self._unknown_since is None else self._unknown_since
         self._until = now + _SEND_AGAIN_S
         return self._go(Attempt.IN_DOUBT)
 
     def _send_again(self, now: float) -> list[Command]:
         """The same write. After `silence_s` it ends, and claims nothing: if the write arrives, the recorded master stands again."""
         assert self._proposal is not None
-        assert self._doubt_since is not None
-        if now >= self._doubt_since + self._rules.silence_s:
+        assert self._unknown_since is not None
+        if now >= self._unknown_since + self._rules.silence_s:
             return self._end(ElectionReasonKind.STORE_SILENT, ours="the outcome of the write is unknown")
         return self._go(Attempt.RESENT, WriteRecord(self._proposal, self._found))
 
     def _store_silent(self, problem: str, now: float) -> list[Command]:
-        if self._doubt_since is not None or self._state is Attempt.CHECKING:
-            return self._doubt(now)
+        if self._unknown_since is not None or self._state is Attempt.CHECKING:
+            return self._retry_unknown(now)
         return self._end(ElectionReasonKind.STORE_SILENT, ours=problem)
 
     def _become_master(self, found: Versioned, now: float) -> list[Command]:

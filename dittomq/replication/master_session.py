@@ -282,7 +282,7 @@ class MasterSession:
                 return self._drop(f"lacks [{low}, {high}), which does not lie in its log")
         commands: list[Command] = [RecordAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.missing_now)]
         if ack.reverify_from is not None:
-            self._check.doubt(ack.reverify_from)
+            self._check.reverify_from(ack.reverify_from)
             commands.append(RecordVerified(self._check.verified))
         if ack.digest is not None:
             commands += self._judge_heartbeat(ack.digest)

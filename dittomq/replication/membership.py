@@ -217,7 +217,7 @@ class Membership:
         if now >= self._proposed_at + _PROPOSED_S:
             self._rests_until = now + _REST_S
             self._move(WriteStep.GIVEN_UP, RecordWrite.SETTLED)
-            self._settle(self._known, now)
+            self._resolve(self._known, now)
         return None
 
     def write_ended(self, outcome: WriteOutcome | None, now: float) -> None:
@@ -229,8 +229,8 @@ class Membership:
             case Written(version):
                 self.store_answered(now)
                 self._move(WriteStep.WRITTEN, RecordWrite.SETTLED)
-                self._note(change, now)
-                self._settle(_later(Versioned(change.record, version), self._read), now)
+                self._record(change, now)
+                self._resolve(_later(Versioned(change.record, version), self._read), now)
                 return
             case Conflict():
                 self.store_answered(now)
@@ -239,7 +239,7 @@ class Membership:
                 self._move(WriteStep.UNKNOWN, RecordWrite.IN_DOUBT)
             case None if self._state is RecordWrite.SENT:
                 self._move(WriteStep.NOT_SENT, RecordWrite.SETTLED)
-                self._settle(_later(self._known, self._read), now)
+                self._resolve(_later(self._known, self._read), now)
                 return
             case None:
                 self._move(WriteStep.NOT_SENT, RecordWrite.IN_DOUBT)
@@ -265,9 +265,9 @@ class Membership:
             self._read = found if self._read is None else _later(found, self._read)
         else:
             if self._change is not None and self._change.record == theirs:
-                self._note(self._change, now)
+                self._record(self._change, now)
             self._move(WriteStep.RECORD_MOVED, RecordWrite.SETTLED)
-            self._settle(found, now)
+            self._resolve(found, now)
 
     def _propose(self, ran_s: float, now: float, write: str) -> None:
         """From now on both sets confirm, if another set is wanted that can soon hold everything confirmed."""
@@ -375,7 +375,7 @@ class Membership:
         self._change = MemberChange(self._change.record, self._known, self._change.reasons)
         return self._change
 
-    def _settle(self, known: Versioned, now: float) -> None:
+    def _resolve(self, known: Versioned, now: float) -> None:
         """The outcome is known: this is the record."""
         self._known, self._change, self._read = known, None, None
         for node in [node for node in self._left if known.record.member_of_node(node) is not None]:
@@ -383,7 +383,7 @@ class Membership:
         self._must_leave = {each: why for each, why in self._must_leave.items() if each in known.record.ids}
         self._confirmed.record_known(known.record)
 
-    def _note(self, change: MemberChange, now: float) -> None:
+    def _record(self, change: MemberChange, now: float) -> None:
         for reason in change.reasons:
             if change.record.member_of_node(reason.node) is None:
                 self._left[reason.node] = (reason, now)

@@ -102,14 +102,14 @@ class SlaveSession:
                 return self._reconnect(f"this replica promises epoch {event.epoch}")
             case HandshakeResult() | Chunk() | MissingRange() | Heartbeat() | LeafProbe():
                 self._received_at = now
-                return self._heard(event)
+                return self._received(event)
             case _:
                 assert_never(event)
 
-    def _heard(self, event: HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe) -> list[Command]:
+    def _received(self, event: HandshakeResult | Chunk | MissingRange | Heartbeat | LeafProbe) -> list[Command]:
         match event:
             case HandshakeResult():
-                return self._obey(event)
+                return self._apply(event)
             case Chunk():
                 return self._write(event)
             case MissingRange():
@@ -119,7 +119,7 @@ class SlaveSession:
             case LeafProbe():
                 return [AnswerProbe(event)]
 
-    def _obey(self, handshake_result: HandshakeResult) -> list[Command]:
+    def _apply(self, handshake_result: HandshakeResult) -> list[Command]:
         if handshake_result.action is not SyncAction.WAIT and (problem := self._why_not_bound(handshake_result)):
             return self._reconnect(problem)
         match handshake_result.action:

@@ -50,7 +50,7 @@ def choose_ports(brokers: int, chance: random.Random, *, usual: bool = True) -> 
     chosen: list[Ports] = []
     for ports in wanted:
         taken = [port for other in chosen for port in other.all()]
-        chosen.append(ports if usual and _claim(ports) else _free_like(ports, chance, taken))
+        chosen.append(ports if usual and _reserve(ports) else _free_like(ports, chance, taken))
     return tuple(chosen)
 
 
@@ -71,12 +71,12 @@ def _free_like(wanted: Ports, chance: random.Random, taken: Sequence[int]) -> Po
     make = nameserver_ports if wanted.replication is None else broker_ports
     for _ in range(1_000):
         ports = make(chance.choice(_FREE_RANGE))
-        if not set(ports.all()) & set(taken) and _claim(ports):
+        if not set(ports.all()) & set(taken) and _reserve(ports):
             return ports
     raise OSError("no free ports between 20000 and 32000")
 
 
-def _claim(ports: Ports) -> bool:
+def _reserve(ports: Ports) -> bool:
     """Between the look at a port and its bind somebody else may look too: the byte of that number is locked in a file of all who choose."""
     if not all_free(ports.all()):
         return False

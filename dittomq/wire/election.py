@@ -123,34 +123,34 @@ def _position_to_pb(position: Position) -> pb.ReplicaPosition:
     )
 
 
-def _position(told: pb.ReplicaPosition) -> Position:
+def _position(given: pb.ReplicaPosition) -> Position:
     """Checked: its log ends where it starts or behind, and what it knows to be confirmed lies in it."""
     start, end = (
-        offset_from_pb("position.log_start_offset", told.log_start_offset),
-        offset_from_pb("position.log_end_offset", told.log_end_offset),
+        offset_from_pb("position.log_start_offset", given.log_start_offset),
+        offset_from_pb("position.log_end_offset", given.log_end_offset),
     )
-    confirmed = offset_from_pb("position.confirmed_offset", told.confirmed_offset)
+    confirmed = offset_from_pb("position.confirmed_offset", given.confirmed_offset)
     if start > end:
         raise InvalidField("position.log_start_offset", f"{start:,} lies behind the log's end at {end:,}")
     return Position(
-        node=node_from_pb("position.node", told.node),
-        replica=_replica("position.replica", told.replica),
-        birth=text_from_pb("position.birth", told.birth),
-        adopted=epoch_from_pb("position.adopted_epoch", told.adopted_epoch),
+        node=node_from_pb("position.node", given.node),
+        replica=_replica("position.replica", given.replica),
+        birth=text_from_pb("position.birth", given.birth),
+        adopted=epoch_from_pb("position.adopted_epoch", given.adopted_epoch),
         log_end=end,
         log_start=start,
-        promised=epoch_from_pb("position.promised_epoch", told.promised_epoch),
+        promised=epoch_from_pb("position.promised_epoch", given.promised_epoch),
         confirmed=confirmed,
-        revision=_count("position.record_revision", told.record_revision),
-        damaged_bytes=_count("position.damaged_bytes", told.damaged_bytes),
-        priority=told.priority,
-        sees_master=told.sees_master,
-        leads=told.leads,
-        dropped_torn_tail=told.dropped_torn_tail,
-        address=text_from_pb("position.address", told.address),
-        tables=_versions(told.tables),
-        slots=_slots(told.slots),
-        epoch_history=epoch_history_from_pb(list(told.epoch_history)),
+        revision=_count("position.record_revision", given.record_revision),
+        damaged_bytes=_count("position.damaged_bytes", given.damaged_bytes),
+        priority=given.priority,
+        sees_master=given.sees_master,
+        leads=given.leads,
+        dropped_torn_tail=given.dropped_torn_tail,
+        address=text_from_pb("position.address", given.address),
+        tables=_versions(given.tables),
+        slots=_slots(given.slots),
+        epoch_history=epoch_history_from_pb(list(given.epoch_history)),
     )
 
 
@@ -168,13 +168,13 @@ def _count(field: str, number: int) -> int:
     return number
 
 
-def _versions(told: Sequence[metadata_pb2.DataVersion]) -> tuple[DataVersion, ...]:
-    if len(told) > _MAX_TABLES:
-        raise InvalidField("position.tables", f"{len(told):,} versions, the limit is {_MAX_TABLES}")
-    return tuple(map(version_from_pb, told))
+def _versions(given: Sequence[metadata_pb2.DataVersion]) -> tuple[DataVersion, ...]:
+    if len(given) > _MAX_TABLES:
+        raise InvalidField("position.tables", f"{len(given):,} versions, the limit is {_MAX_TABLES}")
+    return tuple(map(version_from_pb, given))
 
 
-def _slots(told: replication_pb2.ReplicationSlots) -> tuple[tuple[str, PhysicalOffset], ...]:
-    if len(told.slots) > MAX_REPLICATION_SLOTS:
-        raise InvalidField("position.slots", f"{len(told.slots):,} slaves, the limit is {MAX_REPLICATION_SLOTS}")
-    return tuple((node_from_pb("position.slots", each.node), offset_from_pb("position.slots", each.offset)) for each in told.slots)
+def _slots(given: replication_pb2.ReplicationSlots) -> tuple[tuple[str, PhysicalOffset], ...]:
+    if len(given.slots) > MAX_REPLICATION_SLOTS:
+        raise InvalidField("position.slots", f"{len(given.slots):,} slaves, the limit is {MAX_REPLICATION_SLOTS}")
+    return tuple((node_from_pb("position.slots", each.node), offset_from_pb("position.slots", each.offset)) for each in given.slots)

@@ -42,7 +42,7 @@ def epoch_history_from_pb(entries: list[pb.EpochEntry]) -> EpochHistory:
 
 
 def missing_ranges_to_pb(missing_ranges: MissingRanges | None) -> pb.MissingRanges | None:
-    """In their order; None: it is not told."""
+    """In their order; None: it is not given."""
     return (
         None
         if missing_ranges is None
@@ -50,13 +50,13 @@ def missing_ranges_to_pb(missing_ranges: MissingRanges | None) -> pb.MissingRang
     )
 
 
-def missing_ranges_from_pb(told: pb.Handshake | pb.Ack) -> MissingRanges | None:
-    """Checked: not too many. None: it is not told."""
-    ranges = told.missing_ranges.ranges
+def missing_ranges_from_pb(given: pb.Handshake | pb.Ack) -> MissingRanges | None:
+    """Checked: not too many. None: it is not given."""
+    ranges = given.missing_ranges.ranges
     if len(ranges) > MAX_MISSING_RANGES:
         raise InvalidField("missing_ranges.ranges", f"{len(ranges)} ranges, the limit is {MAX_MISSING_RANGES}")
     return (
         tuple((PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset)) for each in ranges)
-        if told.HasField("missing_ranges")
+        if given.HasField("missing_ranges")
         else None
     )

@@ -317,15 +317,15 @@ def slots_to_pb(slots: ReplicationSlots) -> pb.ReplicationSlots:
     return pb.ReplicationSlots(slots=[pb.ReplicationSlot(node=node, offset=offset) for node, offset in slots])
 
 
-def slots_from_pb(field: str, told: pb.ReplicationSlots) -> ReplicationSlots:
+def slots_from_pb(field: str, given: pb.ReplicationSlots) -> ReplicationSlots:
     """Checked: not too many, and no position or name beyond its limit."""
-    if len(told.slots) > MAX_REPLICATION_SLOTS:
-        raise InvalidField(field, f"{len(told.slots):,} are more than {MAX_REPLICATION_SLOTS}")
-    for slot in told.slots:
+    if len(given.slots) > MAX_REPLICATION_SLOTS:
+        raise InvalidField(field, f"{len(given.slots):,} are more than {MAX_REPLICATION_SLOTS}")
+    for slot in given.slots:
         if slot.offset < 0:
             raise InvalidField(f"{field}.offset", f"{slot.offset:,} is negative")
         text_from_pb(f"{field}.node", slot.node)
-    return tuple((slot.node, PhysicalOffset(slot.offset)) for slot in told.slots)
+    return tuple((slot.node, PhysicalOffset(slot.offset)) for slot in given.slots)
 
 
 def _missing_range_from_pb(missing_range: pb.MissingRange) -> MissingRange:

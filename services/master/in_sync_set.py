@@ -46,7 +46,7 @@ class InSyncSet:
     def __init__(self, parts: InSyncSetParts, membership: Membership) -> None:
         self._parts = parts
         self._membership = membership
-        self._noted = membership.known.record
+        self._persisted = membership.known.record
         self._change: MemberChange | None = None  # the last one that was sent, and when first
         self._began = 0.0
         self._received_at = float("-inf")
@@ -87,7 +87,7 @@ class InSyncSet:
             self._must_read = True
         else:
             self._membership.record_read(found, self._parts.clock.monotonic())
-            self._settled()
+            self._apply_change()
         self._bell.set()
 
     async def run(self) -> NoReturn:
@@ -104,7 +104,7 @@ class InSyncSet:
 
     async def persist_election(self, cause: str, took_s: float) -> None:
         """The record as the election wrote it is the first of this term. Raises StorageFailure."""
-        await self._note(self.record, cause, took_s)
+        await self._persist(self.record, cause, took_s)
 
     def _moved(self) -> None:
         if self._membership.waits_for_acks:
@@ -119,7 +119,7 @@ class InSyncSet:
             await self._write(change)
         elif self._must_read or membership.should_read(now) or (self._is_lost and self._all_stream):
             await self._read()
-        if self._noted != self.record:
+        if self._persisted != self.record:
             await self._persist_change()
 
     async def _write(self, change: MemberChange) -> None:
@@ -139,9 +139,9 @@ class InSyncSet:
         if isinstance(outcome, WriteUnknown):
             log.warning("group_record_write_unknown", node=parts.node, revision=change.record.revision, problem=outcome.problem)
         self._membership.write_ended(outcome, parts.clock.monotonic())
-        self._settled()
+        self._apply_change()
         if self._membership.known.record == change.record:
-            await parts.watch.learn(self._membership.known)
+            await parts.watch.update(self._membership.known)
 
     async def _read(self) -> None:
         """Also what the watch does not believe: a record of another birth deposes this master."""
@@ -154,7 +154,7 @@ class InSyncSet:
             return  # the watch says so
         self._must_read, self._is_lost = False, found is None
         self._membership.record_read(found, parts.clock.monotonic())
-        self._settled()
+        self._apply_change()
         if self._is_lost and self._all_stream:
             parts.deposed(f"{parts.watch.store_name} has no group record, and all replicas are there to make one", RoleStart(stands=True))
 
@@ -163,7 +163,7 @@ class InSyncSet:
         """Whether as many slaves stream as a new record needs promises of."""
         return sum(each.streams for each in self._parts.term.confirm.progress) >= self._parts.replicas_expected
 
-    def _settled(self) -> None:
+    def _apply_change(self) -> None:
         """What is confirmed may have moved with the members; or another one leads."""
         parts = self._parts
         if parts.term.is_over:
@@ -180,17 +180,17 @@ class InSyncSet:
         return f"{record.master_node} leads in epoch {record.epoch}"
 
     async def _persist_change(self) -> None:
-        record, before, change = self.record, self._noted, self._change
+        record, before, change = self.record, self._persisted, self._change
         if change is not None and change.record.write == record.write:
             cause, took_s = str(change), self._parts.clock.monotonic() - self._began
         else:
             pausing = "paused" if record.paused else "resumed"
             cause, took_s = (f"failover was {pausing}" if record.paused != before.paused else "the record was changed"), 0.0
         log.info("members_changed", node=self._parts.node, members=self._parts.term.confirm.members, revision=record.revision, reason=cause)
-        await self._note(record, cause, took_s)
+        await self._persist(record, cause, took_s)
 
-    async def _note(self, record: GroupRecord, cause: str, took_s: float) -> None:
-        self._noted = record
+    async def _persist(self, record: GroupRecord, cause: str, took_s: float) -> None:
+        self._persisted = record
         members = tuple(member.node for member in record.members)
         now_ms = self._parts.clock.wall_ms()
         change = HaChange(now_ms, record.revision, record.epoch, record.master_node, members, cause, int(took_s * 1000))

@@ -196,7 +196,7 @@ class MasterNode:
         parts, watch, now = self._parts, self._parts.watch, self._parts.clock.monotonic()
         assert watch is not None, "what was elected has a record"
         if watch.found is None:
-            await watch.learn(found)
+            await watch.update(found)
         membership = Membership(confirm_rules(self._config), term.confirm, found, silent=silent, now=now)
         expected = self._config.replication.replicas_expected
         around = InSyncSetParts(self.name, expected, term, watch, self._history, self.step_down, parts.clock, parts.chance)

@@ -129,7 +129,7 @@ class Opening:
         return term
 
 
-async def know_what_the_log_holds(parts: MasterParts, opening: Opening, term: Term) -> None:
+async def add_topics_of_the_log(parts: MasterParts, opening: Opening, term: Term) -> None:
     """Add to the topics what the log holds messages of: who was elected may not know them, and no other node tells."""
     pulse = parts.dispatcher.pulse()
     while parts.dispatcher.applied < term.opened.start:

@@ -74,14 +74,14 @@ def to_remove(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> s
     return min(gone, key=lambda record: record.dropped_at).node if gone else None
 
 
-def with_absent(heard: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:
-    """The slaves that were heard, by name; while those are fewer than `expected`, also who is `known` otherwise, and may be missing.
+def with_absent(reported: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:
+    """The slaves that were reported, by name; while those are fewer than `expected`, also who is `known` otherwise, and may be missing.
 
-    Once all that are expected were heard, another node may have taken the place of one that is known and will never come. So it is with
+    Once all that are expected were reported, another node may have taken the place of one that is known and will never come. So it is with
     one that has left while as many are connected: the log is not held for it.
     """
-    if 0 < expected <= sum(record.connected for record in heard.values()):
-        heard = {node: record for node, record in heard.items() if record.connected}
-    absent = set(known) - heard.keys() if len(heard) < expected else set()
-    records = {**heard, **{node: SlaveRecord(node, NO_REPLICA) for node in absent}}
+    if 0 < expected <= sum(record.connected for record in reported.values()):
+        reported = {node: record for node, record in reported.items() if record.connected}
+    absent = set(known) - reported.keys() if len(reported) < expected else set()
+    records = {**reported, **{node: SlaveRecord(node, NO_REPLICA) for node in absent}}
     return [records[node] for node in sorted(records)]

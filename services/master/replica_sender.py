@@ -83,7 +83,7 @@ class ReplicaSender:
         self._parts = parts
         self._session = session
         self._record = record
-        self._telling = StreamWriter(parts.node, parts.clock, session.silence_s, send)
+        self._writer = StreamWriter(parts.node, parts.clock, session.silence_s, send)
         self._inbox = Mailbox()
         self._handshake: Handshake | None = None  # the last one that was taken
         self._ended = False
@@ -99,7 +99,7 @@ class ReplicaSender:
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
 
-    async def run(self, handshake: Handshake, said: AsyncIterator[SlaveMessage | Goodbye]) -> None:
+    async def run(self, handshake: Handshake, messages: AsyncIterator[SlaveMessage | Goodbye]) -> None:
         """Serve until the slave leaves.
 
         Raises StreamReset or NeedsOperator when the session ends it, NotReady when the term is over, CorruptRecord, StorageFailure.
@@ -110,7 +110,7 @@ class ReplicaSender:
         ended: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                listening = tasks.create_task(self._listen(said))
+                listening = tasks.create_task(self._listen(messages))
                 ticking = tasks.create_task(self._tick())
                 comparing = tasks.create_task(self._compare_handshakes())
                 digesting = tasks.create_task(self._digest_steps())
@@ -131,10 +131,10 @@ class ReplicaSender:
         if ended is not None:
             raise ended
 
-    async def _listen(self, said: AsyncIterator[SlaveMessage | Goodbye]) -> None:
+    async def _listen(self, messages: AsyncIterator[SlaveMessage | Goodbye]) -> None:
         try:
-            async for event in said:
-                self._telling.heard()
+            async for event in messages:
+                self._writer.received()
                 if isinstance(event, Goodbye):
                     self.sent_goodbye = True
                     break
@@ -147,7 +147,7 @@ class ReplicaSender:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._telling.check()
+            self._writer.check()
             self._ticked = True
             self._bell.set()
 
@@ -171,11 +171,11 @@ class ReplicaSender:
     def _log_moved(self) -> None:
         """Bytes leave at once. That something was confirmed waits a moment for bytes to travel with."""
         if self._parts.term.written > self._written or self._parts.term.is_over:
-            self._tell()
+            self._report()
         elif self._late is None:
-            self._late = asyncio.get_running_loop().call_later(_CONFIRMED_WAITS_S, self._tell)
+            self._late = asyncio.get_running_loop().call_later(_CONFIRMED_WAITS_S, self._report)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
@@ -212,17 +212,17 @@ class ReplicaSender:
         pending: deque[master_events.Event] = deque([event])
         while pending and not self._ended:
             for command in self._session.handle(pending.popleft(), self._parts.clock.monotonic()):
-                answer = await self._obey(command)
+                answer = await self._apply(command)
                 if answer is not None:
                     pending.append(answer)
 
-    async def _obey(self, command: master_events.Command) -> master_events.Event | None:
+    async def _apply(self, command: master_events.Command) -> master_events.Event | None:
         match command:
             case master_events.SendChunk():
                 return await self._send_chunk(command)
             case master_events.SendMissingRange():
                 self._parts.term.record_skipped(self._record.node, command.missing_range.start, command.missing_range.end)
-                await self._telling.say(command.missing_range)
+                await self._writer.write(command.missing_range)
                 return master_events.ChunkSent(command.missing_range.end)
             case master_events.RecordAck():
                 self._count(command)
@@ -231,7 +231,7 @@ class ReplicaSender:
             case master_events.SendHeartbeat(heartbeat):
                 await self._beat(heartbeat)
             case master_events.SendProbe(probe):
-                await self._telling.say(probe)
+                await self._writer.write(probe)
             case master_events.PrepareHeartbeat():
                 self._to_digest.put_nowait(command)
             case master_events.CompareDigests():
@@ -253,7 +253,7 @@ class ReplicaSender:
     async def _beat(self, heartbeat: Heartbeat) -> None:
         """A master whose disk does not answer is silent: another member is to be elected."""
         if self._parts.disk_answers():
-            await self._telling.say(replace(heartbeat, slots=self._parts.slots()))
+            await self._writer.write(replace(heartbeat, slots=self._parts.slots()))
 
     def _count(self, ack: master_events.RecordAck) -> None:
         record, term = self._record, self._parts.term
@@ -273,7 +273,7 @@ class ReplicaSender:
                 record.node, record.replica, handshake_result.start, missing_ranges, address=handshake.replication_address
             )
         record.become("waiting" if handshake_result.action is SyncAction.WAIT else "catching up", self._parts.clock)
-        await self._telling.say(handshake_result)
+        await self._writer.write(handshake_result)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
         """Send it when it is due: until then what happens is handled, and what is confirmed goes ahead of it."""
@@ -291,7 +291,7 @@ class ReplicaSender:
         if self._is_due(len(data)):
             return await self._send_bytes(command, data)
         self._held = _DelayedChunk(command, data)
-        self._tell()
+        self._report()
         return None
 
     @property
@@ -319,7 +319,7 @@ class ReplicaSender:
 
     async def _send_bytes(self, command: master_events.SendChunk, data: bytes) -> master_events.ChunkSent:
         term = self._parts.term
-        await self._telling.say(Chunk(command.epoch, command.start, crc32(data), data, term.confirm.confirmed, term.written))
+        await self._writer.write(Chunk(command.epoch, command.start, crc32(data), data, term.confirm.confirmed, term.written))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 

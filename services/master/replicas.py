@@ -81,15 +81,15 @@ class Replicas:
         """Names and replication addresses of the slaves that are connected."""
         return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
 
-    async def serve(self, said: AsyncIterator[SlaveMessage | Goodbye], send: Callable[[MasterMessage], Awaitable[None]]) -> None:
+    async def serve(self, messages: AsyncIterator[SlaveMessage | Goodbye], send: Callable[[MasterMessage], Awaitable[None]]) -> None:
         """One slave, from its handshake until it leaves; raises what ends the stream."""
-        handshake = await self._receive_handshake(said)
+        handshake = await self._receive_handshake(messages)
         leading = await self._wait_to_lead()
         stream = self._take_seat(handshake, leading)
         dropped: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(self._serve(handshake, said, send, stream, leading))
+                serving = tasks.create_task(self._serve(handshake, messages, send, stream, leading))
                 await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
@@ -101,10 +101,10 @@ class Replicas:
         if dropped is not None:
             raise dropped
 
-    async def _receive_handshake(self, said: AsyncIterator[SlaveMessage | Goodbye]) -> Handshake:
+    async def _receive_handshake(self, messages: AsyncIterator[SlaveMessage | Goodbye]) -> Handshake:
         try:
             async with asyncio.timeout(_HANDSHAKE_DEADLINE_S):
-                first = await anext(said, None)
+                first = await anext(messages, None)
         except TimeoutError:
             raise SessionExpired(f"a stream on which no hello came for {_HANDSHAKE_DEADLINE_S:g} s") from None
         if not isinstance(first, Handshake):
@@ -180,7 +180,7 @@ class Replicas:
     async def _serve(
         self,
         handshake: Handshake,
-        said: AsyncIterator[SlaveMessage | Goodbye],
+        messages: AsyncIterator[SlaveMessage | Goodbye],
         send: Callable[[MasterMessage], Awaitable[None]],
         stream: "_SlaveStream",
         leading: Leading,
@@ -203,7 +203,7 @@ class Replicas:
         )
         session = MasterSession(self._log(handshake, leading), self._limits(), self._clock.monotonic())
         driver = ReplicaSender(parts, session, record, send)
-        await driver.run(handshake, said)
+        await driver.run(handshake, messages)
         stream.sent_goodbye = driver.sent_goodbye
         stream.ends.set()
 

@@ -61,7 +61,7 @@ class SlotsOfSlaves:
         self._members = members or Members()
         self._kept: dict[str, int] = {}
 
-    def holds(self, max_bytes: int) -> list[RetentionFloor]:
+    def floors(self, max_bytes: int) -> list[RetentionFloor]:
         """One for each slave of the group that was ever heard: what it says now, or what was last written down.
 
         A member that is further behind than `max_bytes` is to be removed, and its hold lasts until it is.

@@ -41,7 +41,7 @@ class HaStatusBoard:
         self._watch = watch
         self._ends = LagHistory()
         self._confirmed_ends = LagHistory()
-        self._told: dict[tuple[str, str], tuple[float, int]] = {}
+        self._wall_times: dict[tuple[str, str], tuple[float, int]] = {}
 
     def mark(self, term: Term) -> None:
         """Remember where the ends are now; to be called as often as lags are to be exact."""
@@ -188,12 +188,12 @@ class HaStatusBoard:
 
     def _wall_ms(self, what: tuple[str, str], moment: float) -> int:
         """Wall time of a moment of the monotonic clock; the same each time it is asked for."""
-        known = self._told.get(what)
+        known = self._wall_times.get(what)
         if known is None or known[0] != moment:
             elapsed_ms = int((self._clock.monotonic() - moment) * 1000)
-            known = self._told[what] = (moment, self._clock.wall_ms() - elapsed_ms)
-            if len(self._told) > _MOST_REPORTED:
-                del self._told[next(iter(self._told))]
+            known = self._wall_times[what] = (moment, self._clock.wall_ms() - elapsed_ms)
+            if len(self._wall_times) > _MOST_REPORTED:
+                del self._wall_times[next(iter(self._wall_times))]
         return known[1]
 
 

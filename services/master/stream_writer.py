@@ -22,11 +22,11 @@ class StreamWriter:
         self._received_at = 0.0  # of the running time
         self._is_saying = False
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """The slave said something."""
         self._received_at = self._time.at(self._clock.monotonic())
 
-    async def say(self, message: MasterMessage) -> None:
+    async def write(self, message: MasterMessage) -> None:
         """Return when the line has taken it."""
         self._received_at, self._is_saying = max(self._received_at, self._time.at(self._clock.monotonic())), True
         await self._send(message)

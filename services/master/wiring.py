@@ -57,7 +57,7 @@ from services.master.config import FlushMode, MasterConfig
 from services.master.history import HaHistory
 from services.master.idempotency import Idempotency
 from services.master.node import MasterNode
-from services.master.opening import Opening, know_what_the_log_holds
+from services.master.opening import Opening, add_topics_of_the_log
 from services.master.operating import MasterOperator
 from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
@@ -209,7 +209,7 @@ class Master:
             tasks.create_task(term.writer.run(events), name="writer")
             tasks.create_task(term.tick(), name="ticks")
             tasks.create_task(node.mark_ends(term), name="ends")
-            tasks.create_task(know_what_the_log_holds(parts, around.opening, term), name="topics of the log")
+            tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
@@ -233,7 +233,7 @@ class Master:
             doors.storage, store, parts.lanes.files, slaves, lambda: replication.records, members=Members(others, must_leave)
         )
         retaining_parts = RetentionLoopParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
-        retaining = RetentionLoop(retaining_parts, table.rules, period_s, lambda: holds.holds(self._config.replication.max_slot_bytes))
+        retaining = RetentionLoop(retaining_parts, table.rules, period_s, lambda: holds.floors(self._config.replication.max_slot_bytes))
         self.registry.register(RetentionCollector(retaining))
         await holds.load(self._config.name)
         replication.held, replication.slots = holds.slaves, lambda: holds.written

@@ -25,7 +25,7 @@ class NameServer:
         self._clock = clock
         self._chance = chance
         self._scan_period_s = config.registry.scan_period_ms / 1_000
-        self._longest_pause_ms = config.registry.scan_period_ms + config.registry.broker_expiry_ms // 3
+        self._longest_suspension_ms = config.registry.scan_period_ms + config.registry.broker_expiry_ms // 3
         started = self._now()
         self._looked_ms = started.monotonic_ms
         self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started)
@@ -81,7 +81,7 @@ class NameServer:
         """Forget silent nodes. Time in which this process was suspended, with their heartbeats unread, is no silence of theirs."""
         now = self._now()
         since_ms, self._looked_ms = now.monotonic_ms - self._looked_ms, now.monotonic_ms
-        if since_ms > self._longest_pause_ms:
+        if since_ms > self._longest_suspension_ms:
             log.warning("nameserver_resumed", suspended_ms=since_ms)
             self._registry.add_suspension(since_ms, now)
         for node in self._registry.expire(now):

@@ -80,13 +80,13 @@ class Resync:
     def __init__(
         self,
         parts: ResyncParts,
-        heard: Callable[[], None],
+        received: Callable[[], None],
         ends_at: Callable[[PhysicalOffset], None],
         topics_at: Callable[[DataVersion], None],
     ) -> None:
         """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone."""
         self._parts = parts
-        self.heard = heard
+        self.heard = received
         self._ends_at = ends_at
         self.topics_at = topics_at
         self.replica: Replica | None = None
@@ -104,8 +104,8 @@ class Resync:
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
         """The master says what is confirmed, and where its log ends. Raises FullResyncDone."""
         replica = self._held()
-        replica.learn(confirmed)
-        self._learn_end(master_end)
+        replica.update_confirmed(confirmed)
+        self._update_end(master_end)
         if self._goal is None:
             self._goal = (confirmed, self._parts.doors.clock.monotonic())
         self.stored()
@@ -180,7 +180,7 @@ class Resync:
             reason=order.reason,
             kept_until_then=f"bytes {own.min_offset:,} to {own.end:,}, which the master does not have any more",
         )
-        self._learn_end(order.end)
+        self._update_end(order.end)
         await parts.lanes.files.call(lambda: store_swap.make(parts.doors.storage, parts.doors.chance))
         return await self._open()
 
@@ -219,16 +219,16 @@ class Resync:
 
     async def _wait_for_room(self) -> None:
         """As long as others have filled the disk: the copy is whole, and stays."""
-        storage, is_told = self._parts.doors.storage, False
+        storage, is_reported = self._parts.doors.storage, False
         while not await self._parts.lanes.files.call(lambda: store_swap.has_room(storage)):
-            if not is_told:
+            if not is_reported:
                 log.warning(
                     "full_resync_blocked_on_space", node=self._parts.config.name, what="it takes the store's place when its disk has room"
                 )
-            is_told = True
+            is_reported = True
             await asyncio.sleep(_ROOM_S)
 
-    def _learn_end(self, master_end: PhysicalOffset) -> None:
+    def _update_end(self, master_end: PhysicalOffset) -> None:
         self._master_end = master_end
         self._ends_at(master_end)
 

@@ -29,7 +29,7 @@ class MasterLiveness:
         """Another master was named: it has its time to be heard."""
         self._received_at = self._now()
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """The master said something."""
         self.is_there = True
         self._received_at = self._now()

@@ -75,7 +75,7 @@ class MasterAddresses:
             return ""
         return self._reported_clients
 
-    def heard(self, news: RouteUpdate) -> None:
+    def on_route_update(self, news: RouteUpdate) -> None:
         """The nameservers answered; without a master among their answers the last known address stays."""
         if news.master is not None:
             self._reported_clients, self._reported_replication = news.master.address, news.master.replication_address
@@ -84,16 +84,16 @@ class MasterAddresses:
 class SlaveNode:
     """One slave."""
 
-    def __init__(self, parts: SlaveParts, follower: ReplicaFetcher, candidate: Candidate | None) -> None:
+    def __init__(self, parts: SlaveParts, fetcher: ReplicaFetcher, candidate: Candidate | None) -> None:
         self._parts = parts
         self._config = parts.loaded.value
-        self._follower = follower
+        self._fetcher = fetcher
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
     async def leave(self, *, sends_goodbye: bool) -> None:
         """Follow no master any longer. With a goodbye it need not wait for this member; one that goes on in a moment says none."""
-        await self._follower.leave(sends_goodbye=sends_goodbye)
+        await self._fetcher.leave(sends_goodbye=sends_goodbye)
 
     @property
     def epoch(self) -> Epoch:
@@ -117,7 +117,7 @@ class SlaveNode:
 
     def known(self) -> CheckpointEnds:
         """What is worth surviving a crash."""
-        return CheckpointEnds(self._follower.copy.flushed, self._follower.known_confirmed())
+        return CheckpointEnds(self._fetcher.copy.flushed, self._fetcher.known_confirmed())
 
     def registration(self, identity: NodeIdentity) -> Registration:
         """What nameservers are told."""
@@ -146,8 +146,8 @@ class SlaveNode:
 
     def status(self) -> HaStatus:
         """This slave's view of its group."""
-        store, follower = self._parts.store, self._follower
-        readable, confirmed, record = follower.readable(), follower.known_confirmed(), self.record
+        store, fetcher = self._parts.store, self._fetcher
+        readable, confirmed, record = fetcher.readable(), fetcher.known_confirmed(), self.record
         members = () if record is None else tuple(member.node for member in record.members)
         return HaStatus(
             node=self._config.name,
@@ -159,14 +159,14 @@ class SlaveNode:
             in_sync_now=0,
             replicas_expected=self._config.replication.replicas_expected,
             min_offset=store.min_offset,
-            end=follower.copy.received,
-            flushed=follower.copy.flushed,
+            end=fetcher.copy.received,
+            flushed=fetcher.copy.flushed,
             confirmed=confirmed,
             readable=readable.end,
             writable=False,
             degraded=record is not None and len(record.members) < record.copies,
             degraded_since_ms=None,
-            waiting_for="" if follower.state == "following" else self._waiting_for(),
+            waiting_for="" if fetcher.state == "following" else self._waiting_for(),
             members=members,
             failover=self._failover(record),
             coordination_store="" if self._parts.watch is None else self._parts.watch.store_name,
@@ -181,36 +181,36 @@ class SlaveNode:
 
     def _waiting_for(self) -> str:
         """Why it follows no master."""
-        waits, watch = self._follower.master_waits_for, self._parts.watch
+        waits, watch = self._fetcher.master_waits_for, self._parts.watch
         if waits:
             return f"{MASTER_WAITS}{waits}"
         reason = None if self._candidate is None else self._candidate.reason
-        parts = [f"the master: {self._follower.problem}", "" if watch is None else watch.problem, "" if reason is None else str(reason)]
+        parts = [f"the master: {self._fetcher.problem}", "" if watch is None else watch.problem, "" if reason is None else str(reason)]
         return "; ".join(filter(None, parts))
 
     def _own_view(self) -> NodeView:
         """How far this copy, or the one that is made anew, is; behind its master only while that one says where its log ends."""
-        follower, newest, now = self._follower, self._follower.newest, self._parts.clock.monotonic()
-        received, flushed, end = newest.copy.received, newest.copy.flushed, follower.master.reported_end
-        is_own = follower.resync.replica is None
-        readable = follower.readable().end if is_own else PhysicalOffset(min(flushed, newest.confirmed))
+        fetcher, newest, now = self._fetcher, self._fetcher.newest, self._parts.clock.monotonic()
+        received, flushed, end = newest.copy.received, newest.copy.flushed, fetcher.master.reported_end
+        is_own = fetcher.resync.replica is None
+        readable = fetcher.readable().end if is_own else PhysicalOffset(min(flushed, newest.confirmed))
         return NodeView(
             self._config.name,
             "slave",
-            follower.resync.progress or follower.state,
+            fetcher.resync.progress or fetcher.state,
             received=received,
             flushed=flushed,
             applied=newest.applied,
             received_lag_bytes=None if end is None else max(0, end - received),
             flushed_lag_bytes=None if end is None else max(0, end - flushed),
             applied_lag_bytes=None if end is None else max(0, readable - newest.applied),
-            received_lag_s=None if end is None else follower.master.ends.lag_s(received, end, now),
-            flushed_lag_s=None if end is None else follower.master.ends.lag_s(flushed, end, now),
-            applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
+            received_lag_s=None if end is None else fetcher.master.ends.lag_s(received, end, now),
+            flushed_lag_s=None if end is None else fetcher.master.ends.lag_s(flushed, end, now),
+            applied_lag_s=fetcher.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
             verified_offset=newest.verified or None,
-            since_ms=follower.resync.since_ms or follower.since_ms,
-            last_drop_reason=follower.problem,
-            last_drop_ms=follower.problem_ms,
+            since_ms=fetcher.resync.since_ms or fetcher.since_ms,
+            last_drop_reason=fetcher.problem,
+            last_drop_ms=fetcher.problem_ms,
             pins=self._parts.pins.views(),
             damaged_bytes=self._parts.store.damage.total_bytes,
         )
@@ -222,7 +222,7 @@ class SlaveNode:
             cluster=self._config.node.cluster,
             node=self._config.name,
             role=Role.SLAVE,
-            state=self._follower.state,
+            state=self._fetcher.state,
             replica_uuid=self._parts.store.replica_uuid,
             settings=tuple(EffectiveSetting(*setting) for setting in settings_of(self._parts.loaded)),
         )
@@ -238,9 +238,9 @@ class SlaveNode:
             epoch_history=store.epoch_history,
             generation=store.generation,
             min_offset=store.min_offset,
-            end=self._follower.copy.received,
-            flushed=self._follower.copy.flushed,
-            confirmed=self._follower.known_confirmed(),
+            end=self._fetcher.copy.received,
+            flushed=self._fetcher.copy.flushed,
+            confirmed=self._fetcher.known_confirmed(),
             segment_bytes=self._config.store.segment_bytes,
             topic_version=self._parts.metadata.table(TOPICS).version,
             version=VERSION,

@@ -73,7 +73,7 @@ class Replica:
         """Up to here this copy was verified against its master's; nothing behind what is damaged counts."""
         return PhysicalOffset(self.store.damage.whole_end(self._verified.end))
 
-    def learn(self, confirmed: PhysicalOffset) -> None:
+    def update_confirmed(self, confirmed: PhysicalOffset) -> None:
         """The group's confirmed end."""
         self.confirmed = max(self.confirmed, confirmed)
 
@@ -166,14 +166,14 @@ class Replica:
         found = [await digest_of(store, parts.reads, start, end) for start, end in ranges]
         return tuple(digest for digest in found if digest is not None)
 
-    async def cut(self, to: PhysicalOffset, reason: str) -> None:
+    async def truncate(self, to: PhysicalOffset, reason: str) -> None:
         """Cut the log and all that hangs on it, durably; raises InvalidField where a record lies over `to`."""
         end = self.copy.received
         self.confirmed = min(self.confirmed, to)  # before the cut, which goes on also when whoever asks for it is cancelled
         self._verified = replace(self._verified, end=min(self._verified.end, to))
         self._differs = None
-        async with self.parts.dispatcher.cutting(to):
-            await self.copy.cut(to)
+        async with self.parts.dispatcher.truncating(to):
+            await self.copy.truncate(to)
         log.warning("log_truncated", node=self.parts.config.name, to=to, end=end, reason=reason)
 
     @property
@@ -201,5 +201,5 @@ class Replica:
         if log_start.offset != at:
             raise ReplicationStreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {log_start.offset:,}")
         log.info("log_start_set", node=self.parts.config.name, at=at)
-        async with self.parts.dispatcher.cutting(at):
+        async with self.parts.dispatcher.truncating(at):
             await self.copy.begin(log_start)

@@ -71,17 +71,17 @@ class ReplicaFetcher:
         self._promised = NO_EPOCH  # given, or about to be
         self._following: MasterStream | None = None
         self._line: ReplicationConnection | None = None
-        self.held = SlotsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
+        self.slots = SlotsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.master = MasterLiveness(parts.config, parts.clock)
         self._wake = asyncio.Event()
-        self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
+        self.resync = Resync(parts.resync, self.master.received, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.failover.peer_timeout_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
-        self._pauses = Backoff()
+        self._backoff = Backoff()
         self.dials = ""
         self._named = ""  # where the master is, as last looked up
         self._refused_at = ""  # the address where nothing listened when it was dialled last
-        self._holds = 0  # who wants no stream now
+        self._stream_blocks = 0  # who wants no stream now
         self._has_taken_up = False
         self._between_streams = asyncio.Event()
         self._between_streams.set()
@@ -94,7 +94,7 @@ class ReplicaFetcher:
     # What streams tell.
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
         """The master says what is confirmed, and where its log ends."""
-        self._own.learn(confirmed)
+        self._own.update_confirmed(confirmed)
         self._ends_at(master_end)
         self._review()
 
@@ -106,10 +106,10 @@ class ReplicaFetcher:
         """A range of both copies was compared."""
         self._own.compared(found)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """The master said something."""
         self._refused_at = ""
-        self.master.heard()
+        self.master.received()
 
     def _ends_at(self, master_end: PhysicalOffset) -> None:
         self.master.ends_at(master_end)
@@ -170,7 +170,7 @@ class ReplicaFetcher:
         StorageFailure.
         """
         self.check_taken_up()
-        self._holds += 1
+        self._stream_blocks += 1
         try:
             if self._dialled is not None:
                 self._dialled.cancel()
@@ -179,20 +179,20 @@ class ReplicaFetcher:
             await self.copy.flush()
             yield
         finally:
-            self._holds -= 1
+            self._stream_blocks -= 1
             self._wake.set()
 
     async def leave(self, *, sends_goodbye: bool) -> None:
         """Follow no master any longer, and tell it where this node stops: it need not wait for this member. Ends within a moment."""
-        self._holds += 1
+        self._stream_blocks += 1
         if sends_goodbye and self._line is not None:
             with contextlib.suppress(DittoError, TimeoutError, asyncio.InvalidStateError):
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._line.send_goodbye()
 
-    async def cut(self, to: PhysicalOffset, reason: str) -> None:
+    async def truncate(self, to: PhysicalOffset, reason: str) -> None:
         """Cut the log of the store in use and all that hangs on it, durably; only without a stream."""
-        await self._own.cut(to, reason)
+        await self._own.truncate(to, reason)
 
     @property
     def newest(self) -> Replica:
@@ -229,7 +229,7 @@ class ReplicaFetcher:
         address = self._callers.master_address()
         if address and address != self._named:
             self._named = address
-            self._pauses = Backoff()  # those of the dead master before say nothing of this one
+            self._backoff = Backoff()  # those of the dead master before say nothing of this one
             self.master.named()
             if self._dialled is not None and self.dials != address:
                 self._dialled.cancel()
@@ -252,14 +252,14 @@ class ReplicaFetcher:
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
-            if address and not self._holds:
+            if address and not self._stream_blocks:
                 self._between_streams.clear()
                 self.dials = address
                 self._dialled = tasks.create_task(self._follow(address), name="stream")
                 await asyncio.wait([self._dialled])
                 self._between_streams.set()
                 await self._clear_away(address)
-            await self._pause(self._pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
+            await self._back_off(self._backoff.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
 
     async def _follow(self, address: str) -> None:
         """One stream, from handshake to its end."""
@@ -308,7 +308,7 @@ class ReplicaFetcher:
                 raise told
             self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
             if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
-                self._own.learn(told.order.agreed)
+                self._own.update_confirmed(told.order.agreed)
                 await self._own.keep_confirmed()
             ears, replica = self.resync, await self.resync.begin(told.order)
 
@@ -340,10 +340,10 @@ class ReplicaFetcher:
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = ReplicationStreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
-            *(describe, replica.cut, replica.begin),
-            obey=self._obey,
+            *(describe, replica.truncate, replica.begin),
+            bind=self._bind,
             adopt=adopt,
-            update_slots=self.held.learn,
+            update_slots=self.slots.learn,
             reverify_from=replica.take_reverify_from,
         )
         self._following = MasterStream(parts, session, line)
@@ -353,7 +353,7 @@ class ReplicaFetcher:
             self._following = None
             self.master.session_expired()
 
-    async def _obey(self, epoch: Epoch, birth: str) -> None:
+    async def _bind(self, epoch: Epoch, birth: str) -> None:
         """Promise it and belong to that group record, durably. It is the node that does, also while a copy is made: a swap keeps both."""
         own = self._own.store
 
@@ -378,7 +378,7 @@ class ReplicaFetcher:
     def _review(self) -> None:
         self._own.parts.dispatcher.readable_to(self.readable().end)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float) -> None:
         self._wake.clear()
         try:
             async with asyncio.timeout(seconds):

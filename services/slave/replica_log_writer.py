@@ -105,9 +105,9 @@ class ReplicaLogWriter:
         await self._lane.call(self._drop_partial)
         self.received, self.flushed = self._store.end, self._store.flushed
 
-    async def cut(self, to: PhysicalOffset) -> None:
+    async def truncate(self, to: PhysicalOffset) -> None:
         """Cut the log, durably."""
-        await self._lane.call(lambda: self._store.cut(to))
+        await self._lane.call(lambda: self._store.truncate(to))
         self.received, self.flushed = self._store.end, self._store.flushed
 
     async def begin(self, log_start: LogStart) -> None:
@@ -122,7 +122,7 @@ class ReplicaLogWriter:
 
     def _drop_partial(self) -> None:
         if self._store.written_raw > self._store.end:
-            self._store.cut(self._store.end)
+            self._store.truncate(self._store.end)
 
     def _steps(self, batch: list[WriteChunk | SkipRange | ReplaceEpochHistory]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
         adopts = False

@@ -15,27 +15,27 @@ class SlotsOfOthers:
         self._node = node
         self._storage = storage
         self._lane = lane
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._kept: dict[str, int] = {}
 
-    def holds(self, max_bytes: int) -> list[RetentionFloor]:
+    def floors(self, max_bytes: int) -> list[RetentionFloor]:
         """One for each, as a master has them."""
-        return [RetentionFloor(node, PhysicalOffset(offset), max_bytes) for node, offset in self._told.items()]
+        return [RetentionFloor(node, PhysicalOffset(offset), max_bytes) for node, offset in self._reported.items()]
 
     @property
-    def told(self) -> ReplicationSlots:
+    def reported(self) -> ReplicationSlots:
         """The same, for a master that lost its disk."""
-        return tuple((node, PhysicalOffset(self._told[node])) for node in sorted(self._told)[:MAX_REPLICATION_SLOTS])
+        return tuple((node, PhysicalOffset(self._reported[node])) for node in sorted(self._reported)[:MAX_REPLICATION_SLOTS])
 
     async def load(self) -> None:
         """Take up what was written down, perhaps by this node as the master that it was."""
         self._kept = await self._lane.call(lambda: replication_slots_file.load(self._storage))
-        self._told = {node: offset for node, offset in self._kept.items() if node != self._node}
+        self._reported = {node: offset for node, offset in self._kept.items() if node != self._node}
 
-    async def learn(self, slots: ReplicationSlots) -> None:
+    async def update(self, slots: ReplicationSlots) -> None:
         """The master tells for whom it keeps its log; durable when this returns, or on a full disk when it tells it again."""
-        self._told = {node: offset for node, offset in slots if node != self._node}
-        if self._told != self._kept:
-            told = dict(self._told)
+        self._reported = {node: offset for node, offset in slots if node != self._node}
+        if self._reported != self._kept:
+            told = dict(self._reported)
             if await self._lane.call(lambda: replication_slots_file.save_if_room(self._storage, told)):
                 self._kept = told

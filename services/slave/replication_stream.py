@@ -92,7 +92,7 @@ class StreamListener(Protocol):
 
     def topics_at(self, version: DataVersion) -> None: ...
 
-    def heard(self) -> None: ...
+    def received(self) -> None: ...
 
     @property
     def applied(self) -> PhysicalOffset: ...
@@ -112,9 +112,9 @@ class ReplicationStreamParts:
     clock: Clock
     ears: StreamListener
     describe: Callable[[], Awaitable[Handshake]]
-    cut: Callable[[PhysicalOffset, str], Awaitable[None]]
+    truncate: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
-    obey: Callable[[Epoch, str], Awaitable[None]]
+    bind: Callable[[Epoch, str], Awaitable[None]]
     adopt: Callable[[Epoch], Awaitable[None]]
     update_slots: Callable[[ReplicationSlots], Awaitable[None]]
     reverify_from: Callable[[], PhysicalOffset | None]
@@ -137,7 +137,7 @@ class MasterStream:
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._missing_ranges: MissingRanges | None = ()  # as told last
-        self._said: SlaveAck | None = None  # the newest ack since the last handshake
+        self._last_ack: SlaveAck | None = None  # the newest ack since the last handshake
         self._may_miss_else = False
         self._ended = False
         self.master_waits_for = ""  # as it says to whoever is to wait for that too
@@ -163,9 +163,9 @@ class MasterStream:
         self._handshake, self._missing_ranges = handshake, handshake.missing_ranges
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._hear(), name="hear")
+                tasks.create_task(self._receive(), name="hear")
                 tasks.create_task(self._tick(), name="tick")
-                await self._say(handshake)
+                await self._send(handshake)
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
                 tasks.create_task(self._parts.log.sync_behind(self._moved), name="sync")
                 tasks.create_task(self._acknowledge(), name="acknowledge")
@@ -192,12 +192,12 @@ class MasterStream:
             self._stored.set()
         self._parts.ears.stored()
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         while True:
             message = await self._line.read()
             if message is None:
                 raise ReplicationStreamEnded("the master ended the stream")
-            self._parts.ears.heard()
+            self._parts.ears.received()
             await self._handle(message)
             if isinstance(message, HandshakeResult):
                 self.master_waits_for = message.reason if message.action is SyncAction.WAIT else ""
@@ -243,11 +243,11 @@ class MasterStream:
 
     async def _handle(self, event: slave_events.Event) -> None:
         for command in self._session.handle(event, self._parts.clock.monotonic()):
-            answer = await self._obey(command)
+            answer = await self._apply(command)
             if answer is not None:
                 await self._handle(answer)
 
-    async def _obey(self, command: slave_events.Command) -> slave_events.Event | None:
+    async def _apply(self, command: slave_events.Command) -> slave_events.Event | None:
         ears = self._parts.ears
         match command:
             case slave_events.WriteChunk() | slave_events.SkipRange() | slave_events.ReplaceEpochHistory():
@@ -259,15 +259,15 @@ class MasterStream:
             case slave_events.UpdateReplicationSlots():
                 await self._parts.update_slots(command.slots)
             case slave_events.SendAck():
-                await self._say(self._with_missing(command.ack))
+                await self._send(self._with_missing(command.ack))
             case slave_events.SendHandshake():
                 assert self._handshake is not None, "it was described when the log had been cut"
-                self._missing_ranges, self._said = self._handshake.missing_ranges, None
-                await self._say(self._handshake)
+                self._missing_ranges, self._last_ack = self._handshake.missing_ranges, None
+                await self._send(self._handshake)
             case slave_events.BindToMaster() | slave_events.AdoptEpoch():
                 return await self._bind(command)
             case slave_events.TruncateLog():
-                return await self._cut(command)
+                return await self._truncate(command)
             case slave_events.SetLogStart():
                 await self._parts.begin(command.at)
             case slave_events.DigestRange():
@@ -287,7 +287,7 @@ class MasterStream:
 
     async def _bind(self, command: slave_events.BindToMaster | slave_events.AdoptEpoch) -> slave_events.LogWritten | None:
         if isinstance(command, slave_events.BindToMaster):
-            await self._parts.obey(command.epoch, command.birth)
+            await self._parts.bind(command.epoch, command.birth)
             return None
         await self._parts.adopt(command.epoch)
         return self._stored_now()
@@ -300,14 +300,14 @@ class MasterStream:
         before, self._missing_ranges = self._missing_ranges, missing_ranges(self._parts.store, ack.received)
         return ack if self._missing_ranges == before else replace(ack, missing_now=self._missing_ranges)
 
-    async def _cut(self, command: slave_events.TruncateLog) -> slave_events.Truncated:
+    async def _truncate(self, command: slave_events.TruncateLog) -> slave_events.Truncated:
         """Where a record lies over the place it is cut from its start on, which may be of an epoch that both have; then this raises.
 
         The log is not the master's from there on, and the session does not know of that.
         """
         store, asked = self._parts.store, command.to
         to = await self._parts.reads.call(lambda: record_start(store, asked))
-        await self._parts.cut(to, command.reason)
+        await self._parts.truncate(to, command.reason)
         if to < asked:
             raise ReplicationStreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
         self._handshake = await self._parts.describe()
@@ -320,7 +320,7 @@ class MasterStream:
         if damaged := store.damage.within(probe.start, probe.end):
             low, high = damaged[0]
             return slave_events.DamageFound(PhysicalOffset(low), PhysicalOffset(high))
-        await self._say(LeafDigests(probe.start, probe.end, digests))
+        await self._send(LeafDigests(probe.start, probe.end, digests))
         return None
 
     def _leaves(self, probe: LeafProbe) -> tuple[bytes, ...]:
@@ -338,18 +338,18 @@ class MasterStream:
             store.verify(probe.start, probe.end)
             return ()
 
-    async def _say(self, message: FromSlave) -> None:
+    async def _send(self, message: FromSlave) -> None:
         async with self._writing:
             if isinstance(message, SlaveAck):
                 if message.epoch < self._newest_promised:
                     return
-                message = self._said = _not_behind(message, self._said)
+                message = self._last_ack = _not_behind(message, self._last_ack)
             await self._line.write(message)
 
 
-def _not_behind(ack: SlaveAck, said: SlaveAck | None) -> SlaveAck:
+def _not_behind(ack: SlaveAck, last: SlaveAck | None) -> SlaveAck:
     """An ack that waited, while this node wrote something down, names no less than one that left before it."""
-    if said is None:
+    if last is None:
         return ack
-    received, flushed, applied = max(ack.received, said.received), max(ack.flushed, said.flushed), max(ack.applied, said.applied)
-    return replace(ack, received=received, flushed=flushed, applied=applied, adopted=max(ack.adopted, said.adopted))
+    received, flushed, applied = max(ack.received, last.received), max(ack.flushed, last.flushed), max(ack.applied, last.applied)
+    return replace(ack, received=received, flushed=flushed, applied=applied, adopted=max(ack.adopted, last.adopted))

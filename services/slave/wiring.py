@@ -116,17 +116,17 @@ class Slave:
             parts.puller.topics_at,
             lambda why: place.change_role(BrokerService.SLAVE, why),
         )
-        follower = await self._follower(parts, lanes, channels, callers)
-        candidate = None if watch is None else self._candidate(watch, _Candidacy(parts, follower, lanes, channels, place))
-        node = SlaveNode(parts, follower, candidate)
+        fetcher = await self._fetcher(parts, lanes, channels, callers)
+        candidate = None if watch is None else self._candidate(watch, _Candidacy(parts, fetcher, lanes, channels, place))
+        node = SlaveNode(parts, fetcher, candidate)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_repairer(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
-        bound = _Bound(parts, lanes, follower, addresses, mender, candidate)
+        bound = _Bound(parts, lanes, fetcher, addresses, mender, candidate)
         clients, ranges = await self._bind(node, bound)
         registrar = Registrar(
             config.node.nameservers,
             lambda: node.registration(self._identity(store, node.wire_id, clients, ranges)),
-            *(addresses.heard, channels, doors.clock, doors.chance),
+            *(addresses.on_route_update, channels, doors.clock, doors.chance),
             is_start=not self._start.served,
         )
         keeper = Checkpointer(store, lanes.files, node.known)
@@ -140,16 +140,16 @@ class Slave:
             self._retaining(bound, channels).run,
             mender.run,
             parts.puller.run,
-            follower.run,
+            fetcher.run,
         ]
         if watch is not None and candidate is not None:
             watch.on_change(changes.changed)
-            watch.on_change(follower.master_is_named)
+            watch.on_change(fetcher.master_is_named)
             watch.on_change(candidate.look)
             duties += [watch.run, candidate.run]
         await self.vitals.become(Phase.READY)
         await work(duties, [clients, ranges], stop, lambda: self._drain(node, place, registrar, [clients, ranges]))
-        await follower.copy.flush()
+        await fetcher.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
 
@@ -182,7 +182,7 @@ class Slave:
             dispatcher=parts.dispatcher,
             ranges=lambda address: RangeClient(channels, address, config),
             take_tables=lambda address: take_tables(MetadataClient(channels, group, lambda: address), parts.metadata, doors.clock),
-            cut=around.follower.cut,
+            truncate=around.fetcher.truncate,
         )
         rules = ElectionRules(
             node=config.name,
@@ -200,14 +200,14 @@ class Slave:
                 key=self._key,
                 store=store,
                 files=around.lanes.files,
-                follower=around.follower,
+                fetcher=around.fetcher,
                 watch=watch,
                 coordination=self._coordination,
                 replicas=ReplicaClient(channels, config.node.cluster, config.node.broker),
                 tail=tail,
                 nodes=nodes,
                 tables=lambda: parts.metadata.versions,
-                slots=lambda: around.follower.held.told,
+                slots=lambda: around.fetcher.slots.reported,
                 place=around.place,
                 clock=doors.clock,
                 chance=doors.chance,
@@ -246,20 +246,20 @@ class Slave:
 
     def _retaining(self, bound: "_Bound", channels: Channels) -> RetentionLoop:
         table, slot_bytes = self._config.retention, self._config.replication.max_slot_bytes
-        parts, lane, follower = bound.parts, bound.lanes.retention, bound.follower
-        told = master_log_start(follower, channels, self._config)
+        parts, lane, fetcher = bound.parts, bound.lanes.retention, bound.fetcher
+        told = master_log_start(fetcher, channels, self._config)
         work = RetentionLoopParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
-        retaining = RetentionLoop(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(slot_bytes))
+        retaining = RetentionLoop(work, table.rules, table.check_period_ms / 1000, lambda: fetcher.slots.floors(slot_bytes))
         self.registry.register(RetentionCollector(retaining))
         return retaining
 
-    async def _follower(self, parts: SlaveParts, lanes: Lanes, channels: Channels, callers: FetcherCallbacks) -> ReplicaFetcher:
+    async def _fetcher(self, parts: SlaveParts, lanes: Lanes, channels: Channels, callers: FetcherCallbacks) -> ReplicaFetcher:
         doors, config, store = self._doors, self._config, parts.store
         own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, parts.dispatcher))
         of_it = ReplicaFetcherParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance)
-        follower = ReplicaFetcher(of_it, callers)
-        await follower.held.load()
-        return follower
+        fetcher = ReplicaFetcher(of_it, callers)
+        await fetcher.slots.load()
+        return fetcher
 
     async def _drain(self, node: SlaveNode, place: NodeContext, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("drain_started", node=self._config.name)
@@ -279,7 +279,7 @@ class Slave:
         room, for_nodes = AdmissionControl(self._doors.memory_bytes), AdmissionControl(self._doors.memory_bytes)
         rules = PullRules(
             config.node.broker,
-            bound.follower.readable,
+            bound.fetcher.readable,
             node.topic,
             refuses_beyond_end=False,
             room=room,
@@ -289,7 +289,7 @@ class Slave:
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
-        ranges = RangeServer(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
+        ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(SlaveMessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata, room)),
@@ -305,7 +305,7 @@ class Slave:
             replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
         for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)
-        bound.follower.serves_at(self._replication_address(for_replicas))
+        bound.fetcher.serves_at(self._replication_address(for_replicas))
         if bound.candidate is not None:
             bound.candidate.address = self._replication_address(for_replicas)
         return for_clients, for_replicas
@@ -345,7 +345,7 @@ class _Bound:
 
     parts: SlaveParts
     lanes: Lanes
-    follower: ReplicaFetcher
+    fetcher: ReplicaFetcher
     addresses: MasterAddresses
     mender: Repairer
     candidate: Candidate | None
@@ -356,7 +356,7 @@ class _Candidacy:
     """What a candidate is made of besides the record."""
 
     parts: SlaveParts
-    follower: ReplicaFetcher
+    fetcher: ReplicaFetcher
     lanes: Lanes
     channels: Channels
     place: NodeContext

@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
     with _files():  # before anything is read
         for folder in (options.out, options.history):
             folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings(nameserver=options.nameserver, broker=options.broker, pause_s=options.pause)
+    settings = Settings(nameserver=options.nameserver, broker=options.broker, backoff_s=options.pause)
     with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
         result = audit(settings, World(GrpcTransport(), OsClock(), os_chance(), workers), SparkRunner(context))
     with _files():

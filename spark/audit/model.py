@@ -350,4 +350,4 @@ class LeafTask:
     leaf: Leaf
     copies: tuple[NodeAddress, ...]
     bounds: Bounds
-    pause_s: float
+    backoff_s: float

@@ -30,7 +30,7 @@ class Settings:
 
     nameserver: str
     broker: str | None = None
-    pause_s: float = 1.0
+    backoff_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
             plans = [plan(group) for group in before]
             tasks = [task for each in plans for task in _slice_tasks(each, salt)]
             sliced = await pinning.during(lane, lambda: runner.slices(tasks)) if tasks else []
-            wanted = [task for each in plans for task in _leaf_tasks(each, sliced, settings.pause_s)]
+            wanted = [task for each in plans for task in _leaf_tasks(each, sliced, settings.backoff_s)]
             leaves = await pinning.during(lane, lambda: runner.leaves(wanted)) if wanted else []
             after = await _survey_at_the_end(reader, settings, plans)
         finally:
@@ -96,7 +96,7 @@ async def _survey_at_the_end(reader: ReplicaReader, settings: Settings, plans: S
         after = await survey(reader, settings.nameserver, settings.broker)
         if not any(late(each, _nodes_of(each, after)) for each in plans):
             return after
-        await asyncio.sleep(settings.pause_s)
+        await asyncio.sleep(settings.backoff_s)
     return await survey(reader, settings.nameserver, settings.broker)
 
 
@@ -114,10 +114,10 @@ def _differing(each: GroupPlan, sliced: Sequence[SliceResult]) -> list[tuple[Lea
     return sorted(found, key=lambda pair: pair[0].start)
 
 
-def _leaf_tasks(each: GroupPlan, sliced: Sequence[SliceResult], pause_s: float) -> list[LeafTask]:
+def _leaf_tasks(each: GroupPlan, sliced: Sequence[SliceResult], backoff_s: float) -> list[LeafTask]:
     addresses = {copy.node: copy.address for copy in each.copies}
     wanted = _differing(each, sliced)[:MAX_LEAVES_READ]
-    return [LeafTask(leaf, tuple(addresses[node] for node in result.digested), each.bounds, pause_s) for leaf, result in wanted]
+    return [LeafTask(leaf, tuple(addresses[node] for node in result.digested), each.bounds, backoff_s) for leaf, result in wanted]
 
 
 def _what_happened(each: GroupPlan, after: Sequence[GroupSurvey], pinning: Pinning) -> list[str]:

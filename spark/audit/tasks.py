@@ -75,7 +75,7 @@ async def explain_leaf(source: RangeSource, task: LeafTask) -> LeafResult:
     """Read a leaf raw from all its copies and again after a pause; only what differs both times is a finding."""
     around = await _around(source, task)
     if around.differ:
-        await asyncio.sleep(task.pause_s)
+        await asyncio.sleep(task.backoff_s)
         around = await _around(source, task)
     if not around.differ:
         return LeafResult(task.leaf, (), 0, transient=not around.unreadable, unreadable=around.unreadable)

@@ -202,7 +202,7 @@ class Actor:
         to = starts[-records] if records < len(starts) else 0
         promises.cutting = cut = Cut(to, promises.log[:to] + _held(store)[to - store.min_offset :])
         promises.epoch_histories.append(truncate_history(store.epoch_history, PhysicalOffset(to)))
-        report = store.cut(to)
+        report = store.truncate(to)
         assert report.saved_bytes == len(cut.log) - to
         promises.forget_tail(to)
         promises.cuts.append(cut)
@@ -308,7 +308,7 @@ def mend_all(store: Store, log: bytes) -> None:
     for low, high in store.damaged:
         segment_end = low - low % SMALL.segment_bytes + SMALL.segment_bytes
         for entry in scan(log[low:high], low, segment_end).entries:
-            store.mend(entry.start, log[entry.start : entry.end])
+            store.repair(entry.start, log[entry.start : entry.end])
     store.file_repaired()
 
 

@@ -634,7 +634,7 @@ _NAMES: Final = [
 def _without_time(election: Election) -> Election:
     """All waits may be over, and what matters no more is forgotten, so no two states differ in it alone."""
     election._until = election._asked_at = 0.0
-    election._doubt_since = None if election._doubt_since is None else _LATER
+    election._unknown_since = None if election._unknown_since is None else _LATER
     election._answers = {}
     if election.state not in (Attempt.PROMISING, Attempt.TAKING_TAIL):
         election._targets, election._silent = {}, set()

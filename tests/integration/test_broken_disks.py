@@ -39,7 +39,7 @@ def appends(store: Store) -> None:
 
 
 def cuts(store: Store) -> None:
-    store.cut(middle(store))
+    store.truncate(middle(store))
 
 
 # The tail that a cut keeps takes the first 180 KiB or so; what follows takes little.

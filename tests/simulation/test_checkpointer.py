@@ -69,7 +69,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
             marks.append(recovery_point.load(doors.storage))
             assert marks[-1] is not None
             assert (marks[-1].flushed, marks[-1].confirmed) == (store.end, store.end)
-            store.cut(start)
+            store.truncate(start)
 
     play(serve)
     assert len(marks) == 2
@@ -83,7 +83,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
         store, start = with_two_records(doors)
         known = CheckpointEnds(store.sync(), store.end)
         keeper = Checkpointer(store, doors.workers.lane("files"), lambda: known)
-        store.cut(start)
+        store.truncate(start)
         await keeper.keep()
         store.append([frame(b"else")], 1)
         assert (store.sync(), store.end) == (known.flushed, known.confirmed)
@@ -106,7 +106,7 @@ def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came
         keeper = Checkpointer(store, lane, lambda: known)
 
         def replace_the_end() -> None:
-            store.cut(start)
+            store.truncate(start)
             store.append([frame(b"else")], 1)
             store.sync()
 

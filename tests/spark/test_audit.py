@@ -79,7 +79,7 @@ def real_stores(folder: Path) -> list[Store]:
 def audited(cluster: AuditedCluster, runner: SparkRunner) -> RunResult:
     with closing(ThreadWorkers()) as workers:
         world = World(GrpcTransport(), OsClock(), random.Random(5), workers)  # the root of a test with real sockets
-        return audit(Settings(cluster.nameserver, pause_s=0), world, runner)
+        return audit(Settings(cluster.nameserver, backoff_s=0), world, runner)
 
 
 def test_equal_copies_pass_and_every_byte_was_compared(log: SyntheticLog, runner: SparkRunner) -> None:
@@ -178,14 +178,14 @@ def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log:
     copies = serving(stores(log))
     held: list[list[str]] = []
     for copy in copies:
-        copy.before_describe = lambda _, copy: held.append([hold.name.split()[0] for hold in copy.pins.holds(0)])
+        copy.before_describe = lambda _, copy: held.append([hold.name.split()[0] for hold in copy.pins.floors(0)])
 
     with AuditedCluster(copies) as cluster:
         result = audited(cluster, runner)
 
     assert result.exit_status == AuditExit(0)
     assert held == [["audit"]] * 6
-    assert [copy.pins.holds(0) for copy in copies] == [[]] * 3
+    assert [copy.pins.floors(0) for copy in copies] == [[]] * 3
 
 
 def test_a_pin_that_a_full_disk_overrode_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:

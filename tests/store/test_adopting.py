@@ -348,7 +348,7 @@ def test_an_identity_that_was_lost_does_not_make_a_store_of_ours_rocketmqs(machi
         machine.open()
 
 
-@pytest.mark.parametrize("does", [lambda store: store.drop_before(SEGMENT), lambda store: store.cut(STARTS[-3])], ids=["drop", "cut"])
+@pytest.mark.parametrize("does", [lambda store: store.drop_before(SEGMENT), lambda store: store.truncate(STARTS[-3])], ids=["drop", "cut"])
 def test_a_number_that_rotted_into_a_huge_one_costs_no_search_of_all_numbers_up_to_it(
     machine: Machine, does: Callable[[Store], object]
 ) -> None:

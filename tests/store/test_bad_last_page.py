@@ -114,7 +114,7 @@ def test_a_cut_into_a_bad_page_is_done_and_what_is_left_of_it_is_damage() -> Non
     to = next(start for start, _ in entries(log) if start > len(log) - len(log) % PAGE)
     door.bad[path] = {page}
 
-    report = store.cut(to)
+    report = store.truncate(to)
 
     assert (report.to, store.end) == (to, to)
     assert store.damaged == [(hidden_by(log), to)]
@@ -132,7 +132,7 @@ def test_a_page_that_a_cut_was_writing_when_the_node_died_is_noted_by_the_start_
         store, machine = again(door), door.machine
         to = next(start for start, _ in entries(log) if start > len(log) - len(log) % PAGE)
         machine.faults.operations_to_live = operations
-        done = dies(lambda store=store, to=to: store.cut(to))  # type: ignore[misc]
+        done = dies(lambda store=store, to=to: store.truncate(to))  # type: ignore[misc]
         machine.lose_power() if power else machine.kill()
         door.bad[path] = {page}
 

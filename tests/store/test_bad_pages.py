@@ -160,7 +160,7 @@ def test_a_cut_that_cannot_read_what_follows_from_the_log_builds_it_again(where:
     else:
         door.bad[index_of(machine) if where == "the key index" else QUEUE_FILE] = set(range(8))
 
-    store.cut(to)
+    store.truncate(to)
     kept(store)
 
     assert (store.end, store.queue_range(TOPIC, 0)) == (to, (0, 40))
@@ -234,7 +234,7 @@ def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_
     assert store.verify(start, end).damaged == ((start, end),)
     door.bad[QUEUE_FILE] = {0}
 
-    store.mend(start, raw)
+    store.repair(start, raw)
     door.bad[QUEUE_FILE] = set()
 
     assert [message.queue_offset for message in store.read_queue(TOPIC, 0, 0, 100, 1 << 20).messages] == list(range(60))

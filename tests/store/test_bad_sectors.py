@@ -109,7 +109,7 @@ def test_a_page_of_properties_that_no_checksum_covers_and_the_disk_does_not_give
     found = store.verify(0, store.end).damaged
 
     assert [log[low:high].count(b"COLOUR") for low, high in found] == [1]
-    assert not store.heal(found[0].start)
+    assert not store.salvage(found[0].start)
     assert store.damaged == list(found)
 
 
@@ -130,19 +130,19 @@ def two_bad_neighbours(*, in_queues: bool) -> tuple[BadSectors, Store, list[Appe
 def test_of_two_neighbours_that_a_disk_did_not_give_that_is_whole_again_which_it_gives_now() -> None:
     door, store, placed = two_bad_neighbours(in_queues=True)
 
-    assert not store.heal(0)
+    assert not store.salvage(0)
 
     assert store.damaged == [(0, placed[0].end)]
     [second] = store.read_queue("orders", 0, 1, 1, 10_000).messages
     assert second.body == bytes([1]) * 5_000
     door.bad = range(0)
-    assert store.heal(0)
+    assert store.salvage(0)
     assert store.damaged == []
 
 
 def test_what_no_queue_names_behind_a_damaged_record_is_not_taken_for_a_message() -> None:
     _, store, placed = two_bad_neighbours(in_queues=False)
 
-    assert not store.heal(0)
+    assert not store.salvage(0)
 
     assert store.damaged == [(0, placed[2].physical_offset)]

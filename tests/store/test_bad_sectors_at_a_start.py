@@ -50,7 +50,7 @@ def test_below_the_watermark_a_bad_sector_is_damage_like_any_other_and_heals_whe
     bodies, _ = served(store)
     assert bodies == [b"%d" % at * 1_500 for at, (low, _) in enumerate(entries(log)) if not start <= low < end]
     door.bad = range(0)
-    assert store.heal(start)
+    assert store.salvage(start)
     store.file_repaired()
     store.dispatch(store.end)
     assert served(store) == ([b"%d" % at * 1_500 for at in range(8)], 0)

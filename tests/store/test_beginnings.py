@@ -249,7 +249,7 @@ def test_a_queue_whose_first_messages_rocketmq_has_dropped_gives_no_offset_of_th
         put_file(machine, f"commitlog/{SEGMENT:020d}", bytes(SEGMENT))
     store = machine.open()
     store.dispatch(store.end)
-    store.cut(SEGMENT)
+    store.truncate(SEGMENT)
     store.checkpoint()
     machine.kill()
     if not rotten:
@@ -349,7 +349,7 @@ def test_a_queue_whose_first_message_is_damaged_begins_with_it_all_the_same(mach
     with pytest.raises(CorruptRecord):
         copy.read_queue(*NEW, 0, 1, 10_000)
 
-    copy.mend(copy.damaged[0].start, lost)
+    copy.repair(copy.damaged[0].start, lost)
     assert [each.body for each in copy.read_queue(*NEW, 0, 9, 10_000).messages] == [b"zero", b"one", b"two"]
     assert read_all(copy) == read_all(source)
 

@@ -105,7 +105,7 @@ def test_an_error_that_the_disk_reports_once_is_never_taken_from_a_sync_by_mendi
 
     def mend() -> None:
         with pytest.raises(StorageFailure):
-            store.mend(start, log[start:end])
+            store.repair(start, log[start:end])
         mending_stopped.set()
 
     def wait_in_the_sync(_: str, __: float) -> None:
@@ -173,7 +173,7 @@ def test_who_reads_what_is_cut_just_then_is_told_to_ask_again_and_of_no_damage()
     door.reader = reader = threading.Thread(target=read)
     reader.start()
     assert door.reads.wait(10)
-    store.cut(last)
+    store.truncate(last)
 
     read()
     assert [type(each) for each in said] == [NotReady]

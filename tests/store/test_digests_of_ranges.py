@@ -54,7 +54,7 @@ def test_what_is_not_all_here_has_no_digest() -> None:
 
     assert digest(store, 0, store.end + 1) is None
     assert digest(store, 40, 40) is None
-    store.cut(0)
+    store.truncate(0)
     assert digest(store, 0, MIB // 2) is None
 
 
@@ -69,6 +69,6 @@ def test_what_is_damaged_has_no_digest_until_it_is_mended() -> None:
     assert digest(store, 0, low) is not None
 
     flip(made, 17 * MIB)
-    assert store.heal(low)
+    assert store.salvage(low)
 
     assert digest(store, 0, store.end) == whole

@@ -121,11 +121,11 @@ def test_the_log_is_cut_and_goes_on_behind_what_was_dropped(machine: Machine) ->
     store.drop_before(SEGMENT)
     to = next(start for _, start in left_of(log, 3 * SEGMENT)["orders", 1])
 
-    store.cut(to)
+    store.truncate(to)
 
     assert (store.min_offset, store.end) == (SEGMENT, to)
     assert read_all(store) == left_of(log[:to], SEGMENT)
-    store.cut(SEGMENT)
+    store.truncate(SEGMENT)
     assert (store.min_offset, store.end, store.applied) == (SEGMENT, SEGMENT, SEGMENT)
     assert machine.open().end == SEGMENT
 
@@ -193,7 +193,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
 
 def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Machine) -> None:
     store = settled(machine)
-    store.cut(0)
+    store.truncate(0)
 
     for begin in (3 * SEGMENT, SEGMENT):
         store.set_log_start(LogStart(PhysicalOffset(begin)))

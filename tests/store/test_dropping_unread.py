@@ -62,7 +62,7 @@ def test_what_no_queue_has_read_stays_with_all_behind_it_until_it_is_mended() ->
     with pytest.raises(NotReady, match="which numbers their messages have is not known"):
         store.drop_before(2 * SEGMENT)
     assert (store.min_offset, store.unread.total_bytes) == (0, len(lost))
-    store.mend(start, lost)
+    store.repair(start, lost)
 
     assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
     assert next_offset(store) == 3
@@ -108,7 +108,7 @@ def test_where_its_master_has_dropped_it_too_its_queues_go_on_as_the_masters_do(
 def slave_that_had_all(source: Store) -> Store:
     """The same copy without a hole, which begins behind the first segment."""
     store, start, lost = slave(Machine(random.Random(8)), master())
-    store.mend(start, lost)
+    store.repair(start, lost)
     store.drop_before(SEGMENT)
     return store
 
@@ -214,7 +214,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
     assert store.drop_before(SEGMENT, source.log_start()) == SEGMENT
     assert store.queue_range(*RARE) == (2, 2)
 
-    store.mend(holes[1][0], log[slice(*holes[1])])
+    store.repair(holes[1][0], log[slice(*holes[1])])
     assert store.queue_range(*RARE) == (1, 2)
     if stops != "killed":
         store.file_repaired()
@@ -226,7 +226,7 @@ def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_maste
             machine.disk.names.files.pop("dittomq/checkpoint")
         store = machine.open()
         if stops == "killed":
-            assert store.heal(holes[1][0])
+            assert store.salvage(holes[1][0])
 
     assert store.queue_range(*RARE) == (1, 2)
     assert store.read_queue(*RARE, 1, 10, 10_000).next_offset == 2

@@ -109,7 +109,7 @@ def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_lo
     assert identity.load(machine.storage()) == StoreIdentity(0, replica_uuid=OLD_UUID, format=1, written_by="")
     again = machine.open()
     assert (whole_log(again), again.replica_uuid) == (log, OLD_UUID)
-    again.cut(again.min_offset)
+    again.truncate(again.min_offset)
     assert identity.load(machine.storage()) == StoreIdentity(1, format=FORMAT, written_by=VERSION)
 
 
@@ -170,7 +170,7 @@ def test_a_format_is_never_lowered_neither_by_a_cut_nor_by_who_needs_less(machin
     make_newer(machine.storage())
 
     store = machine.open()
-    store.cut(store.min_offset)
+    store.truncate(store.min_offset)
     store.close(clean=True)
     identity.raise_format(machine.storage(), FORMAT)
 

@@ -88,12 +88,12 @@ def test_a_cut_for_which_there_is_no_room_changes_nothing_and_is_done_when_there
     leave(machine, free)
 
     with pytest.raises(DiskFull):
-        store.cut(to)
+        store.truncate(to)
 
     assert (store.end, machine.files()) == (end, files)
     assert remembers(store)
     machine.disk.capacity_bytes = BOUNDLESS
-    assert store.cut(to).saved_bytes == end - to
+    assert store.truncate(to).saved_bytes == end - to
     assert store.end == to
 
 

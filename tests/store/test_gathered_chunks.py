@@ -67,7 +67,7 @@ def lead(chance: random.Random, machine: Machine, log: bytes) -> list[object]:
                 machine.kill()
                 store = machine.open()
             case 3:
-                store.cut(store.end)
+                store.truncate(store.end)
                 store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
         seen.append((store.end, store.applied, store.notes, store.damaged, [store.queue_range(*key) for key in store.queues()]))
     store.dispatch(store.end)

@@ -89,7 +89,7 @@ def test_who_leads_without_the_newest_messages_gives_their_offsets_and_sequences
     assert isinstance(again, UnknownProducerId)
     with pytest.raises(UnknownProducerId):
         store.find_sequence("p", NEWEST)
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     store.file_repaired()
     numbers = [each for units in queues_of(whole_log(store), store.segment_bytes).values() for each, _ in units if units]
     assert len(numbers) == len(entries(log)) + 1
@@ -127,7 +127,7 @@ def test_a_topic_that_no_table_names_and_that_lies_in_damage_that_another_wrote_
 
     offset = first_of(store, UNKNOWN)
     store.dispatch(store.end)
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     store.file_repaired()
 
     assert offset >= 3
@@ -143,7 +143,7 @@ def test_topics_begin_at_0_again_when_the_damage_is_whole(machine: Machine) -> N
     lead(store, opener=1)
     assert first_of(store, "made before") >= 3
 
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     store.file_repaired()
 
     assert first_of(store, "made after") == 0
@@ -186,7 +186,7 @@ def test_a_cut_of_what_came_behind_the_leap_gives_nothing_back(machine: Machine,
         store.close(clean=True)
         store = machine.open()
 
-    store.cut(end)
+    store.truncate(end)
     open_epoch(store)
 
     assert given(store) == offset
@@ -204,7 +204,7 @@ def test_a_cut_that_takes_the_damage_with_it_takes_the_leap_too(machine: Machine
     to = [position for position, _ in entries(log) if position <= start][-1 - below]
     left = queues_of(log[:to], store.segment_bytes)
 
-    store.cut(to)
+    store.truncate(to)
     open_epoch(store, 1)
 
     assert store.unread.ranges == ()
@@ -224,7 +224,7 @@ def test_a_cut_between_two_leaps_gives_nothing_of_the_first_back(machine: Machin
     store = machine.open()
     assert lead(store) > 0
 
-    store.cut(start)
+    store.truncate(start)
     open_epoch(store)
 
     assert given(store) >= first[KEY]
@@ -240,7 +240,7 @@ def test_the_leap_of_a_checkpoint_that_does_not_say_where_the_damage_lies_outliv
     state_file.save_json(machine.storage(), "checkpoint", b"CHEK", held)
     store = machine.open()
 
-    store.cut(start)
+    store.truncate(start)
     open_epoch(store)
 
     assert given(store) == expected[KEY]
@@ -286,12 +286,12 @@ def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mende
 
     again = machine.open()
     assert again.unread.ranges == ((start, end),)
-    again.mend(start, log[start:end])
+    again.repair(start, log[start:end])
     assert not again.unread.ranges
     machine.lose_power(all_unsynced=True)
     healed = machine.open()
     assert healed.unread.ranges == ((start, end),), "no checkpoint knows what was mended"
-    assert healed.heal(start)
+    assert healed.salvage(start)
     healed.file_repaired()
     machine.lose_power(all_unsynced=True)
 

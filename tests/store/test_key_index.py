@@ -242,7 +242,7 @@ def use(store: Store, chance: random.Random) -> None:
             store.dispatch(store.end)
         case 2 if chance.random() < 0.3:
             borders = sorted(start for entries in queues_of(whole_log(store), OPTIONS.segment_bytes).values() for _, start in entries)
-            store.cut(chance.choice(borders[-12:]) if borders else 0)
+            store.truncate(chance.choice(borders[-12:]) if borders else 0)
             open_epoch(store)
         case _:
             frames = [AppendBatch([keyed(*(f"k{chance.randrange(50)}" for _ in range(chance.randrange(4))))]) for _ in range(4)]

@@ -90,8 +90,8 @@ def test_who_led_without_damaged_bytes_and_follows_again_goes_on_as_its_master_d
     master = filled(Machine(random.Random(7)))
     assert whole_log(master) == log
 
-    store.cut(end_before)
-    store.mend(start, log[start:end])
+    store.truncate(end_before)
+    store.repair(start, log[start:end])
     store.file_repaired()
     store.close(clean=True)
     again = machine.open()
@@ -109,8 +109,8 @@ def test_who_has_got_the_damage_back_and_drops_it_leaves_out_none_of_its_numbers
         master.append([frame(b"z" * 900, queue=4)], 100 + at)
     master.dispatch(master.sync())
 
-    store.cut(end_before)
-    store.mend(start, log[start:end])
+    store.truncate(end_before)
+    store.repair(start, log[start:end])
     store.file_repaired()
     while (at := store.end) < master.end:
         store.write_chunk(at, master.read(at, store.segment_of(at)[1] - at))

@@ -54,7 +54,7 @@ def segments(machine: Machine) -> dict[str, int]:
 
 def mend(store: Store, log: bytes) -> None:
     for start, end in store.damaged:
-        store.mend(start, log[start:end])
+        store.repair(start, log[start:end])
     store.file_repaired()
 
 

@@ -127,7 +127,7 @@ def test_where_the_visit_is_cut_off_the_messages_before_it_come_back_until_they_
     bodies(store)
     store.checkpoint()
 
-    store.cut(end)
+    store.truncate(end)
 
     assert len(bodies(store)) == 20
     store.hide({("orders", 0): 20})
@@ -158,7 +158,7 @@ def test_messages_that_come_for_the_second_time_behind_a_cut_stay_deleted(machin
     assert bodies(slave) == []
     slave.sync()
     slave.checkpoint()
-    slave.cut(0)
+    slave.truncate(0)
     if stops == "killed":
         other.kill()
         slave = other.open()

@@ -78,7 +78,7 @@ def test_what_a_start_finds_damaged_is_mended_to_the_last_byte_and_stays_so(mach
     store.dispatch(store.end)
     assert store.damaged == [(start, end)]
 
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     store.file_repaired()
 
     assert_whole(store, log)
@@ -116,11 +116,11 @@ def test_a_range_is_mended_piece_by_piece_and_what_is_left_stays_noted(machine: 
     (low, _), (middle, _), (_, high) = at
     assert store.verify(low, high).damaged == ((low, high),)
 
-    store.mend(low, log[low:middle])
+    store.repair(low, log[low:middle])
     store.file_repaired()
 
     assert store.damaged == [(middle, high)]
-    store.mend(middle, log[middle:high])
+    store.repair(middle, log[middle:high])
     store.file_repaired()
     assert_whole(store, log)
 
@@ -134,17 +134,17 @@ def test_only_whole_records_that_begin_a_damaged_range_and_end_in_it_are_taken(m
     behind = next(each for each in entries(log) if each[0] == end)
 
     with pytest.raises(CorruptRecord):
-        store.mend(start, bytes(flipped))
+        store.repair(start, bytes(flipped))
     with pytest.raises(CorruptRecord):
-        store.mend(start, log[start : end - 1])
+        store.repair(start, log[start : end - 1])
     with pytest.raises(CorruptRecord):
-        store.mend(start, log[behind[0] : behind[1]])
+        store.repair(start, log[behind[0] : behind[1]])
     with pytest.raises(InvalidField):
-        store.mend(start, log[start : behind[1]])
+        store.repair(start, log[start : behind[1]])
     with pytest.raises(InvalidField):
-        store.mend(behind[0], log[behind[0] : behind[1]])
+        store.repair(behind[0], log[behind[0] : behind[1]])
     with pytest.raises(InvalidField):
-        store.mend(start, b"")
+        store.repair(start, b"")
 
     assert whole_log(store) == before
     assert store.damaged == [(start, end)]
@@ -154,14 +154,14 @@ def test_what_was_mended_and_not_yet_filed_is_found_whole_after_a_crash(machine:
     log, (start, end) = harmed(machine, HARMS["body"])
     store = machine.open()
     store.dispatch(store.end)
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     machine.lose_power(all_unsynced=True)
 
     again = machine.open()
     again.dispatch(again.end)
 
     assert again.damaged == [(start, end)]
-    assert again.heal(start)
+    assert again.salvage(start)
     again.file_repaired()
     assert_whole(again, log)
 
@@ -170,8 +170,8 @@ def test_what_is_damaged_does_not_heal_by_itself(machine: Machine) -> None:
     _, (start, _) = harmed(machine, HARMS["body"])
     store = machine.open()
 
-    assert not store.heal(start)
-    assert not store.heal(start + 1)
+    assert not store.salvage(start)
+    assert not store.salvage(start + 1)
     assert len(store.damaged) == 1
 
 
@@ -187,7 +187,7 @@ def test_a_bad_sector_is_damage_and_a_unit_that_names_the_wrong_place_is_none() 
     # So what shares the page cannot be had either.
     assert found == ((0, store.end),)
     door.bad = range(0)
-    assert store.heal(0)
+    assert store.salvage(0)
     store.file_repaired()
     assert store.damaged == []
 
@@ -209,7 +209,7 @@ def test_what_lies_in_a_hole_above_the_readable_end_comes_with_its_turn(machine:
     store.sync()
     store.dispatch(at[5][1])  # inside the hole
 
-    store.mend(at[4][0], log[at[4][0] : at[6][1]])
+    store.repair(at[4][0], log[at[4][0] : at[6][1]])
     store.file_repaired()
 
     assert_whole(store, log)
@@ -223,7 +223,7 @@ def test_a_queue_whose_first_message_lies_in_a_hole_begins_with_it_when_it_is_me
     store.dispatch(store.end)
     assert served(store)[1] == 5
 
-    store.mend(0, log[: at[4][1]])
+    store.repair(0, log[: at[4][1]])
     store.file_repaired()
 
     assert_whole(store, log)
@@ -236,7 +236,7 @@ def test_a_hole_begins_where_the_log_ends_and_lies_in_one_segment(machine: Machi
 
     with pytest.raises(OffsetOutOfRange):
         store.skip_range(store.end, store.end + 500)
-    store.cut(store.end)
+    store.truncate(store.end)
     with pytest.raises(OffsetOutOfRange):
         store.skip_range(store.end + 1, store.end + 500)
     with pytest.raises(InvalidField):
@@ -250,7 +250,7 @@ def test_a_cut_forgets_the_holes_that_it_takes(machine: Machine, log: bytes) -> 
     copy(store, log[: at[9][1]], [(at[2][0], at[3][1]), (at[6][0], at[7][1])])
     store.sync()
 
-    store.cut(at[6][0])
+    store.truncate(at[6][0])
 
     assert store.damaged == [(at[2][0], at[3][1])]
     machine.kill()

@@ -60,7 +60,7 @@ def mended_by(store: Store, *sources: RecordByRecord) -> list[RangeOutcome]:
         return list(peers)
 
     lane = InlineLane()
-    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
+    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair_ranges(store.damaged))
 
 
 def damaged_by(store: Store, door: BadPages, *pages: int) -> tuple[int, int]:

@@ -61,11 +61,11 @@ def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_the
     leave(machine, free)
 
     with pytest.raises(DiskFull):
-        store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
+        store.repair(SEGMENT, log[SEGMENT : 2 * SEGMENT])
 
     assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
     machine.disk.capacity_bytes = BOUNDLESS
-    store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
+    store.repair(SEGMENT, log[SEGMENT : 2 * SEGMENT])
     assert (store.damaged, whole_log(store)) == ([], log)
 
 
@@ -78,7 +78,7 @@ def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: M
     with pytest.raises(DiskFull):
         store.append([frame(b"new")], 99)
 
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
 
     assert (store.file_repaired(), store.damaged, whole_log(store)) == (True, [], log)
 
@@ -89,7 +89,7 @@ def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Ma
     leave(machine, RESERVE)
 
     with pytest.raises(DiskFull):
-        store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
+        store.repair(SEGMENT, log[SEGMENT : 2 * SEGMENT])
 
     assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
 
@@ -99,7 +99,7 @@ def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_roo
     store = dispatched(machine)
     log = whole_log(store)
     [(start, end)] = damage(store, machine, 20)
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     leave(machine, free)
 
     assert not store.file_repaired()

@@ -87,7 +87,7 @@ def test_a_cut_across_a_missing_one_gives_no_number_twice() -> None:
     to = entries(whole_log(store))[UNITS + 5][0]
     del machine.disk.names.files[path_of(1)]
 
-    store.cut(to)
+    store.truncate(to)
     [placed] = places(store.append([frame(b"new")], 9).placed[0])
 
     assert placed.queue_offset == UNITS + 5
@@ -249,7 +249,7 @@ def test_a_cut_misses_no_files_that_somebody_else_dropped_with_the_log() -> None
     assert "RocketMQ dropped" in " ".join(store.notes)
     low, _ = store.queue_range("orders", 0)
 
-    store.cut(entries(log)[-1][0])
+    store.truncate(entries(log)[-1][0])
 
     assert "dittomq/checkpoint" in machine.files()
     assert store.queue_range("orders", 0) == (low, COUNT - 1)

@@ -48,7 +48,7 @@ def drop(store: Store) -> None:
 
 def cut(store: Store) -> None:
     messages = store.read_queue("orders", 0, 0, 1_000, 1 << 30).messages
-    store.cut(next(message.physical_offset for message in messages if message.physical_offset > 2 * SEGMENT))
+    store.truncate(next(message.physical_offset for message in messages if message.physical_offset > 2 * SEGMENT))
 
 
 def filled_twice(machine: Machine) -> tuple[Store, Watched]:

@@ -128,7 +128,7 @@ def test_a_cut_takes_the_half_record_too(slave: Store, log: bytes) -> None:
     end = slave.end
     assert end < slave.written_raw
 
-    report = slave.cut(end)
+    report = slave.truncate(end)
 
     assert (report.saved_bytes, slave.end, slave.written_raw) == (9_999 - end, end, end)
     follow(slave).write_chunk(end, log[end : SMALL.segment_bytes])
@@ -149,7 +149,7 @@ def test_half_a_record_that_goes_does_not_take_the_epoch_with_it_that_begins_the
         machine.lose_power()
         slave = machine.open()
     else:
-        slave.cut(slave.end)
+        slave.truncate(slave.end)
 
     assert slave.end == slave.written_raw
     assert slave.epoch_history == epoch_history

@@ -112,7 +112,7 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
         store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
         machine.faults.operations_to_live = operations
         try:
-            store.heal(store.damaged[0].start)
+            store.salvage(store.damaged[0].start)
         except CorruptRecord:
             done = True
         except SimCrashed:
@@ -123,7 +123,7 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
 
         assert again.damaged == [(SEGMENT, 2 * SEGMENT)], f"dead after {operations} operations"
         for start, end in again.damaged:
-            again.mend(start, log[start:end])
+            again.repair(start, log[start:end])
         again.file_repaired()
         assert_whole(again, log)
         operations += 1
@@ -163,13 +163,13 @@ def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed(problem:
     door.problem = problem
 
     with pytest.raises(NotReady, match=os.strerror(problem)):
-        store.heal(start)
+        store.salvage(start)
     with pytest.raises(NotReady, match=os.strerror(problem)):
-        store.mend(start, log[start:end])
+        store.repair(start, log[start:end])
 
     door.problem = 0
-    assert (store.damaged, store.heal(start)) == (before, False)
-    store.mend(start, log[start:end])
+    assert (store.damaged, store.salvage(start)) == (before, False)
+    store.repair(start, log[start:end])
     assert_whole(store, log)
 
 
@@ -266,10 +266,10 @@ def test_what_is_mended_in_a_file_that_loses_its_name_meanwhile_is_not_called_me
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
     [(start, end)] = store.damaged
-    assert not store.heal(start)
+    assert not store.salvage(start)
     lose(machine, 1)
 
-    assert store.mend(start, log[start:end]) == start
+    assert store.repair(start, log[start:end]) == start
 
     assert store.damaged == [(start, end)]
     mend(store, [RepairSource("a/2", serving(other))])
@@ -283,11 +283,11 @@ def test_a_file_that_is_removed_when_it_is_not_open_between_a_look_and_a_mend_en
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
     [(start, end)] = store.damaged
-    assert not store.heal(start)
+    assert not store.salvage(start)
     store.read(0, 1)
     remove(machine, 1)
 
-    assert store.mend(start, log[start:end]) == start
+    assert store.repair(start, log[start:end]) == start
 
     store.append([frame(b"next")], 9_000)
     store.sync()
@@ -365,6 +365,6 @@ def test_a_cut_into_it_ends_no_later_start() -> None:
     store = machine.open()
     remove(machine, 2)
 
-    store.cut(to)
+    store.truncate(to)
 
     assert machine.open().end == len(log)

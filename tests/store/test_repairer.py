@@ -72,7 +72,7 @@ def mend(store: Store, peers: Sequence[RepairSource]) -> list[RangeOutcome]:
         return peers
 
     lane = InlineLane()
-    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
+    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair_ranges(store.damaged))
 
 
 def damage(store: Store, machine: Machine, *numbers: int) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
@@ -315,7 +315,7 @@ def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
     async def story() -> Sequence[list[RangeOutcome]]:
         lane = InlineLane()
         mender = Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found)
-        return await asyncio.gather(mender.mend(store.damaged), mender.mend(store.damaged))
+        return await asyncio.gather(mender.repair_ranges(store.damaged), mender.repair_ranges(store.damaged))
 
     first, second = asyncio.run(story())
     assert first == [RangeOutcome(*each, "a/2") for each in rotten]

@@ -122,7 +122,7 @@ def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls
 
     lane, reads = InlineLane(), MeanwhileLane()
     mender = Repairer(RepairerParts("a/1", store, lane, lane, reads, random.Random(1)), found)
-    reads.calls_before, reads.meanwhile = calls_before, lambda: mender.mend(store.damaged)
+    reads.calls_before, reads.meanwhile = calls_before, lambda: mender.repair_ranges(store.damaged)
     report = asyncio.run(mender.repair(RepairRequest("a/1")))
 
     assert report.ranges == tuple(RangeOutcome(*each, "a/2") for each in rotten)
@@ -184,7 +184,7 @@ def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
     verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", verify_bytes)
-    store = shifting(reads_before, lambda store: store.cut(entries(whole_log(store))[3][0]))
+    store = shifting(reads_before, lambda store: store.truncate(entries(whole_log(store))[3][0]))
 
     report = repair(store, RepairRequest("a/1"))
 

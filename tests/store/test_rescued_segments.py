@@ -40,7 +40,7 @@ def repaired(store: Store, log: bytes) -> None:
     """Its one damaged message, where all else is whole, comes back."""
     [(start, end)] = store.damaged
     assert start <= AT < end < start + 2_000
-    store.mend(start, log[start:end])
+    store.repair(start, log[start:end])
     store.file_repaired()
     assert_whole(store, log)
 

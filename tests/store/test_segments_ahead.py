@@ -129,7 +129,7 @@ def test_it_outlives_a_cut(store: Store, door: CrashingStorage) -> None:
     roll(store)
     store.ahead.prepare_segment()
 
-    store.cut(0)
+    store.truncate(0)
     open_epoch(store)
     roll(store)
     door.heard.clear()
@@ -151,7 +151,7 @@ def test_a_cut_right_behind_a_roll_can_be_finished_wherever_power_is_lost() -> N
         assert to > SIZE
         door.strike_in(call, Harm.CRASH)
         try:
-            store.cut(to)
+            store.truncate(to)
         except Crashed:
             machine.lose_power(all_unsynced=True)
         else:

@@ -89,7 +89,7 @@ def test_units_that_a_cut_took_do_not_come_back_with_a_later_power_loss(machine:
     store.dispatch(store.end)
     store.checkpoint()
 
-    store.cut(kept)
+    store.truncate(kept)
     grown(store)
     machine.lose_power(all_unsynced=True)
 

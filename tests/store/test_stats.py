@@ -86,7 +86,7 @@ def test_a_person_reads_the_verdict_and_a_line_for_each_topic(tmp_path: Path, ca
 def test_an_empty_store_has_nothing_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = opened(tmp_path)
     store.append([frame(b"gone")], 1)
-    store.cut(0)
+    store.truncate(0)
     store.close(clean=True)
 
     assert run(["log", "stats", str(tmp_path)]) == 0

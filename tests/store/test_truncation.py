@@ -23,7 +23,7 @@ def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_
         store = Store.open(door, machine.options, chance=machine.chance, wall_ms=1_000)
         door.strike_in(call, Harm.CRASH)
         with contextlib.suppress(Crashed):
-            store.cut(sorted(start for _, start in queues["orders", 0])[5])
+            store.truncate(sorted(start for _, start in queues["orders", 0])[5])
         struck.add(door.struck.partition("/")[0])
         machine.kill()
 
@@ -40,17 +40,17 @@ def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
     store = filled(machine)
 
     with pytest.raises(InvalidField, match="no record begins at 7"):
-        store.cut(7)
+        store.truncate(7)
     with pytest.raises(OffsetOutOfRange):
-        store.cut(store.end + 1)
-    assert store.cut(store.end).saved_bytes == 0
+        store.truncate(store.end + 1)
+    assert store.truncate(store.end).saved_bytes == 0
     assert store.generation == 0
 
 
 def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machine) -> None:
     store = filled(machine)
 
-    store.cut(0)
+    store.truncate(0)
 
     assert (store.end, store.flushed, store.applied, store.epoch_history) == (0, 0, 0, ())
     assert store.queue_range("orders", 0) == (0, 0)
@@ -73,7 +73,7 @@ def test_queues_that_begin_behind_the_end_of_their_log_are_as_they_were_when_it_
     store.hide(ahead)
     assert store.queue_range("orders", 0) == (30, 30)
 
-    store.cut(starts[5])
+    store.truncate(starts[5])
     if restart:
         machine.kill()
         store = machine.open()
@@ -113,5 +113,5 @@ def cut_half(machine: Machine, crash_in: int = 0) -> list[str]:
     if crash_in:
         door.strike_in(crash_in, Harm.CRASH)
     with contextlib.suppress(Crashed):
-        store.cut(starts[18])
+        store.truncate(starts[18])
     return door.heard[before:]

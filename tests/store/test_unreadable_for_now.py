@@ -139,7 +139,7 @@ def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_la
         await asyncio.sleep(5)
         found.append(list(store.damaged))
         door.bad[SEGMENT] = set(range(4))
-        outcomes = await mender.mend(store.damaged)
+        outcomes = await mender.repair_ranges(store.damaged)
         assert ["Too many open files" in each.problem for each in outcomes] == [True]
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError, DittoError):

@@ -355,7 +355,7 @@ async def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended
         [store] = slave.stores()
         machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
         assert store.verify(second, second + 1).damaged == ((second, third),)
-        store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
+        store.repair(second, MASTERS.read_records(at(second), at(third), third - second))
         master.leave()
         after = (await handshake(master)).verified_offset
     machine.kill()

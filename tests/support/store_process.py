@@ -112,7 +112,7 @@ class Deeds:
         """Cut the log at its middle, on a disk that breaks, and go on behind it with less; print how many messages are durable."""
         to = middle(store)
         self.breaks()
-        store.cut(to)
+        store.truncate(to)
         say(FLUSHED // 2)
         open_epoch(store)
         fill(store, NUMBERS_BEHIND_A_CUT)

@@ -134,7 +134,7 @@ def test_only_epochs_of_ours_are_sealed() -> None:
 
     seals = ChecksumPolicy(epoch_history)
 
-    assert seals.stretches == (
+    assert seals.sealed_ranges == (
         SealedRange(0, 100, False),
         SealedRange(100, 200, True),
         SealedRange(200, 300, False),
@@ -152,7 +152,7 @@ def test_only_epochs_of_ours_are_sealed() -> None:
     ]
     assert not ChecksumPolicy(()).at(0).sealed
     seals.end_at(250)
-    assert seals.stretches[-1] == SealedRange(250, FOREVER, False)
+    assert seals.sealed_ranges[-1] == SealedRange(250, FOREVER, False)
 
 
 def test_a_foreign_stretch_carries_the_number_of_the_epoch_before_it() -> None:

@@ -51,7 +51,7 @@ class Ears:
 
     def topics_at(self, version: DataVersion) -> None: ...
 
-    def heard(self) -> None: ...
+    def received(self) -> None: ...
 
 
 class Line:
@@ -227,7 +227,7 @@ async def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_on
     assert line.missing_ranges()[1:] == [((rotten[0], left_out[1]),)]
 
     for chunk in chunks[:2]:
-        store.mend(chunk.offset, chunk.data)
+        store.repair(chunk.offset, chunk.data)
     for _ in range(3):
         await beat()
     assert line.missing_ranges()[2:] == [()]

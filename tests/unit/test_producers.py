@@ -28,7 +28,7 @@ class Frame:
 
 
 def note(table: Producers, producer_id: str, first: int, position: int, day: int = 0) -> None:
-    table.note(producer_id, first, (position,), day * DAY_MS)
+    table.record(producer_id, first, (position,), day * DAY_MS)
 
 
 def table_of_many(count: int) -> Producers:
@@ -109,7 +109,7 @@ def test_a_record_that_is_mended_is_not_taken_for_the_newest_of_a_producer_that_
     for number in range(MAX_PRODUCERS):
         note(table, f"later{number}", 0, (2 + number) * RECORD_BYTES)
 
-    table.mend([Sequenced("p", 0, 0, 0)])
+    table.repair([Sequenced("p", 0, 0, 0)])
 
     assert isinstance(table.known("p", 1, 1), UnknownProducerId)
     with pytest.raises(UnknownProducerId):
@@ -121,7 +121,7 @@ def test_after_a_cut_and_a_mending_the_longest_unused_producer_is_still_the_firs
     end = MAX_PRODUCERS * RECORD_BYTES
     note(table, "p0", 1, end)
 
-    table.cut(end)
+    table.truncate(end)
     note(table, "new", 0, end)
 
     assert isinstance(table.known("p0", 0, 1, sent_since=0), UnknownProducerId)
@@ -176,7 +176,7 @@ def _drawn(draw: st.DrawFn) -> list[Frame]:
 
 
 def take(table: Producers, frame: Frame, position: int) -> None:
-    table.note(
+    table.record(
         frame.producer_id, frame.first, array("q", range(position, position + frame.count * RECORD_BYTES, RECORD_BYTES)), frame.day * DAY_MS
     )
 
@@ -220,7 +220,7 @@ def test_what_is_in_the_log_is_told_with_its_place_or_expired_never_absent(log: 
     with few():
         at = data.draw(st.integers(0, len(log)))
         cut = rebuilt(log)
-        cut.cut(end_of(log[:at]))
+        cut.truncate(end_of(log[:at]))
         dropped = rebuilt(log)
         dropped.drop_before(end_of(log[:at]))
 

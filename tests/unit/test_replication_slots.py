@@ -30,18 +30,18 @@ async def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_t
     async def after_a_restart() -> list[RetentionFloor]:
         again = SlotsOfOthers("a/1", machine.beside(), InlineLane())
         await again.load()
-        return again.holds(1_000)
+        return again.floors(1_000)
 
     holds = SlotsOfOthers("a/1", machine.beside(), InlineLane())
     machine.disk.capacity_bytes = machine.disk.used_bytes()
-    await holds.learn(told)
-    assert holds.holds(1_000) == [RetentionFloor("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
+    await holds.update(told)
+    assert holds.floors(1_000) == [RetentionFloor("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
     assert await after_a_restart() == []
 
     machine.disk.capacity_bytes = BOUNDLESS
-    await holds.learn(told)
-    assert await after_a_restart() == holds.holds(1_000)
-    await holds.learn(())
+    await holds.update(told)
+    assert await after_a_restart() == holds.floors(1_000)
+    await holds.update(())
     assert await after_a_restart() == []
 
 
@@ -57,13 +57,13 @@ async def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_th
     now = {"a/1": record("a/1", 4 * segment + 1)}
     holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
     await holds.load("a/0")
-    assert sorted(hold.name for hold in holds.holds(1_000)) == held
+    assert sorted(hold.name for hold in holds.floors(1_000)) == held
     await holds.keep()
 
     now["a/1"].connected = False
     again = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
     await again.load("a/0")
-    assert {hold.name: hold.offset for hold in again.holds(1_000)} == {
+    assert {hold.name: hold.offset for hold in again.floors(1_000)} == {
         "a/1": 4 * segment + 1,
         **({"a/2": 3 * segment} if "a/2" in held else {}),
     }
@@ -81,7 +81,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
         await holds.keep()
 
     newest = {f"a/{node_id}" for node_id in range(137, 201)}
-    assert {hold.name for hold in holds.holds(1_000)} == newest
+    assert {hold.name for hold in holds.floors(1_000)} == newest
     assert {node for node, _ in holds.written} == newest
     again = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
     await again.load("a/0")
@@ -96,7 +96,7 @@ def test_a_member_holds_the_log_without_a_bound_and_is_removed_when_it_is_too_fa
     members = Members(lambda: ["a/1", "a/2", "a/3"], left.append)
     holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 3, lambda: records, members=members)
 
-    held = holds.holds(1_000)
+    held = holds.floors(1_000)
 
     assert {(hold.name, hold.offset, hold.max_bytes) for hold in held} == {("a/1", 0, None), ("a/2", end, None), ("a/3", 0, None)}
     assert left == ["a/1"]

@@ -62,7 +62,6 @@ def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: i
 @pytest.mark.parametrize(
     ("first_offsets", "hidden", "reserved_below"),
     [(0, 0, 3), (1, 2, 3), (PART_ROWS - 1, 1, 1), (PART_ROWS + 1, 1, PART_ROWS), (1, PART_ROWS, 1)],
-    [(0, 0, 3), (1, 2, 3), (PART_ROWS - 1, 1, 1), (PART_ROWS + 1, 1, PART_ROWS), (1, PART_ROWS, 1)],
 )
 def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beginning(
     first_offsets: int, hidden: int, reserved_below: int

@@ -37,7 +37,7 @@ class Node:
 
     def held(self) -> list[tuple[str, int, int]]:
         """Run, first byte and what is left of the lease, in ms."""
-        holds: list[RetentionFloor] = self.pins.holds(NOW_MS)
+        holds: list[RetentionFloor] = self.pins.floors(NOW_MS)
         return [(hold.name.split()[1], hold.offset, (hold.until_ms or 0) - NOW_MS) for hold in holds]
 
 

@@ -27,10 +27,10 @@ def demo(
     Ends with PASS and 0, or says what did not hold and ends with 1. Ends every process it started, in every case.
     """
     from dittomq.cli.demo.steps import DemoFailed
-    from dittomq.cli.demo.story import tell
+    from dittomq.cli.demo.story import run
 
     try:
-        tell(FOLDER, records)
+        run(FOLDER, records)
     except DemoFailed as broken:
         hint(f"FAIL: {broken}; every process is stopped, what they wrote stays in {FOLDER}")
         return ExitCode.REFUSED

@@ -22,14 +22,14 @@ class MessageLocation(NamedTuple):
     queue_offset: int
 
 
-class Told(Enum):
+class Unreceipted(Enum):
     """What the producer knows of a message without a receipt."""
 
     UNKNOWN = auto()
     NOT_STORED = auto()
 
 
-Ledger = Mapping[int, Sequence[MessageLocation | Told]]
+Ledger = Mapping[int, Sequence[MessageLocation | Unreceipted]]
 """What was told, by publish and line."""
 
 
@@ -75,35 +75,35 @@ class Judge:
         self._ledger = ledger
         self._flights = flights
         self._wrong: list[str] = []
-        self._heard = {run: bytearray(len(told)) for run, told in ledger.items()}
+        self._counted = {run: bytearray(len(told)) for run, told in ledger.items()}
         self._next_offsets: dict[int, int] = {}
         self._last_of_aircraft: dict[tuple[int, str], tuple[int, int]] = {}
         self._count = 0
 
-    def hear(self, place: MessageLocation, body: bytes) -> None:
+    def count(self, at: MessageLocation, body: bytes) -> None:
         """Take in the next message of a queue."""
         self._count += 1
-        expected = self._next_offsets.get(place.queue, 0)
-        if place.queue_offset != expected:
-            self._wrong.append(f"queue {place.queue} goes on at offset {place.queue_offset:,}, {expected:,} was next")
-        self._next_offsets[place.queue] = place.queue_offset + 1
+        expected = self._next_offsets.get(at.queue, 0)
+        if at.queue_offset != expected:
+            self._wrong.append(f"queue {at.queue} goes on at offset {at.queue_offset:,}, {expected:,} was next")
+        self._next_offsets[at.queue] = at.queue_offset + 1
         identity = identity_of(body)
         if identity is None or not self._was_sent(identity, body):
-            self._wrong.append(f"{_at(place)} holds what was never sent: {body[:60]!r}")
+            self._wrong.append(f"{_at(at)} holds what was never sent: {body[:60]!r}")
             return
-        self._count_known(identity, place)
+        self._count_known(identity, at)
 
     def judge(self) -> Judgement:
         """The verdict over everything heard."""
-        pairs = [pair for run, told in self._ledger.items() for pair in zip(told, self._heard[run], strict=True)]
-        unknown = [heard for told, heard in pairs if told is Told.UNKNOWN]
+        pairs = [pair for run, told in self._ledger.items() for pair in zip(told, self._counted[run], strict=True)]
+        unknown = [heard for told, heard in pairs if told is Unreceipted.UNKNOWN]
         acknowledged = sum(isinstance(told, MessageLocation) for told, _ in pairs)
         wrong = (*self._wrong, *self._lost())
         return Judgement(acknowledged, sum(unknown), len(unknown) - sum(unknown), self._count, wrong)
 
     def _lost(self) -> Iterator[str]:
         for run, told in self._ledger.items():
-            for line, (outcome, heard) in enumerate(zip(told, self._heard[run], strict=True)):
+            for line, (outcome, heard) in enumerate(zip(told, self._counted[run], strict=True)):
                 if isinstance(outcome, MessageLocation) and not heard:
                     yield f"{_name(DemoMessageId(run, line))} was acknowledged and is not there"
 
@@ -111,25 +111,25 @@ class Judge:
         known = identity.run in self._ledger and identity.line < len(self._ledger[identity.run])
         return known and body == body_of(identity, self._flights[identity.line].line)
 
-    def _count_known(self, identity: DemoMessageId, place: MessageLocation) -> None:
+    def _count_known(self, identity: DemoMessageId, at: MessageLocation) -> None:
         told = self._ledger[identity.run][identity.line]
-        if told is Told.NOT_STORED:
+        if told is Unreceipted.NOT_STORED:
             self._wrong.append(f"{_name(identity)} was refused and is there")
-        if isinstance(told, MessageLocation) and told != place:
-            self._wrong.append(f"{_name(identity)} is at {_at(place)}, its receipt says {_at(told)}")
-        heard = self._heard[identity.run]
+        if isinstance(told, MessageLocation) and told != at:
+            self._wrong.append(f"{_name(identity)} is at {_at(at)}, its receipt says {_at(told)}")
+        heard = self._counted[identity.run]
         if heard[identity.line]:
             self._wrong.append(f"{_name(identity)} is there twice")
         heard[identity.line] = 1
         aircraft = (identity.run, self._flights[identity.line].tail_number)
-        queue, line = self._last_of_aircraft.get(aircraft, (place.queue, -1))
-        if queue != place.queue or line >= identity.line:
-            self._wrong.append(f"{_name(identity)} of aircraft {aircraft[1]} is at {_at(place)}, behind line {line:,} in queue {queue}")
-        self._last_of_aircraft[aircraft] = (place.queue, identity.line)
+        queue, line = self._last_of_aircraft.get(aircraft, (at.queue, -1))
+        if queue != at.queue or line >= identity.line:
+            self._wrong.append(f"{_name(identity)} of aircraft {aircraft[1]} is at {_at(at)}, behind line {line:,} in queue {queue}")
+        self._last_of_aircraft[aircraft] = (at.queue, identity.line)
 
 
-def _at(place: MessageLocation) -> str:
-    return f"queue {place.queue} offset {place.queue_offset:,}"
+def _at(at: MessageLocation) -> str:
+    return f"queue {at.queue} offset {at.queue_offset:,}"
 
 
 def _name(identity: DemoMessageId) -> str:

@@ -51,7 +51,7 @@ class Story:
     second: Sent = field(default_factory=lambda: Sent(2))
 
 
-def tell(folder: Path, records: int | None) -> None:
+def run(folder: Path, records: int | None) -> None:
     """Run the demo; raises DemoFailed when something does not hold. Every process it started has ended when this returns or raises."""
     began = time.monotonic()
     steps = Steps(10)
@@ -222,8 +222,8 @@ async def _slave_that_reads(mq: "AsyncClient", end: int) -> str | None:
 
 
 async def _judge(story: Story, mq: "AsyncClient", node: str) -> Judgement:
-    judge = Judge({story.first.run: story.first.told, story.second.run: story.second.told}, story.flights)
-    await read_all(mq, node, judge.hear)
+    judge = Judge({story.first.run: story.first.outcomes, story.second.run: story.second.outcomes}, story.flights)
+    await read_all(mq, node, judge.count)
     return judge.judge()
 
 

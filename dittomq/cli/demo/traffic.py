@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dittomq.cli.demo.flights import Flight
-from dittomq.cli.demo.judge import DemoMessageId, MessageLocation, Told, body_of
+from dittomq.cli.demo.judge import DemoMessageId, MessageLocation, Unreceipted, body_of
 from dittomq.cli.tally import Outcome, Tally
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Message, Receipt, StoredMessage
@@ -32,29 +32,29 @@ class Sent:
     """One publish of the whole data set: the answer to each line, how to ask again where there was none, why lines were refused."""
 
     run: int
-    told: list[MessageLocation | Told] = field(default_factory=list)
+    outcomes: list[MessageLocation | Unreceipted] = field(default_factory=list)
     handles: dict[int, OutcomeHandle] = field(default_factory=dict)
     causes: list[DittoError] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
-    def note(self, line: int, outcome: Outcome) -> None:
+    def record(self, line: int, outcome: Outcome) -> None:
         """Keep the answer to a line, the first one or in place of an earlier one."""
-        while len(self.told) <= line:
-            self.told.append(Told.NOT_STORED)
+        while len(self.outcomes) <= line:
+            self.outcomes.append(Unreceipted.NOT_STORED)
         receipt = outcome.receipt if isinstance(outcome, AckLevelNotReached) else outcome
         self.handles.pop(line, None)
         if isinstance(receipt, Receipt):
-            self.told[line] = MessageLocation(receipt.queue, receipt.queue_offset)
+            self.outcomes[line] = MessageLocation(receipt.queue, receipt.queue_offset)
         elif isinstance(receipt, OutcomeUnknown):
-            self.told[line] = Told.UNKNOWN
+            self.outcomes[line] = Unreceipted.UNKNOWN
             self.handles[line] = receipt.handle
         else:
-            self.told[line] = Told.NOT_STORED
+            self.outcomes[line] = Unreceipted.NOT_STORED
             self.causes.append(receipt.cause if isinstance(receipt, NotStored) else receipt)
 
-    def lines(self, outcome: Told) -> list[int]:
+    def lines(self, outcome: Unreceipted) -> list[int]:
         """Lines of which that was told, in order."""
-        return [line for line, told in enumerate(self.told) if told is outcome]
+        return [line for line, told in enumerate(self.outcomes) if told is outcome]
 
 
 async def publish(producer: "Producer", sent: Sent, flights: Sequence[Flight], at: Callable[[int], None] = lambda _line: None) -> None:
@@ -67,7 +67,7 @@ async def publish(producer: "Producer", sent: Sent, flights: Sequence[Flight], a
 
     outcomes = await producer.publish_many(messages(), on_failure="return")
     for line, outcome in enumerate(outcomes):
-        sent.note(line, outcome)
+        sent.record(line, outcome)
         sent.tally.add(outcome)
 
 
@@ -78,9 +78,9 @@ async def resolve(producer: "Producer", sent: Sent) -> None:
     async def ask(line: int, handle: OutcomeHandle) -> None:
         async with room:
             try:
-                sent.note(line, await producer.resolve(handle))
+                sent.record(line, await producer.resolve(handle))
             except (NotStored, OutcomeUnknown) as told:
-                sent.note(line, told)
+                sent.record(line, told)
 
     async with asyncio.TaskGroup() as tasks:
         for line, handle in list(sent.handles.items()):
@@ -119,7 +119,7 @@ class Pulse:
                 await asyncio.sleep(_PULSE_EVERY_S)
 
 
-async def read_all(mq: "AsyncClient", node: str, hear: Callable[[MessageLocation, bytes], None]) -> None:
+async def read_all(mq: "AsyncClient", node: str, on_message: Callable[[MessageLocation, bytes], None]) -> None:
     """Every message of the topic as that node has it, each queue in its order; the node looks for one page while another is heard."""
     room = asyncio.Semaphore(_READING_AT_ONCE)
 
@@ -129,7 +129,7 @@ async def read_all(mq: "AsyncClient", node: str, hear: Callable[[MessageLocation
             offset = 0
             while True:
                 page = await reader.pull(offset)
-                _tell(page.messages, hear)
+                _report(page.messages, on_message)
                 if page.next_offset >= page.max_offset:
                     break
                 offset = page.next_offset
@@ -144,6 +144,6 @@ def message(identity: DemoMessageId, flight: Flight) -> Message:
     return Message(TOPIC, body_of(identity, flight.line), order_key=flight.tail_number)
 
 
-def _tell(messages: Iterable[StoredMessage], hear: Callable[[MessageLocation, bytes], None]) -> None:
+def _report(messages: Iterable[StoredMessage], on_message: Callable[[MessageLocation, bytes], None]) -> None:
     for stored in messages:
-        hear(MessageLocation(stored.queue, stored.queue_offset), stored.body)
+        on_message(MessageLocation(stored.queue, stored.queue_offset), stored.body)

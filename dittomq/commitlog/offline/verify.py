@@ -73,7 +73,7 @@ class Report:
     counts: dict[StoreFault, int] = field(default_factory=dict)
     findings: list[StoreFinding] = field(default_factory=list)
 
-    def note(self, finding: StoreFinding) -> None:
+    def add(self, finding: StoreFinding) -> None:
         """Count a finding, and keep it if there is room."""
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
         if len(self.findings) < MAX_FINDINGS:
@@ -109,7 +109,7 @@ def verify(
     torn: Item | None = None
     for item in pieces(store, None if one_by_one else Prover(store.seals, queues.expected, store.flushed), progress):
         if torn is not None:
-            report.note(_finding(torn, StoreFault.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else StoreFault.DAMAGED))
+            report.add(_finding(torn, StoreFault.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else StoreFault.DAMAGED))
         torn = None
         if isinstance(item, WholeRun):
             report.end = item.end
@@ -117,13 +117,13 @@ def verify(
             continue
         torn = item if item.sort is Sort.RECORD and item.problem and item.record is None else None
         if item.problem and torn is None:
-            report.note(_finding(item, _kind_of(item)))
+            report.add(_finding(item, _kind_of(item)))
         if not item.problem:
             report.end = item.end
         if item.record is not None and not item.problem:
             queues.check(item.record)
     if torn is not None:
-        report.note(_finding(torn, StoreFault.TORN_END))
+        report.add(_finding(torn, StoreFault.TORN_END))
     queues.finish()
     return report
 
@@ -190,7 +190,7 @@ class _Queues:
                 opened[int(rows[0])] = key
         for row in sorted([*odd, *opened, *nowhere]):
             if row in nowhere:
-                self._report.note(StoreFinding(StoreFault.DAMAGED, run.base + int(run.columns.starts[row]), "", -1, -1, nowhere[row]))
+                self._report.add(StoreFinding(StoreFault.DAMAGED, run.base + int(run.columns.starts[row]), "", -1, -1, nowhere[row]))
             elif row in odd:
                 self.check(odd[row])
             else:
@@ -261,9 +261,9 @@ class _Queues:
         if seen is None:
             seen = self._seen[key] = _QueueSeen(0 if self._store.starts[0] == 0 else offset)
         if offset == 0 and seen.next > 0 and not sealed:
-            self._begin_anew(key, seen)
+            self._restart_queue(key, seen)
         elif offset != seen.next:
-            self._note(StoreFault.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
+            self._record(StoreFault.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
         seen.next = offset + 1
         minimum = self._minimums.get(key)
         if minimum is not None and (record.physical_offset < minimum.end if minimum.anew else offset < minimum.low):
@@ -275,7 +275,7 @@ class _Queues:
         text = record.properties.get("INNER_NUM", "1")
         if _COUNT.fullmatch(text):
             return int(text)
-        self._note(StoreFault.UNSUPPORTED, record, f"it is a batch, and its INNER_NUM is no number of messages: {text[:20]}")
+        self._record(StoreFault.UNSUPPORTED, record, f"it is a batch, and its INNER_NUM is no number of messages: {text[:20]}")
         return 1
 
     def finish(self) -> None:
@@ -283,7 +283,7 @@ class _Queues:
         for seen in self._seen.values():
             self._report.undispatched += len(seen.missing)
             for finding in seen.replaced:
-                self._report.note(finding)
+                self._report.add(finding)
         for key in dict.fromkeys((*self._seen, *self._units.keys())):
             self._find_surplus(key)
 
@@ -304,20 +304,20 @@ class _Queues:
                 continue  # it went with the log's beginning; or a broker that runs writes faster than this can look
             is_right, reason = self._is_right(key, offset, unit)
             if reason:
-                self._report.note(
+                self._report.add(
                     StoreFinding(StoreFault.UNIT_UNREADABLE, position, *key, offset, f"whether the log has it is not known: {reason}")
                 )
                 continue
             if not is_right:
                 problem = f"the queue has a message {offset:,} at {position:,}, which the log does not have"
-                self._report.note(StoreFinding(StoreFault.UNIT_SURPLUS, position, *key, offset, problem))
+                self._report.add(StoreFinding(StoreFault.UNIT_SURPLUS, position, *key, offset, problem))
                 break
             rightly += 1
         for first, stop, reason in unread:
             problem = f"units {first:,} to {stop - 1:,} behind the queue's end cannot be read: {reason}"
-            self._report.note(StoreFinding(StoreFault.UNIT_UNREADABLE, self._report.end, *key, first, problem))
+            self._report.add(StoreFinding(StoreFault.UNIT_UNREADABLE, self._report.end, *key, first, problem))
 
-    def _begin_anew(self, key: QueueKey, seen: _QueueSeen) -> None:
+    def _restart_queue(self, key: QueueKey, seen: _QueueSeen) -> None:
         """RocketMQ has made the topic again: its queue holds what comes now, and a minimum spoke of what came before."""
         minimum = self._minimums.get(key)
         if minimum is not None and minimum.low <= seen.next and not minimum.anew:
@@ -329,14 +329,14 @@ class _Queues:
     def _compare(self, key: QueueKey, seen: _QueueSeen, record: Record) -> None:
         if not self._units.has(key):
             if self._units.had(key, record.queue_offset):
-                self._note(StoreFault.UNIT_MISSING, record, "its queue has no file")
+                self._record(StoreFault.UNIT_MISSING, record, "its queue has no file")
             else:
                 self._report.without_queue += 1
             return
         unit = self._units.at(key, record.queue_offset)
         problem = self._units.problem(key, record.queue_offset)
         if problem:  # a part of it may be there, and name another place
-            self._note(StoreFault.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
+            self._record(StoreFault.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
             return
         if unit is None or unit[1] <= 0:
             if len(seen.missing) < MAX_FINDINGS:
@@ -352,9 +352,9 @@ class _Queues:
             if position > record.physical_offset and len(seen.replaced) < MAX_FINDINGS:
                 seen.replaced.append(finding)
             else:
-                self._report.note(finding)
+                self._report.add(finding)
         elif not code_fits(record, code):
-            self._note(StoreFault.UNIT_DIFFERS, record, f"its queue says tags code {code}")
+            self._record(StoreFault.UNIT_DIFFERS, record, f"its queue says tags code {code}")
         elif record.topic != SCHEDULE_TOPIC:
             self._agreed[key] = record.queue_offset + 1
 
@@ -370,7 +370,7 @@ class _Queues:
                 continue
             unit = self._units.at(key, offset)
             if unit is None or unit[1] <= 0 or unit[0] != position:
-                self._report.note(
+                self._report.add(
                     StoreFinding(StoreFault.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones")
                 )
         seen.missing.clear()
@@ -394,8 +394,8 @@ class _Queues:
             return True, ""
         return is_new and (found.topic, found.queue, found.queue_offset) == (*key, offset), ""
 
-    def _note(self, kind: StoreFault, record: Record, problem: str) -> None:
-        self._report.note(_finding_of(kind, record, problem))
+    def _record(self, kind: StoreFault, record: Record, problem: str) -> None:
+        self._report.add(_finding_of(kind, record, problem))
 
 
 def _finding_of(kind: StoreFault, record: Record, problem: str) -> StoreFinding:

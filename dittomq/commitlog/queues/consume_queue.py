@@ -71,10 +71,10 @@ class QueueIndex:
         segment_bytes: int,
         *,
         begins_late: bool = False,
-        is_told: bool = False,
+        is_reported: bool = False,
         is_ours: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """`begins_late`: the log's first segments are gone. Unless it `is_told` which queues lost messages with them, each begins with the
+        """`begins_late`: the log's first segments are gone. Unless it `is_reported` which queues lost messages with them, each begins with the
         first message of it that is found. One that is damaged is not found. `is_ours`: whether a broker of ours wrote what lies there; such
         a one never counts from 0 again, so its message 0 only comes for the second time, behind a cut.
         """
@@ -87,7 +87,7 @@ class QueueIndex:
         self._files = files
         self._segment_bytes = segment_bytes
         self._begins_late = begins_late
-        self._guesses_minimums = begins_late and not is_told
+        self._guesses_minimums = begins_late and not is_reported
         self._unsynced: dict[str, None] = {}
         self._new_folders: dict[str, None] = {}
 

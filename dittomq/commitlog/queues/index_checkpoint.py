@@ -76,7 +76,7 @@ class OffsetReservation:
         nexts, ranges = {**self.nexts, **other.nexts}, [*self.ranges, *other.ranges]
         return OffsetReservation(nexts, ranges, [*self.strange, *other.strange], min(starts, default=0))
 
-    def cut(self, to: int) -> "OffsetReservation":
+    def truncate(self, to: int) -> "OffsetReservation":
         """What is left where the log is cut at `to`: nothing when all that was leapt over goes."""
         return OffsetReservation() if to <= self.low else self
 

@@ -34,7 +34,7 @@ class DerivedIndexes:
             start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed = entry
             if producer_id and start >= producers_from:
                 if producer_id != producer or sequence != known + len(positions) or stored_ms // DAY_MS != day:
-                    self.producers.note(producer, known, positions, day * DAY_MS)
+                    self.producers.record(producer, known, positions, day * DAY_MS)
                     producer, known, positions, day = producer_id, sequence, array("q"), stored_ms // DAY_MS
                 positions.append(start)
             if start < queues_from:
@@ -50,13 +50,13 @@ class DerivedIndexes:
                 queue.next = queue_offset + 1
             else:
                 queue.extend(queue_offset, queue_offset + 1, None if self.index.is_ours(start) else start)
-        self.producers.note(producer, known, positions, day * DAY_MS)
+        self.producers.record(producer, known, positions, day * DAY_MS)
         self.store_ms = store_ms
         self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
 
-    def mend(self, entries: Sequence[IndexEntry], end: int) -> None:
+    def repair(self, entries: Sequence[IndexEntry], end: int) -> None:
         """Take in records that were missing, some of them perhaps for the second time; the log ends at `end`."""
-        self.producers.mend(
+        self.producers.repair(
             [Sequenced(entry.producer_id, entry.sequence, entry.start, entry.store_ms) for entry in entries if entry.producer_id]
         )
         for entry in entries:
@@ -70,7 +70,7 @@ class DerivedIndexes:
     def _take(self, batch: RecordBatch, queues_from: int, producers_from: int) -> WaitingBatch:
         for producer_id, first, positions, store_ms in batch.sequences:
             known = bisect_left(positions, producers_from)
-            self.producers.note(producer_id, first + known, positions[known:], store_ms)
+            self.producers.record(producer_id, first + known, positions[known:], store_ms)
         waiting = waiting_batch_of(self.index, batch, queues_from)
         for queue, run in waiting.runs:
             queue.extend(run.first, run.first + len(run.rows))  # only sealed records come in batches

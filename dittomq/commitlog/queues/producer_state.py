@@ -118,7 +118,7 @@ class Producers:
             raise self._expired(producer_id, sequence)
         return producer.positions[sequence - producer.first] if sequence < producer.next else None
 
-    def note(self, producer_id: str, first: int, positions: Sequence[int], store_ms: int) -> None:
+    def record(self, producer_id: str, first: int, positions: Sequence[int], store_ms: int) -> None:
         """Sequences from `first` on lie at these positions, behind all noted before; all were stored on the day of `store_ms`."""
         if not positions:
             return
@@ -135,12 +135,12 @@ class Producers:
             producer.first += surplus
             del producer.positions[:surplus]
         if len(self._producers) > MAX_PRODUCERS:
-            self._forget(next(iter(self._producers)))
+            self._remove(next(iter(self._producers)))
         day = store_ms // DAY_MS
         if not self._days or day > self._days[-1][0]:
             self._begin_day(day, positions[0])
 
-    def mend(self, records: Sequence[Sequenced]) -> None:
+    def repair(self, records: Sequence[Sequenced]) -> None:
         """Records that were missing lie in the log. One that is no neighbour of what is known stays expired."""
         for record in (*records, *reversed(records)):  # those behind what is known, then those before it
             self._repair(record)
@@ -154,12 +154,12 @@ class Producers:
             producer.first += gone
             del producer.positions[:gone]
 
-    def doubt(self, behind: int) -> None:
+    def mark_unsure(self, behind: int) -> None:
         """Records before `behind` are missing: who has none at or behind it is forgotten, for its newest may be among them."""
         self._remove_before(behind)
         self.removed_end = max(self.removed_end, behind)
 
-    def cut(self, to: int) -> None:
+    def truncate(self, to: int) -> None:
         """Forget what lies at or behind `to`: it was never stored."""
         self.removed_end = min(self.removed_end, to)
         for producer_id, producer in list(self._producers.items()):
@@ -188,9 +188,9 @@ class Producers:
         producer = self._producers.get(producer_id)
         if producer is None:
             if position >= self.removed_end:  # otherwise newer ones may have been forgotten
-                self.note(producer_id, sequence, (position,), store_ms)
+                self.record(producer_id, sequence, (position,), store_ms)
         elif position > producer.last:
-            self.note(producer_id, sequence, (position,), store_ms)
+            self.record(producer_id, sequence, (position,), store_ms)
         elif sequence == producer.first - 1 and position < producer.positions[0]:
             producer.first = sequence
             producer.positions.insert(0, position)
@@ -207,9 +207,9 @@ class Producers:
     def _remove_before(self, position: int) -> None:
         """Forget who has no record at or behind the position."""
         for producer_id in [producer_id for producer_id, each in self._producers.items() if each.last < position]:
-            self._forget(producer_id)
+            self._remove(producer_id)
 
-    def _forget(self, producer_id: str) -> None:
+    def _remove(self, producer_id: str) -> None:
         self.removed_end = max(self.removed_end, self._producers.pop(producer_id).last + 1)
 
     def _sort(self) -> None:
@@ -259,5 +259,5 @@ def truncate_snapshot(storage: Storage, to: int) -> None:
         remove(storage)
         return
     if end > to:
-        table.cut(to)
+        table.truncate(to)
         save(storage, table.to_bytes(to))

@@ -96,7 +96,7 @@ class BulkMessages:
                 return None
             written += [names[topic]] * (end - start)
         joined = b"".join(columns.properties)
-        if _holds(joined, _CRC_NAME) or (not identified and _holds(joined, _PID_NAME)):
+        if _contains(joined, _CRC_NAME) or (not identified and _contains(joined, _PID_NAME)):
             return None
         body_bytes, properties_bytes = _lengths(columns.bodies), _lengths(columns.properties)
         last = np.frombuffer(joined, np.uint8)[properties_bytes.cumsum() - 1] if joined else _SEPARATOR
@@ -107,7 +107,7 @@ class BulkMessages:
         properties_bytes += CRC_BYTES
         topic_bytes = len(written[0]) if len(columns.neighbours) == 1 else _lengths(written)
         sizes = body_bytes + properties_bytes + topic_bytes + (FIXED_BYTES - 1)
-        return cls(sizes, int(sizes.sum()), _holds(joined, KEY_NAME), columns, written, body_bytes, properties_bytes)
+        return cls(sizes, int(sizes.sum()), _contains(joined, KEY_NAME), columns, written, body_bytes, properties_bytes)
 
     @property
     def neighbours(self) -> Sequence[Neighbours]:
@@ -197,7 +197,7 @@ def _lengths(parts: Sequence[bytes]) -> Numbers:
     return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
-def _holds(joined: bytes, name: bytes) -> bool:
+def _contains(joined: bytes, name: bytes) -> bool:
     return name[:1] in joined and name in joined  # a single byte is found much quicker
 
 

@@ -122,7 +122,7 @@ def spans(view: View, at: int) -> Iterator[Span]:
                 continue
         # Nothing starts behind it: either that is damaged, or the size in this header is.
         again = next_start(view, at + 1)
-        if span is not None and (again is None or again >= span.end or _holds(view, span)):
+        if span is not None and (again is None or again >= span.end or _is_whole(view, span)):
             yield span
             at = span.end
             again = next_start(view, at) if again is not None and again < at else again
@@ -175,7 +175,7 @@ def _swallows(view: View, span: Span) -> bool:
     return inner is not None and inner < span.end
 
 
-def _holds(view: View, span: Span) -> bool:
+def _is_whole(view: View, span: Span) -> bool:
     """Whether a record is whole by its own checksum: then what seems to start inside it is a producer's body."""
     return span.sort is Sort.RECORD and not problem_of(view, span, sealed=False)
 

@@ -149,7 +149,7 @@ def remove(storage: Storage) -> None:
     state_file.remove(storage, _NAME)
 
 
-def cut(storage: Storage, to: int) -> None:
+def truncate(storage: Storage, to: int) -> None:
     """Durably forget what lies at or behind `to`, where the log is cut."""
     register = load(storage)
     if register.clipped(0, to) != register:

@@ -16,7 +16,7 @@ _MARKS = ("filling", "incomplete")
 _FILES = ("role", "heard", "filled", "degraded", *_MARKS)
 
 
-class _Grant(msgspec.Struct):
+class _RoleFile(msgspec.Struct):
     epoch: int
 
 
@@ -24,7 +24,7 @@ def state_of(storage: Storage, uuid: str, chance: random.Random) -> ReplicaState
     """What the replica of that uuid goes on with. One that was marked as holding a part of another's log has adopted nothing."""
     newest = newest_epoch(epoch_history_file.load(storage))
     is_part = any(storage.exists(f"{state_file.FOLDER}/{name}") for name in _MARKS)
-    known = max(newest, _heard(storage), _granted(storage))
+    known = max(newest, _newest_epoch(storage), _role_epoch(storage))
     return new_state(chance, uuid=uuid, known=known, adopted=NO_EPOCH if is_part else newest)
 
 
@@ -35,7 +35,7 @@ def remove_files(storage: Storage) -> None:
         state_file.remove(storage, name)
 
 
-def _heard(storage: Storage) -> Epoch:
+def _newest_epoch(storage: Storage) -> Epoch:
     """The newest epoch that it had noted; none where that cannot be read: what it noted binds no node of this version."""
     with contextlib.suppress(state_file.CorruptStateFile):
         text = (state_file.load(storage, "heard", b"HEAR") or b"").decode("ascii", "replace")
@@ -43,10 +43,10 @@ def _heard(storage: Storage) -> Epoch:
     return NO_EPOCH
 
 
-def _granted(storage: Storage) -> Epoch:
+def _role_epoch(storage: Storage) -> Epoch:
     """The epoch of its last role change."""
     with contextlib.suppress(state_file.CorruptStateFile):
-        grant = state_file.load_json(storage, "role", b"ROLE", _Grant)
+        grant = state_file.load_json(storage, "role", b"ROLE", _RoleFile)
         return NO_EPOCH if grant is None else _epoch(f"{grant.epoch}")
     return NO_EPOCH
 

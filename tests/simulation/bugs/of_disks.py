@@ -97,7 +97,7 @@ def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
                 assert isinstance(storage, SimulatedStorage)
                 records = parse_log(Files(storage.disk)).records
                 if records:
-                    store.cut(records[-1].physical_offset)
+                    store.truncate(records[-1].physical_offset)
 
         return recover
 

@@ -99,9 +99,9 @@ def leave_tasks_behind(patches: Patches, _: Cluster) -> None:
     left: set[asyncio.Task[Any]] = set()  # a loop alone does not keep them
 
     def make(honest: Any) -> Any:
-        async def follow(follower: ReplicaFetcher, address: str) -> None:
+        async def follow(fetcher: ReplicaFetcher, address: str) -> None:
             left.update(asyncio.get_running_loop().create_task(asyncio.Event().wait()) for _ in range(_LEFT_BEHIND))
-            await honest(follower, address)
+            await honest(fetcher, address)
 
         return follow
 

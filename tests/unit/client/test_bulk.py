@@ -40,7 +40,7 @@ class Post:
         future.set_result(NotStoredResult(tuple(_number(message) for message in messages), TopicNotFound("", "", "")))
         return future
 
-    async def hear(self, future: asyncio.Future[Outcome]) -> Outcome:
+    async def await_outcome(self, future: asyncio.Future[Outcome]) -> Outcome:
         return await future
 
     def give_up(self, piece: asyncio.Future[Outcome] | Outcome) -> None:

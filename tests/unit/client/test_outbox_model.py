@@ -62,12 +62,12 @@ class ModelBroker:
             return BatchRefused(batch.batch_id, refusal, None if culprit is None else culprit % len(messages))
         positions = range(len(self.log), len(self.log) + len(messages))
         self.log += [message.body for message in messages]
-        self.table.note(batch.producer_id, batch.first_sequence, positions, 0)
+        self.table.record(batch.producer_id, batch.first_sequence, positions, 0)
         return BatchStored(batch.batch_id, receipt_for(batch))
 
     def forget(self) -> None:
         """Every producer, as others push them out."""
-        self.table.doubt(len(self.log))
+        self.table.mark_unsure(len(self.log))
 
 
 @dataclass

@@ -14,7 +14,7 @@ def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answe
     unknowns.resent_in_vain("p", 1)
     before = unknowns.is_certain("p", epoch=2, sent=1)
 
-    unknowns.heard(2)
+    unknowns.master_answered(2)
 
     assert not before
     assert not unknowns.is_certain("p", epoch=2, sent=1)
@@ -25,15 +25,15 @@ def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answe
 def test_a_master_older_than_the_one_to_which_it_was_sent_again_bounds_nothing() -> None:
     unknowns = InDoubtSends()
     unknowns.resent_in_vain("p", 3)
-    unknowns.heard(2)
+    unknowns.master_answered(2)
     while_it_may_be_in_3 = unknowns.is_certain("p", epoch=3, sent=1)
-    unknowns.heard(4)
+    unknowns.master_answered(4)
     unknowns.resent_in_vain("p", 2)
-    unknowns.heard(2)
+    unknowns.master_answered(2)
 
     assert not while_it_may_be_in_3
     assert not unknowns.is_certain("p", epoch=5, sent=1)
-    unknowns.heard(4)
+    unknowns.master_answered(4)
     assert not unknowns.is_certain("p", epoch=4, sent=1)
     assert unknowns.is_certain("p", epoch=5, sent=1)
 
