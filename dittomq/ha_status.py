@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FULL_RESYNC: Final = "copying anew"
-HANDING_OVER: Final = "handing over"
+SWITCHING_OVER: Final = "switching over"
 MASTER_WAITS: Final = "the master, which waits for "
 
 
@@ -27,7 +27,7 @@ class NodeView:
     """One node as the answering node sees it. Offsets and lags in bytes, times in seconds or milliseconds since 1970.
 
     `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown; of a slave that is `copying anew`, as it tells
-    itself, how far that is follows behind a comma, of a master that is `handing over` its place, to whom. Received and flushed lag behind
+    itself, how far that is follows behind a comma, of a master that is `switching over` its place, to whom. Received and flushed lag behind
     the master's end, applied lags behind what is confirmed, since no more can be applied. How far one that is gone lags nobody knows, and
     its offsets are what it said last. `transfer_bytes_per_s` were sent to it, `received_bytes_per_s` it acknowledged as received: less,
     while what was sent fills the line. `pins` and `damaged_bytes`, what it does not hold whole of its log, only the node itself tells.

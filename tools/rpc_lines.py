@@ -116,8 +116,8 @@ LINES: Final = {
     f"{_BROKER}/Failover": RpcLine(
         _CLIENTS,
         '{"node":"a/0","validate_only":true}',
-        "Call a slave under its own name. Here it is refused with `NOT_PERMITTED`: a/0 leads already.",
-        refused="NOT_PERMITTED",
+        "Call a slave under its own name. Here it is refused with `PRECONDITION_FAILED`: a/0 leads already.",
+        refused="PRECONDITION_FAILED",
     ),
     f"{_BROKER}/SetPaused": RpcLine(_CLIENTS, '{"broker":"a","paused":false}', "Nothing changes: failover is not paused."),
     f"{_BROKER}/GetHaHistory": RpcLine(_CLIENTS, "{}", "Only the master answers."),
@@ -171,7 +171,7 @@ LINES: Final = {
     f"{_ELECTION}/Stand": RpcLine(
         _REPLICAS,
         '{"cluster":"local-5f2a","broker":"a","sent_by":"SENT_BY_OPERATOR"}',
-        "Asks a slave to stand for election. Here it is refused with `NOT_PERMITTED`: a/0 leads already.",
-        refused="NOT_PERMITTED",
+        "Asks a slave to stand for election. Here it is refused with `PRECONDITION_FAILED`: a/0 leads already.",
+        refused="PRECONDITION_FAILED",
     ),
 }

@@ -17,7 +17,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.doors.workers import Executor
-from dittomq.errors import DittoError, NotPermitted, StaleEpoch, StorageFailure, first_of
+from dittomq.errors import DittoError, PreconditionFailed, StaleEpoch, StorageFailure, first_of
 from dittomq.group_record import GroupRecord
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import election_events as election
@@ -180,12 +180,12 @@ class Candidate:
             return await self.position()
 
     async def stand(self, order: StandOrder) -> None:
-        """A master or an operator sends this node. Raises NotPermitted where it may not stand."""
+        """A master or an operator sends this node. Raises PreconditionFailed where it may not stand."""
         own = await self.position()
         await self._parts.watch.read()
         problem = may_stand(self._parts.rules, own, self._parts.watch.record, order, master_is_silent=True)
         if problem is not None:
-            raise NotPermitted(f"refused: {problem}")
+            raise PreconditionFailed(f"refused: {problem}")
         self.order(order)
 
     async def look_around(self) -> dict[str, Position]:

@@ -11,7 +11,7 @@ from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, InvalidField, LimitReached, NotPermitted, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import CorruptRecord, InvalidField, LimitReached, OffsetOutOfRange, PermissionDenied, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
@@ -107,7 +107,7 @@ class PullService:
 
     def _check(self, order: PullRequest, topic: TopicConfig) -> None:
         if not topic.permission & PERMISSION_READ:
-            raise NotPermitted(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
+            raise PermissionDenied(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
         if order.at_least is not None and order.at_least.broker != self._rules.broker:
             raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
 

@@ -73,10 +73,10 @@ class RetentionLoop:
         await parts.pins.remove_ended()
         begin, lost = store.min_offset, dict[str, None]()
         full = ""
-        told_start = await parts.master_start() if self._full and store.unread.ranges else None
+        master_log_start = await parts.master_start() if self._full and store.unread.ranges else None
         try:
             await parts.lane.call(self._survey)
-            while dropped := await self._drop_one(lost, told_start):
+            while dropped := await self._drop_one(lost, master_log_start):
                 self.dropped_bytes += dropped
                 await asyncio.sleep(_PAUSE_S)
         except (DiskFull, NotReady) as found:
@@ -89,7 +89,7 @@ class RetentionLoop:
             for name in lost:
                 log.warning("retention_overridden", node=parts.node, holder=name, log_start=store.min_offset)
 
-    async def _drop_one(self, lost: dict[str, None], told_start: LogStart | None) -> int:
+    async def _drop_one(self, lost: dict[str, None], master_log_start: LogStart | None) -> int:
         """Drop the first segment, if it may go now; how many bytes went. `lost` learns who wanted them.
 
         No pin is taken from the decision until the drop is done.
@@ -103,18 +103,18 @@ class RetentionLoop:
             before = store.min_offset
             if decision.min_offset > before:
                 _, end = store.segment_of(before)
-                await parts.lane.call(lambda: self._drop_before(end, told_start))
+                await parts.lane.call(lambda: self._drop_before(end, master_log_start))
                 lost.update(dict.fromkeys(decision.lost))
             return store.min_offset - before
 
-    def _drop_before(self, end: PhysicalOffset, told_start: LogStart | None) -> None:
+    def _drop_before(self, end: PhysicalOffset, master_log_start: LogStart | None) -> None:
         """On a full disk, with the room of the segment that is prepared; blocks. Raises DiskFull when that is not enough."""
         store = self._parts.store
         try:
-            store.drop_before(end, told_start)
+            store.drop_before(end, master_log_start)
         except DiskFull:
             store.ahead.give_room()
-            store.drop_before(end, told_start)
+            store.drop_before(end, master_log_start)
 
     def _survey(self) -> None:
         """Learn what has become of segments since the last time; blocks."""

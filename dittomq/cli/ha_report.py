@@ -7,7 +7,7 @@ from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_views import ABSENT, Ends, joined, with_own_report, without_lags
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, Unavailable
-from dittomq.ha_status import FULL_RESYNC, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync
+from dittomq.ha_status import FULL_RESYNC, MASTER_WAITS, SWITCHING_OVER, HaStatus, NodeView, not_in_sync
 from dittomq.routes import Node, Role
 
 Answers = Mapping[str, HaStatus | DittoError]
@@ -330,7 +330,7 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view.phase in _CATCHING_UP and view.received_bytes_per_s > 0:
         left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.received_bytes_per_s)} to go"
         notes.append(f"{human_bytes(view.received_bytes_per_s)}/s{left}")
-    if view.phase == HANDING_OVER and view.since_ms is not None:
+    if view.phase == SWITCHING_OVER and view.since_ms is not None:
         notes.append(f"since {_moment(view.since_ms, now_ms)}")
     if view.state not in _FOLLOWING and view.last_drop_reason:
         when = "" if view.last_drop_ms is None else f"dropped {_moment(view.last_drop_ms, now_ms)}: "

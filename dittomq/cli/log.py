@@ -153,9 +153,9 @@ def _range(text: str) -> "Range":
 def _steps(advance: Callable[[int], None]) -> Callable[[int, int], None]:
     done_before = 0
 
-    def hear(done: int, _total: int) -> None:
+    def report(done: int, _total: int) -> None:
         nonlocal done_before
         advance(done - done_before)
         done_before = done
 
-    return hear
+    return report

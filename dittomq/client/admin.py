@@ -15,7 +15,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
 from dittomq.client.routing import ClientContext
 from dittomq.client.validation import check_number, is_address
-from dittomq.copies import RepairRequest, RepairReport
+from dittomq.copies import RepairReport, RepairRequest
 from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
@@ -191,7 +191,7 @@ class Admin:
     async def switchover(self, node: str, *, validate_only: bool = False) -> SwitchoverAnswer:
         """Let the slave "broker/id" take its master's place; it is sent to be elected when this returns, and `ha_status` tells the outcome.
 
-        Raises NotPermitted, which says what is missing, NotReady, or Unavailable, after which the switchover may still happen.
+        Raises PreconditionFailed, which says what is missing, NotReady, or Unavailable, after which the switchover may still happen.
         """
         order = SwitchoverOrder(node, validate_only)
         master = await self._master_of(node.partition("/")[0])
@@ -202,7 +202,7 @@ class Admin:
         """Let a node, "broker/id", stand for election; it stands when this returns, and `ha_status` tells the outcome.
 
         With `allow_data_loss` it is elected also where only replicas that do not answer may have acknowledged messages. Raises
-        NotPermitted, which says why it cannot be elected.
+        PreconditionFailed, which says why it cannot be elected.
         """
         order = FailoverOrder(node, allow_data_loss, validate_only)
         response: pb.FailoverResponse = await self._on_node(node, "Failover", wire.failover_request(order), _ROLE_DEADLINE_S)

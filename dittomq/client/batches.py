@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 
-from dittomq.errors import NotPermitted, QueueNotFound, Refused, TopicNotFound
+from dittomq.errors import PermissionDenied, QueueNotFound, Refused, TopicNotFound
 from dittomq.message import MAX_BATCH_MESSAGES, Message, PlainSpan
 
 FULL_BATCH_BYTES = 1024 * 1024
@@ -97,7 +97,7 @@ class ProducerBatch:
         """
         messages, queues = self.content()
         named, queue = messages[place], queues[place]
-        whole_topic, whole_queue = isinstance(cause, TopicNotFound | NotPermitted), isinstance(cause, QueueNotFound)
+        whole_topic, whole_queue = isinstance(cause, TopicNotFound | PermissionDenied), isinstance(cause, QueueNotFound)
         for send in self.sends:
             taken = [
                 at

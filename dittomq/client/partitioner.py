@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from dittomq.errors import NotPermitted, QueueNotFound
+from dittomq.errors import PermissionDenied, QueueNotFound
 from dittomq.message import Message
 from dittomq.routes import PERMISSION_WRITE, Node, NodeState, Route
 
@@ -47,11 +47,11 @@ class Partitioner:
         self._avoided: dict[str, float] = {}  # group → until when
 
     def check(self, route: Route) -> None:
-        """Raise NotPermitted when no group takes writes."""
+        """Raise PermissionDenied when no group takes writes."""
         self._plan(route)
 
     def target(self, route: Route, message: Message) -> SendTarget:
-        """Where the message goes; raises QueueNotFound or NotPermitted.
+        """Where the message goes; raises QueueNotFound or PermissionDenied.
 
         A queue by number is that of the first group, by name, that has it. An order key is hashed over all queues that may be
         written, also those of a group whose master is away: it waits for that master, because another queue would break the order.
@@ -68,7 +68,7 @@ class Partitioner:
         """A queue of another group with a master that serves, for a message bound to none; None when there is no such group."""
         try:
             led = self._plan(route).led
-        except NotPermitted:  # no group takes writes now
+        except PermissionDenied:  # no group takes writes now
             return None
         others = tuple(pair for pair in self._answering(led) if pair[0] != broker)
         return self._in_turn(others, route.topic) if others else None
@@ -107,7 +107,7 @@ def _plan_of(route: Route) -> _Plan:
     )
     pairs = tuple((broker, queue) for broker, count in writable for queue in range(count))
     if not pairs:
-        raise NotPermitted(f'topic "{route.topic}" takes no writes in any broker group; its permission needs bit 2')
+        raise PermissionDenied(f'topic "{route.topic}" takes no writes in any broker group; its permission needs bit 2')
     led = tuple(pair for pair in pairs if _is_led(route, pair[0]))
     return _Plan(route, pairs, led)
 

@@ -39,12 +39,12 @@ from dittomq.errors import (
     DittoError,
     InvalidField,
     LimitReached,
-    NotPermitted,
     NotReady,
     NotStored,
     OutcomeHandle,
     OutcomeUnknown,
     OutOfOrderSequence,
+    PermissionDenied,
     Refused,
     Unavailable,
 )
@@ -234,7 +234,7 @@ class Producer:
         route = await self._known_route(topic)
         try:
             self.chooser.check(route)
-        except NotPermitted:
+        except PermissionDenied:
             route = await self._around.routing.route(topic, max_age_s=_CLOSED_AGE_S)
             self.chooser.check(route)
         return route

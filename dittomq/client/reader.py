@@ -37,7 +37,7 @@ _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind
 _ROUNDS = 3
 _TRY_ANOTHER = (Unavailable, NotReady, LimitReached, CorruptRecord)
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # what a slave says of whose topics are older than another one's
-_TELLING = (CorruptRecord, OffsetOutOfRange, *_UNHEARD_OF)  # what a copy says of the offset, which another one's silence does not hide
+_SPECIFIC = (CorruptRecord, OffsetOutOfRange, *_UNHEARD_OF)  # what a copy says of the offset, which another one's silence does not hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +172,13 @@ class Reader:
             at_once = looks_first or _is_elsewhere(round_result.problem) or (node.broker_id and has_others)
             try:
                 answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
-            except (*_TRY_ANOTHER, *_TELLING) as raised:
+            except (*_TRY_ANOTHER, *_SPECIFIC) as raised:
                 round_result.problem = self._went_wrong(node, raised, round_result.problem)
                 continue
             self._avoided.pop(node.name, None)
             if answer.status is PullStatus.BEHIND:
                 round_result.behind.append(node)
-            elif not _says_more(answer, round_result.problem, order.offset):
+            elif not _is_more_specific(answer, round_result.problem, order.offset):
                 continue
             elif answer.next_offset > order.offset or not node.broker_id or not at_once:
                 return self._taken(node, answer, epoch, order.offset)
@@ -233,9 +233,9 @@ class Reader:
             if not node.broker_id:  # a master knows all
                 raise raised
             self._avoid(node, answers=True)
-            return before if isinstance(before, _TELLING) else raised
+            return before if isinstance(before, _SPECIFIC) else raised
         self._avoid(node, answers=False)
-        return raised if isinstance(raised, CorruptRecord) or not isinstance(before, _TELLING) else before
+        return raised if isinstance(raised, CorruptRecord) or not isinstance(before, _SPECIFIC) else before
 
     def _rest_of(self, order: PullRequest, until: float) -> PullRequest:
         """The order with what is left of its wait."""
@@ -305,7 +305,7 @@ class Reader:
         return self._options.node or f'any node with queue {self._queue} of topic "{self._topic}"'
 
 
-def _says_more(answer: PullResult, problem: DittoError | None, offset: int) -> bool:
+def _is_more_specific(answer: PullResult, problem: DittoError | None, offset: int) -> bool:
     """Whether it does not only wait for what another copy says is damaged, or not there."""
     if isinstance(problem, CorruptRecord):
         return answer.next_offset > offset

@@ -7,7 +7,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
-from dittomq.copies import ReplicaDescription, Pin, RangeDigests
+from dittomq.copies import Pin, RangeDigests, ReplicaDescription
 from dittomq.doors.clock import OsClock  # noqa: TID251  # a list of nodes has no age
 from dittomq.errors import Unavailable
 from dittomq.naming.route_cache import RouteCache
@@ -59,7 +59,7 @@ class ReplicaReader:
         """What the node holds now."""
         stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
         message = await call(stub.Describe, audit_pb2.DescribeRequest(), who=node.name, deadline_s=self._deadline_s)
-        return wire.copy_description(message)
+        return wire.replica_description(message)
 
     async def pin(self, node: NodeAddress, run: str, lease_s: float) -> Pin:
         """Let the node hold back its retention, from the first byte it has, until the lease ends."""

@@ -32,7 +32,7 @@ from dittomq.client.accumulator_events import (
 from dittomq.client.batches import PendingSend, ProducerBatch
 from dittomq.client.partitioner import master_of
 from dittomq.client.routing import ClientContext, backoff_s
-from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, QueueNotFound, Refused, Unavailable, first_of
+from dittomq.errors import DittoError, NotMaster, NotReady, PermissionDenied, QueueNotFound, Refused, Unavailable, first_of
 from dittomq.message import Ack
 from dittomq.receipts import BatchReceipt
 from dittomq.routes import DEFAULT_NETWORK, Node, NodeState
@@ -286,7 +286,7 @@ class GroupSender:
         if isinstance(event, BatchStored):
             self._failures = 0
             self._not_masters.clear()
-        elif isinstance(event, BatchRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
+        elif isinstance(event, BatchRefused) and isinstance(event.error, QueueNotFound | PermissionDenied):
             for topic in self._accumulator.topics(event.batch_id):
                 self._around.routing.outdated(topic)
         elif isinstance(event, StreamEnded | Abandoned):

@@ -99,7 +99,7 @@ class OneTaskContext(Generic[T]):
 
     def enter(self) -> T:
         """Enter; the value of the context manager."""
-        self._done = self._thread.begin(self._hold())
+        self._done = self._thread.begin(self._keep_open())
         self._done.add_done_callback(self._pass_on)
         try:
             return self._entered.result()
@@ -120,7 +120,7 @@ class OneTaskContext(Generic[T]):
             if error is None:
                 raise left_meanwhile() from stopped
 
-    async def _hold(self) -> None:
+    async def _keep_open(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._thread.blocks.add(task)

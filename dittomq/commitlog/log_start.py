@@ -211,7 +211,7 @@ class StoreWithLogStart(ABC):
     def minimums(self) -> dict[tuple[str, int], int]:
         """What `hide` was given, as far as no cut has taken the records that it spoke of."""
         with self._gate.filing:
-            return {key: minimum.low for key, minimum in index_checkpoint.load_minimums(self._storage).items() if not minimum.anew}
+            return {key: minimum.low for key, minimum in index_checkpoint.load_minimums(self._storage).items() if not minimum.is_reset}
 
     def hide(self, minimums: Mapping[tuple[str, int], int]) -> None:
         """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back.
@@ -253,7 +253,7 @@ class StoreWithLogStart(ABC):
         """Where this log and its queues begin, for a copy that is to begin there: without it, it would count anew in empty queues."""
         with self._gate.filing:
             minimums = index_checkpoint.load_minimums(self._storage)
-            lasting = {key: each.low for key, each in minimums.items() if not each.anew and each.end <= self._mark.confirmed}
+            lasting = {key: each.low for key, each in minimums.items() if not each.is_reset and each.end <= self._mark.confirmed}
             found = {key: low for key, low in self._derived.index.guessed_minimums().items() if key not in minimums}
             dropped = log_start_state.load(self._storage)
             return LogStart(self.min_offset, {**dropped.first_offsets, **found}, lasting, dropped.reserved_below)

@@ -22,7 +22,7 @@ def persist(storage: Storage, index: QueueIndex) -> None:
     kept = dict(minimums)
     for key, queue in fresh.items():
         if key not in kept or kept[key].low <= queue.outlived:
-            kept[key] = QueueBound(queue.outlived, queue.reset_at, anew=True)
+            kept[key] = QueueBound(queue.outlived, queue.reset_at, is_reset=True)
     if kept != minimums:
         index_checkpoint.save_minimums(storage, kept)
     dropped = log_start_state.load(storage)
@@ -41,10 +41,10 @@ def apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:
     kept = {}
     for key, minimum in minimums.items():
         queue = index.queue(*key)
-        if minimum.anew and minimum.end < end:
+        if minimum.is_reset and minimum.end < end:
             kept[key] = minimum
             queue.outlived = max(queue.outlived, minimum.low)
-        elif not minimum.anew:
+        elif not minimum.is_reset:
             kept[key] = minimum if minimum.end <= end else QueueBound(min(minimum.low, queue.next), end)
             index.raise_minimum(queue, kept[key].low)
     if kept != minimums:

@@ -234,7 +234,7 @@ def _load_checkpoint(layout: StoreLayout, log: Log, notes: list[str]) -> Checkpo
     if held.file_units != layout.queue_file_units:
         notes.append(f"queue files had {held.file_units:,} units; all queues are built again from the log")
         return None
-    if held.keys.sizes != layout.key_sizes or not key_index.holds(layout.storage, held.keys):
+    if held.keys.sizes != layout.key_sizes or not key_index.is_complete(layout.storage, held.keys):
         notes.append("the key index is not what the checkpoint says; it and all queues are built again from the log")
         return None
     minimums, dropped = index_checkpoint.load_minimums(layout.storage), log_start_state.load(layout.storage)
@@ -309,7 +309,7 @@ def _load_producers(storage: Storage, notes: list[str]) -> tuple[producer_state.
 def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     """Whether every deletion of a topic is in the queues as the checkpoint knows them: then they can grow before the log is read whole."""
     minimums = index_checkpoint.load_minimums(storage)
-    return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
+    return all(not minimum.is_reset and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
 def _index_of(layout: StoreLayout, log: Log, seals: ChecksumPolicy, held: Checkpoint | None) -> QueueIndex:

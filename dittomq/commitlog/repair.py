@@ -320,7 +320,7 @@ class RepairableStore(DeletedFiles):
         queue = self._derived.index.queues.get((entry.topic, entry.queue))
         minimum = minimums.get((entry.topic, entry.queue))
         was_reset = queue.reset_at if queue is not None else -1
-        return entry.start < was_reset or (minimum is not None and minimum.anew and entry.start < minimum.end)
+        return entry.start < was_reset or (minimum is not None and minimum.is_reset and entry.start < minimum.end)
 
     def _fill(self, entry: IndexEntry, minimums: dict[index_checkpoint.QueueKey, index_checkpoint.QueueBound]) -> None:
         """Put a record's unit where it is missing; what is not dispatched yet comes by itself, what is deleted never."""

@@ -148,7 +148,7 @@ def _ends_below(storage: Storage, held: index_checkpoint.Checkpoint, to: int) ->
     ends = {}
     for key, (low, high) in held.ranges.items():
         minimum = minimums.get(key, index_checkpoint.QueueBound(0, 0))
-        if minimum.anew and minimum.end >= to:
+        if minimum.is_reset and minimum.end >= to:
             return None
         first = max(low, minimum.hidden)
         if misses_files(storage, held, key, max(first, dropped.get(key, 0))):

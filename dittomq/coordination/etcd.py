@@ -14,7 +14,7 @@ from dittomq.coordination.credentials import SecretFile
 from dittomq.coordination.endpoints import EndpointConnection, Endpoints
 from dittomq.coordination.of_group import of_group
 from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
-from dittomq.errors import NotPermitted, Unavailable, UnreadableRecord
+from dittomq.errors import PermissionDenied, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 from dittomq.rpc.channel import breaking
 
@@ -57,7 +57,7 @@ class EtcdCoordination:
             try:
                 response = await self._range(line, key)
             except _TokenRefusedError as again:
-                raise NotPermitted(str(again)) from again
+                raise PermissionDenied(str(again)) from again
         return of_group(self._found(response, key, self._endpoints.where(line)), key, self._endpoints.where(line))
 
     async def write(self, key: GroupKey, record: GroupRecord, expected: Versioned | None) -> WriteOutcome:
@@ -150,7 +150,7 @@ class EtcdCoordination:
             raise Unavailable(where, f"it has ended the watch: {response.cancel_reason or 'no reason given'}")
 
     async def _signed_in(self, line: EndpointConnection) -> Metadata:
-        """The headers of a call. Raises NotPermitted, Unavailable, ConfigError; what follows was not sent then."""
+        """The headers of a call. Raises PermissionDenied, Unavailable, ConfigError; what follows was not sent then."""
         if self._password is not None and not self._token:
             password = (await self._password.read()).decode(errors="replace").strip()
             request = pb.AuthenticateRequest(name=self._username, password=password)
@@ -159,7 +159,7 @@ class EtcdCoordination:
         return (_ONLY_WITH_LEADER, *((("token", self._token),) if self._token else ()))
 
     async def _call(self, line: EndpointConnection, method: Callable[..., Awaitable[T]], request: object, metadata: Metadata) -> T:
-        """One call on an open connection. Raises NotPermitted, after which nothing was done, _TokenRefusedError, and Unavailable."""
+        """One call on an open connection. Raises PermissionDenied, after which nothing was done, _TokenRefusedError, and Unavailable."""
         where = self._endpoints.where(line)
         try:
             with breaking(where):
@@ -182,7 +182,7 @@ class EtcdCoordination:
                 f"{where} refuses the token of {self._username}: {error.details()}; this node signs in again"
             ) from error
         remedy = "check coordination.username, password_file and the role of that user"
-        raise NotPermitted(f"{where} refuses: {error.details()}; {remedy}") from error
+        raise PermissionDenied(f"{where} refuses: {error.details()}; {remedy}") from error
 
 
 async def _within(line: EndpointConnection, where: str, step: Awaitable[Any]) -> Any:

@@ -19,7 +19,7 @@ from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.doors.workers import Executor
-from dittomq.errors import ConfigError, NotPermitted, Unavailable, UnreadableRecord
+from dittomq.errors import ConfigError, PermissionDenied, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 
 RECORD_ANNOTATION: Final = "dittomq/group-record"
@@ -224,7 +224,7 @@ class KubernetesCoordination:
         )
 
     async def _change(self, where: str, name: str, request: Request) -> "_ApiAnswer | WriteOutcome":
-        """The answer where it was done. Raises Unavailable and NotPermitted where it was not, and never will be."""
+        """The answer where it was done. Raises Unavailable and PermissionDenied where it was not, and never will be."""
         try:
             answer = await self._call(where, request)
         except _UnansweredError as error:
@@ -238,13 +238,13 @@ class KubernetesCoordination:
         if answer.code == 429:
             raise Unavailable(where, answer.problem)
         if answer.code == 404:
-            raise NotPermitted(f"{where} cannot be written: {answer.problem}; create that namespace, or correct coordination.namespace")
+            raise PermissionDenied(f"{where} cannot be written: {answer.problem}; create that namespace, or correct coordination.namespace")
         if answer.code in _REFUSALS:
-            raise NotPermitted(f"{where} cannot be written: {answer.problem}")
+            raise PermissionDenied(f"{where} cannot be written: {answer.problem}")
         return WriteUnknown(f"{where} does not answer: {answer.problem}")
 
     async def _call(self, where: str, request: Request) -> "_ApiAnswer":
-        """Raises NotPermitted and Unavailable, after which nothing was done; _UnansweredError; ConfigError."""
+        """Raises PermissionDenied and Unavailable, after which nothing was done; _UnansweredError; ConfigError."""
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 response = await self._send(request)
@@ -376,7 +376,7 @@ def _versioned(lease: _Lease, key: GroupKey, where: str) -> Versioned:
 
 def _permitted(answer: _ApiAnswer, where: str) -> _ApiAnswer:
     if answer.code in _REMEDIES:
-        raise NotPermitted(f"{where} refuses: {answer.problem}; {_REMEDIES[answer.code]}")
+        raise PermissionDenied(f"{where} refuses: {answer.problem}; {_REMEDIES[answer.code]}")
     return answer
 
 

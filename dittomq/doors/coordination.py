@@ -61,7 +61,7 @@ class CoordinationStore(Protocol):
         ...
 
     async def read(self, key: GroupKey) -> Versioned | None:
-        """The record as it is now (linearizable), None when there is none. Raises Unavailable, UnreadableRecord, NotPermitted."""
+        """The record as it is now (linearizable), None when there is none. Raises Unavailable, UnreadableRecord, PermissionDenied."""
         ...
 
     async def write(self, key: GroupKey, record: GroupRecord, expected: Versioned | None) -> WriteOutcome:

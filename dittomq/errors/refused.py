@@ -149,10 +149,21 @@ class LimitReached(Refused):
 
 
 @dataclass(eq=False)
-class NotPermitted(Refused):
+class PreconditionFailed(Refused):
+    """The state of the group forbids it now; once that has changed, the same call may succeed."""
+
+    reason: ClassVar[str] = "PRECONDITION_FAILED"
+    what: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+@dataclass(eq=False)
+class PermissionDenied(Refused):
     """The topic's or the broker's permission forbids it."""
 
-    reason: ClassVar[str] = "NOT_PERMITTED"
+    reason: ClassVar[str] = "PERMISSION_DENIED"
     what: str
 
     def __str__(self) -> str:

@@ -38,7 +38,8 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.NotEnoughReplicas: StatusCode.UNAVAILABLE,  # wait, or bring slaves back
     errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
     errors.LimitReached: StatusCode.RESOURCE_EXHAUSTED,  # slow down
-    errors.NotPermitted: StatusCode.PERMISSION_DENIED,
+    errors.PermissionDenied: StatusCode.PERMISSION_DENIED,
+    errors.PreconditionFailed: StatusCode.FAILED_PRECONDITION,  # change the state of the group, then call again
     errors.OutOfOrderSequence: StatusCode.FAILED_PRECONDITION,
     errors.UnknownProducerId: StatusCode.FAILED_PRECONDITION,
     errors.CorruptRecord: StatusCode.DATA_LOSS,  # page someone; read another copy

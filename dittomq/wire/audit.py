@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
-from dittomq.copies import DIGEST_BYTES, MAX_LEASE_S, MIN_LEASE_S, ReplicaDescription, Pin, RangeDigests
+from dittomq.copies import DIGEST_BYTES, MAX_LEASE_S, MIN_LEASE_S, Pin, RangeDigests, ReplicaDescription
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -45,7 +45,7 @@ def describe_response(copy: ReplicaDescription) -> pb.DescribeResponse:
     )
 
 
-def copy_description(message: pb.DescribeResponse) -> ReplicaDescription:
+def replica_description(message: pb.DescribeResponse) -> ReplicaDescription:
     """Decode what a copy holds."""
     version = message.topic_version
     return ReplicaDescription(

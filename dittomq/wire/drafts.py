@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.errors import InvalidField, MessageTooLarge, NotPermitted, QueueNotFound, Refused
+from dittomq.errors import InvalidField, MessageTooLarge, PermissionDenied, QueueNotFound, Refused
 from dittomq.message import MAX_BATCH_BYTES, MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties, tags_code
@@ -114,7 +114,7 @@ def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
         raise MessageRefused(index, refused) from refused
     if not config.permission & PERMISSION_WRITE:
         raise MessageRefused(
-            index, NotPermitted(f'topic "{name}" takes no writes: its permission is {config.permission}, writing needs bit 2')
+            index, PermissionDenied(f'topic "{name}" takes no writes: its permission is {config.permission}, writing needs bit 2')
         )
     return config
 

@@ -6,7 +6,7 @@ from typing import NoReturn
 import structlog
 
 from dittomq.broker.role import BrokerService, RoleStart
-from dittomq.errors import NotPermitted, StorageFailure
+from dittomq.errors import PreconditionFailed, StorageFailure
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
@@ -62,11 +62,11 @@ class MasterAnswers:
 
     async def stand(self, order: StandOrder) -> None:
         """It leads already."""
-        raise NotPermitted(f"refused: {self._node.name} leads already, in epoch {self._node.epoch}")
+        raise PreconditionFailed(f"refused: {self._node.name} leads already, in epoch {self._node.epoch}")
 
     def _may_promise(self, candidate: str, sent_by: SentBy) -> bool:
         """Not without a record, nor to a node that this master has sent and given up since."""
-        return self._parts.watch is not None and (sent_by is not SentBy.MASTER or self._node.hands_over_to == candidate)
+        return self._parts.watch is not None and (sent_by is not SentBy.MASTER or self._node.switchover_target == candidate)
 
     def _follow(self, request: PromiseRequest, why: str) -> None:
         """Whatever becomes of the candidate: this term is over."""

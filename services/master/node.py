@@ -56,8 +56,8 @@ class MasterNode:
         self.term: Term | None = None
         self.in_sync_set: InSyncSet | None = None
         self.draining = False
-        self.hands_over_to = ""  # the slave that is to lead, while writes wait for that reason
-        self._hands_over_since_ms: int | None = None
+        self.switchover_target = ""  # the slave that is to lead, while writes wait for that reason
+        self._switchover_since_ms: int | None = None
 
     @property
     def epoch(self) -> Epoch:
@@ -116,8 +116,8 @@ class MasterNode:
 
     def why_not_leading(self) -> str:
         """Why this master takes no changes; empty while it leads."""
-        if self.hands_over_to:
-            return f"it switches over to {self.hands_over_to}"
+        if self.switchover_target:
+            return f"it switches over to {self.switchover_target}"
         if self.draining:
             return "it is shutting down"
         if self.term is not None and self.term.is_over:
@@ -129,10 +129,10 @@ class MasterNode:
         if self.term is None or self.term.is_over:
             raise NotReady(self.name, self.why_not_leading())
 
-    def hands_over(self, target: str) -> None:
+    def set_switchover_target(self, target: str) -> None:
         """That slave is to lead, and writes wait; "": this master leads on."""
-        self.hands_over_to = target
-        self._hands_over_since_ms = self._parts.clock.wall_ms() if target else None
+        self.switchover_target = target
+        self._switchover_since_ms = self._parts.clock.wall_ms() if target else None
 
     def leading_term(self) -> Term:
         """The term; NotReady before it and after it, and while the node is shutting down or switches over."""
@@ -255,7 +255,7 @@ class MasterNode:
         if self.term is None:
             return self._board.opening(self._opening.waiting_for, applied, records)
         why = self.why_not_leading() or str(self._write_refusal() or "")
-        leaving = Leaving(why, self.hands_over_to, self._hands_over_since_ms)
+        leaving = Leaving(why, self.switchover_target, self._switchover_since_ms)
         return self._board.leading(self.term, applied, records, leaving, self.in_sync_set)
 
     def _known_slaves(self) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.pausing import set_paused
-from dittomq.errors import InvalidField, NotPermitted
+from dittomq.errors import InvalidField, PreconditionFailed
 from dittomq.wire.admin import FailoverAnswer, FailoverOrder, HaChange, PauseOrder, SwitchoverAnswer, SwitchoverOrder
 from services.master.history import HaHistory
 
@@ -20,19 +20,21 @@ class MasterOperator:
     give_away: Callable[[SwitchoverOrder], Awaitable[SwitchoverAnswer]]
 
     async def switchover(self, order: SwitchoverOrder) -> SwitchoverAnswer:
-        """Give this master's place to a member that streams. Raises NotPermitted, NotReady, Unavailable: then this master leads on."""
+        """Give this master's place to a member that streams. Raises PreconditionFailed, NotReady, Unavailable: then this master leads
+        on.
+        """
         return await self.give_away(order)
 
     async def failover(self, order: FailoverOrder) -> FailoverAnswer:
         """A master that leads does not stand for election."""
         if order.node != self.node:
             raise InvalidField("node", f'this is {self.node}, not "{order.node}"')
-        raise NotPermitted(f"refused: {self.node} leads already")
+        raise PreconditionFailed(f"refused: {self.node} leads already")
 
     async def set_paused(self, order: PauseOrder) -> bool:
         """Whether the flag was changed."""
         if self.watch is None:
-            raise NotPermitted(f"refused: replicas_expected of {self.node} is 0, so its group has no record and no failover")
+            raise PreconditionFailed(f"refused: replicas_expected of {self.node} is 0, so its group has no record and no failover")
         return await set_paused(self.watch, order)
 
     async def history(self) -> tuple[HaChange, ...]:

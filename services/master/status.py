@@ -7,7 +7,7 @@ from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.ha_status import HANDING_OVER, HaStatus, NodeView
+from dittomq.ha_status import SWITCHING_OVER, HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ReplicaView
 from dittomq.replication.lag import LagHistory
@@ -26,7 +26,7 @@ class Leaving:
     """Why a master takes no writes, "" where it does; to which slave it gives its place, since which wall time."""
 
     why: str
-    hands_over_to: str
+    switchover_target: str
     since_ms: int | None
 
 
@@ -72,7 +72,7 @@ class HaStatusBoard:
         own = NodeView(
             self._config.name,
             "master",
-            f"{HANDING_OVER}, to {leaving.hands_over_to}" if leaving.hands_over_to else "leading",
+            f"{SWITCHING_OVER}, to {leaving.switchover_target}" if leaving.switchover_target else "leading",
             received=term.written,
             flushed=term.flushed,
             applied=applied,

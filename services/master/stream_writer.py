@@ -20,7 +20,7 @@ class StreamWriter:
         self._send = send
         self._time = ActiveTime(clock.monotonic())
         self._received_at = 0.0  # of the running time
-        self._is_saying = False
+        self._is_writing = False
 
     def received(self) -> None:
         """The slave said something."""
@@ -28,12 +28,12 @@ class StreamWriter:
 
     async def write(self, message: MasterMessage) -> None:
         """Return when the line has taken it."""
-        self._received_at, self._is_saying = max(self._received_at, self._time.at(self._clock.monotonic())), True
+        self._received_at, self._is_writing = max(self._received_at, self._time.at(self._clock.monotonic())), True
         await self._send(message)
-        self._is_saying = False
+        self._is_writing = False
 
     def check(self) -> None:
         """Raise StreamReset where what is said is not taken for as long as a slave may be silent. Call it once a second."""
         silent_s = self._time.at(self._clock.monotonic()) - self._received_at
-        if self._is_saying and silent_s > self._silence_s:
+        if self._is_writing and silent_s > self._silence_s:
             raise StreamReset(self._node, f"silent for {silent_s:.0f} s, and what it is told is not read")

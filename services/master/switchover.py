@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from dittomq.doors.workers import Executor
-from dittomq.errors import DittoError, NotPermitted, NotReady, Unavailable
+from dittomq.errors import DittoError, NotReady, PreconditionFailed, Unavailable
 from dittomq.group_record import Member
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election_events import SentBy, StandOrder
@@ -24,13 +24,15 @@ log = structlog.get_logger()
 
 
 def check_target(confirm: ConfirmedOffset, target: str) -> Member:
-    """The member that is to lead. Raises NotPermitted for a node that is none or leads already, NotReady for one that does not stream."""
+    """The member that is to lead. Raises PreconditionFailed for a node that is none or leads already, NotReady for one that does not
+    stream.
+    """
     record = confirm.record
     member = record.member_of_node(target)
     if member is None:
-        raise NotPermitted(f"refused: {target} is not a member of the in-sync set, which is {', '.join(confirm.members)}")
+        raise PreconditionFailed(f"refused: {target} is not a member of the in-sync set, which is {', '.join(confirm.members)}")
     if member.replica == confirm.own:
-        raise NotPermitted(f"refused: {target} leads already")
+        raise PreconditionFailed(f"refused: {target} leads already")
     if target not in confirm.in_sync:
         raise NotReady(target, "it does not stream from its master now")
     return member
@@ -69,7 +71,7 @@ class Switchover:
         """Give the place away within 3 s, if failover is automatic and a member streams. Raises nothing of its own."""
         node = self._parts.node
         term, record = node.term, node.record
-        if term is None or term.is_over or record is None or record.paused or not self._parts.is_automatic or node.hands_over_to:
+        if term is None or term.is_over or record is None or record.paused or not self._parts.is_automatic or node.switchover_target:
             return
         if (member := best_target(term.confirm)) is None:
             return
@@ -82,7 +84,7 @@ class Switchover:
         node = self._parts.node
         term = node.leading_term()
         if node.record is None:
-            raise NotPermitted(f"refused: {node.name} leads without a group record, so no other node can be elected")
+            raise PreconditionFailed(f"refused: {node.name} leads without a group record, so no other node can be elected")
         member = check_target(term.confirm, order.target)
         if not order.validate_only:
             await self._give(term, member)
@@ -92,7 +94,7 @@ class Switchover:
         """Let writes wait, confirm all on the member, send it, and wait for the promise that it asks for. Raises NotReady after 3 s."""
         node = self._parts.node
         log.info("switchover_began", node=node.name, target=member.node, epoch=term.opened.epoch)
-        node.hands_over(member.node)
+        node.set_switchover_target(member.node)
         self._parts.on_change()
         term.writer.pause()
         late = "did not hold all of its log, confirmed,"
@@ -107,7 +109,7 @@ class Switchover:
         except Unavailable as silent:
             raise NotReady(node.name, f"{silent}; writes go on") from silent
         finally:
-            node.hands_over("")
+            node.set_switchover_target("")
             if not term.is_over:
                 term.writer.resume()
             self._parts.on_change()

@@ -30,9 +30,9 @@ from dittomq.routes import (
     MASTER_ID,
     PERMISSION_READ,
     PERMISSION_WRITE,
+    GroupMaster,
     HeartbeatRequest,
     HeartbeatResult,
-    GroupMaster,
     Node,
     NodePage,
     NodeState,
@@ -100,7 +100,7 @@ class Registry:
             raise LimitReached("the table of nodes", MAX_NODES)
         holders = self._holders_of(registration)
         for holder in holders:
-            self._check_gives_way(holder, registration, now)
+            self._check_replaceable(holder, registration, now)
         for holder in holders:
             if holder.key != key:
                 self._remove(holder)
@@ -192,7 +192,7 @@ class Registry:
             holders.append(same_replica)
         return holders
 
-    def _check_gives_way(self, holder: _RegisteredNode, registration: Registration, now: Now) -> None:
+    def _check_replaceable(self, holder: _RegisteredNode, registration: Registration, now: Now) -> None:
         """Raise DuplicateBrokerId unless the holder gives way."""
         held = holder.registration
         if registration.epoch > held.epoch:

@@ -84,9 +84,9 @@ class Resync:
         ends_at: Callable[[PhysicalOffset], None],
         topics_at: Callable[[DataVersion], None],
     ) -> None:
-        """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone."""
+        """`received`, `ends_at` and `topics_at` are told what does not concern this store alone."""
         self._parts = parts
-        self.heard = received
+        self.received = received
         self._ends_at = ends_at
         self.topics_at = topics_at
         self.replica: Replica | None = None

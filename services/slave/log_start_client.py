@@ -14,11 +14,11 @@ from services.slave.replica_fetcher import ReplicaFetcher
 def master_log_start(fetcher: ReplicaFetcher, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[LogStart | None]]:
     """Asks for it; None while the store in use follows no master, or that does not tell."""
 
-    async def told() -> LogStart | None:
+    async def fetch() -> LogStart | None:
         if fetcher.master.reported_end is None or fetcher.resync.replica is not None:
             return None
         with contextlib.suppress(DittoError):
             return await RangeClient(channels, fetcher.dials, config).log_start()
         return None
 
-    return told
+    return fetch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dittomq.broker.candidate import Candidate
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.pausing import set_paused
-from dittomq.errors import InvalidField, NotMaster, NotPermitted
+from dittomq.errors import InvalidField, NotMaster, PreconditionFailed
 from dittomq.group_record import GroupRecord
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.wire.admin import FailoverAnswer, FailoverOrder, HaChange, PauseOrder, SwitchoverAnswer, SwitchoverOrder
@@ -30,15 +30,17 @@ class SlaveOperator:
         raise NotMaster(self.node, self.master())
 
     async def failover(self, order: FailoverOrder) -> FailoverAnswer:
-        """Stand for election, whoever is silent. Raises NotPermitted, and changes nothing, where no election can be won as things are."""
+        """Stand for election, whoever is silent. Raises PreconditionFailed, and changes nothing, where no election can be won as things
+        are.
+        """
         if order.node != self.node:
             raise InvalidField("node", f'this is {self.node}, not "{order.node}"')
         if self.watch is None or self.candidate is None:
-            raise NotPermitted(f"refused: replicas_expected of {self.node} is 0, so its group has no record and no elections")
+            raise PreconditionFailed(f"refused: replicas_expected of {self.node} is 0, so its group has no record and no elections")
         await self.prepare()
         await self.watch.read()
         if self.watch.problem:
-            raise NotPermitted(f"refused: {self.watch.problem}")
+            raise PreconditionFailed(f"refused: {self.watch.problem}")
         own, found = await self.candidate.position(), await self.candidate.look_around()
         answer = _foreseen(self.watch.record, own, found, allow_data_loss=order.allow_data_loss)
         if not order.validate_only:
@@ -48,7 +50,7 @@ class SlaveOperator:
     async def set_paused(self, order: PauseOrder) -> bool:
         """Whether the flag was changed."""
         if self.watch is None:
-            raise NotPermitted(f"refused: replicas_expected of {self.node} is 0, so its group has no record and no failover")
+            raise PreconditionFailed(f"refused: replicas_expected of {self.node} is 0, so its group has no record and no failover")
         return await set_paused(self.watch, order)
 
     async def history(self) -> tuple[HaChange, ...]:
@@ -71,7 +73,7 @@ def _foreseen(record: GroupRecord | None, own: Position, found: dict[str, Positi
     why = f"too few members answer without {silent_names}" if is_member else "it is not a member of the in-sync set"
     if not allow_data_loss:
         start = silent_names or record.master_node
-        raise NotPermitted(f"refused: {own.node} cannot be elected: {why}; start {start}, or add --allow-data-loss")
+        raise PreconditionFailed(f"refused: {own.node} cannot be elected: {why}; start {start}, or add --allow-data-loss")
     return FailoverAnswer(record.epoch, f"{why}: acknowledged messages above {own.log_end:,} may be lost", silent)
 
 

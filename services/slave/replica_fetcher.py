@@ -343,7 +343,7 @@ class ReplicaFetcher:
             *(describe, replica.truncate, replica.begin),
             bind=self._bind,
             adopt=adopt,
-            update_slots=self.slots.learn,
+            update_slots=self.slots.update,
             reverify_from=replica.take_reverify_from,
         )
         self._following = MasterStream(parts, session, line)
@@ -357,13 +357,13 @@ class ReplicaFetcher:
         """Promise it and belong to that group record, durably. It is the node that does, also while a copy is made: a swap keeps both."""
         own = self._own.store
 
-        def note() -> None:
+        def record() -> None:
             own.promise(epoch)
             if birth:
                 own.take_birth(birth)
 
         if own.promised_epoch < epoch or (birth and own.birth != birth):
-            await self._own.parts.files.call(note)
+            await self._own.parts.files.call(record)
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""

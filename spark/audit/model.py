@@ -334,11 +334,11 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """Digest one slice on all copies; read it record by record on `proof`, if there is one."""
+    """Digest one slice on all copies; read it record by record on `reference`, if there is one."""
 
     slice: Slice
     copies: tuple[NodeAddress, ...]
-    proof: NodeAddress | None
+    reference: NodeAddress | None
     bounds: Bounds
     salt: int
 

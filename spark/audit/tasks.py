@@ -62,11 +62,11 @@ async def compare_slice(source: RangeSource, task: SliceTask) -> SliceResult:
     digests = {copy: got for copy, (got, _) in answers.items() if got is not None}
     leaves = tuple(_differing(part, list(digests.values())))
     records = None
-    if task.proof is not None and task.proof in digests:
+    if task.reference is not None and task.reference in digests:
         try:
-            records = await _new_check(source, task, task.proof, digests[task.proof])
+            records = await _new_check(source, task, task.reference, digests[task.reference])
         except DittoError as error:
-            unreadable.append((task.proof.name, str(error)))
+            unreadable.append((task.reference.name, str(error)))
     digested = tuple(copy.name for copy in digests)
     return SliceResult(part, digested, len(digests) == len(task.copies) > 1, leaves, tuple(unreadable), records)
 
@@ -132,16 +132,16 @@ def _differing(part: Slice, digests: list[RangeDigests]) -> Iterator[Leaf]:
             yield Leaf(part, start, min(start + LEAF_BYTES, part.end))
 
 
-async def _new_check(source: RangeSource, task: SliceTask, proof: NodeAddress, told: RangeDigests) -> Records:
+async def _new_check(source: RangeSource, task: SliceTask, reference: NodeAddress, known: RangeDigests) -> Records:
     part = task.slice
-    data = await _whole(source, proof, part.start, part.end)
+    data = await _whole(source, reference, part.start, part.end)
     own = [leaf_digest(data[at : at + LEAF_BYTES], task.salt) for at in range(0, len(data), LEAF_BYTES)]
     view = View(data, part.start, part.segment_end)
     while (more := missing_tail(view, part, task.bounds)) is not None:
-        view = view._replace(data=view.data + await _whole(source, proof, *more))
-    checked = check(proof.name, view, part, task.bounds)
-    rehash_equal = tuple(own) == told.leaves and root_digest(own, task.salt) == told.root
-    return Records(proof.name, *checked, rehashed=len(data), rehash_equal=rehash_equal)
+        view = view._replace(data=view.data + await _whole(source, reference, *more))
+    checked = check(reference.name, view, part, task.bounds)
+    rehash_equal = tuple(own) == known.leaves and root_digest(own, task.salt) == known.root
+    return Records(reference.name, *checked, rehashed=len(data), rehash_equal=rehash_equal)
 
 
 async def _whole(source: RangeSource, copy: NodeAddress, start: int, end: int) -> bytes:

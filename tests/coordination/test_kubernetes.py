@@ -15,7 +15,7 @@ import pytest
 
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Versioned, WriteUnknown, Written
-from dittomq.errors import DittoError, NotPermitted, Unavailable, UnreadableRecord
+from dittomq.errors import DittoError, PermissionDenied, Unavailable, UnreadableRecord
 from tests.coordination.backends import CLUSTER, door_of
 from tests.support.group_records import group_record
 from tests.support.kubernetes_api import ISSUER, NAMESPACE, KubernetesApi, kubernetes_api
@@ -197,8 +197,8 @@ def test_a_token_that_the_api_refuses_is_named_and_a_new_one_is_taken(api: Kuber
         record = group_record("token", "first")
         expected = Versioned(record, "uid/1")
         for use in (door.read(key), door.write(key, record, None), door.write(key, record, expected), door.delete(key, expected)):
-            assert "check coordination.token_file: its token may have expired" in await refused(use, NotPermitted)
-        assert "check coordination.token_file" in await refused(anext(door.watch(key)), NotPermitted)
+            assert "check coordination.token_file: its token may have expired" in await refused(use, PermissionDenied)
+        assert "check coordination.token_file" in await refused(anext(door.watch(key)), PermissionDenied)
 
         with_token(api, api.token_file("node").read_text())
         found = await created(door, "token")
@@ -213,8 +213,8 @@ def test_a_service_account_without_the_role_learns_which_verbs_it_lacks(api: Kub
         record = group_record("role", "first")
         expected = Versioned(record, "uid/1")
         for use in (door.read(key), door.write(key, record, None), door.write(key, record, expected), door.delete(key, expected)):
-            assert "needs get, create, update, watch and delete on leases" in await refused(use, NotPermitted)
-        assert "needs get, create, update, watch and delete" in await refused(anext(door.watch(key)), NotPermitted)
+            assert "needs get, create, update, watch and delete on leases" in await refused(use, PermissionDenied)
+        assert "needs get, create, update, watch and delete" in await refused(anext(door.watch(key)), PermissionDenied)
 
     play(api.address, replace(api.settings, token_file=str(api.token_file("stranger"))), story)
 
@@ -224,7 +224,7 @@ def test_a_namespace_that_is_not_there_is_named(api: KubernetesApi) -> None:
         key = GroupKey(CLUSTER, "nowhere")
 
         assert await door.read(key) is None
-        why = await refused(door.write(key, group_record("nowhere", "first"), None), NotPermitted)
+        why = await refused(door.write(key, group_record("nowhere", "first"), None), PermissionDenied)
         assert 'namespaces "elsewhere" not found; create that namespace' in why
 
     play(api.address, replace(with_token(api, "administrator"), namespace="elsewhere"), story)
@@ -296,7 +296,7 @@ def test_a_connection_that_breaks_before_the_request_is_unknown_at_most(api: Kub
         api.start()
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                with contextlib.suppress(Unavailable, NotPermitted):  # it loads its Roles
+                with contextlib.suppress(Unavailable, PermissionDenied):  # it loads its Roles
                     assert await door.read(key) == first
                     break
                 await asyncio.sleep(0.05)

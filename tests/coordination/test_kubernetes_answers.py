@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Versioned, WriteOutcome, WriteUnknown
-from dittomq.errors import DittoError, NotPermitted, Unavailable
+from dittomq.errors import DittoError, PermissionDenied, Unavailable
 from dittomq.group_record import encode
 from tests.coordination.backends import door_of
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes, self_signed
@@ -116,9 +116,9 @@ def test_a_change_that_may_have_happened_is_unknown(certificate: Path, code: int
 @pytest.mark.parametrize(
     ("code", "reason", "kind"),
     [
-        (400, "BadRequest", NotPermitted),
-        (422, "Invalid", NotPermitted),
-        (413, "RequestEntityTooLarge", NotPermitted),
+        (400, "BadRequest", PermissionDenied),
+        (422, "Invalid", PermissionDenied),
+        (413, "RequestEntityTooLarge", PermissionDenied),
         (429, "TooManyRequests", Unavailable),
     ],
 )

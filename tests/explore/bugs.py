@@ -89,7 +89,7 @@ def _only_the_sent_record(offset: ConfirmedOffset) -> tuple[GroupRecord, ...]:
 def _takes_the_old_version_for_failed(members: Membership, found: Versioned | None, now: float) -> None:
     if members._state is RecordWrite.IN_DOUBT and found is not None and found.record.revision == members._known.record.revision:
         members._move(WriteStep.RECORD_MOVED, RecordWrite.SETTLED)
-        members._settle(members._known, now)
+        members._resolve(members._known, now)
         return
     _HONEST_READ(members, found, now)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dittomq.errors import NotPermitted
+from dittomq.errors import PreconditionFailed
 from tests.support.direct_writer import DirectWriter
 from tests.support.history import History
 from tests.support.real_group import TOPIC, RealGroup, real_group, shape
@@ -143,7 +143,7 @@ def test_an_operator_who_allows_data_loss_learns_which_nodes_are_silent(bench: B
         end = group.wait_equal()  # nothing is left to lose
         for name in (old, second):
             group.cluster.kill(name)
-        with pytest.raises(NotPermitted, match="or add --allow-data-loss") as refused:
+        with pytest.raises(PreconditionFailed, match="or add --allow-data-loss") as refused:
             group.mq.admin.failover(first)
         assert all(name in str(refused.value) for name in (old, second))
         answer = group.mq.admin.failover(first, allow_data_loss=True)

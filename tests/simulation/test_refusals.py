@@ -12,8 +12,8 @@ from dittomq.errors import (
     LimitReached,
     MessageTooLarge,
     NotEnoughReplicas,
-    NotPermitted,
     NotReady,
+    PermissionDenied,
     QueueNotFound,
     Refused,
     TopicNotFound,
@@ -111,7 +111,7 @@ async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_
     assert len(town.master.frames) == 2
 
 
-@pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), NotPermitted("it takes no writes")])
+@pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), PermissionDenied("it takes no writes")])
 @status_of(play)
 async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(
     town: ClientTown, mq: AsyncClient, /, error: Refused
@@ -231,7 +231,7 @@ async def _stores_one(orders: Producer, each: str) -> bool:
     try:
         await (orders.publish_many([message]) if each == "many" else orders.publish_message(message))
     except NotStored as refused:
-        if isinstance(refused.cause, NotPermitted):
+        if isinstance(refused.cause, PermissionDenied):
             return False
         raise
     return True
@@ -292,7 +292,7 @@ async def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm", queue=0)
         town.nameserver.permissions["a"] = 4
-        town.master.script.extend([Refuse(NotPermitted("closed"), index=0)] * 9)
+        town.master.script.extend([Refuse(PermissionDenied("closed"), index=0)] * 9)
         stored = [await _stores_one(orders, "alone") for _ in range(9)]
 
     assert stored.count(False) == 1

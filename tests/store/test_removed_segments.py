@@ -195,7 +195,7 @@ def test_whoever_finds_that_damage_is_still_there_waits_for_no_sync() -> None:
     door, store, _ = damaged_on(Interrupted)
     open_epoch(store)
     store.append([frame(b"next")], 9_000)
-    looks = threading.Thread(target=store.heal, args=(store.damaged[0].start,))
+    looks = threading.Thread(target=store.salvage, args=(store.damaged[0].start,))
     waited = []
 
     def look() -> None:

@@ -1,6 +1,6 @@
 """Audit messages and values."""
 
-from dittomq.copies import ReplicaDescription, RangeDigests
+from dittomq.copies import RangeDigests, ReplicaDescription
 from dittomq.epoch_history import EpochEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
@@ -14,7 +14,7 @@ def test_what_a_copy_says_of_itself_crosses_the_wire_unchanged() -> None:
         "a/1", "c", "f" * 32, "SLAVE", epoch_history, 4, start, end, flushed, confirmed, 2**30, DataVersion(1, 2, 3), "0.1.0"
     )
 
-    assert wire.copy_description(wire.describe_response(held)) == held
+    assert wire.replica_description(wire.describe_response(held)) == held
     assert held.epoch == 3
 
 

@@ -93,7 +93,7 @@ REMEDY = "empty the data_dir of a/0 to copy its master, or let the slave take it
 
 
 @pytest.mark.parametrize(
-    "sent", [errors.NeedsOperator("a/0", f"{LACKS}; {REMEDY}"), errors.NotPermitted(f"refused: a/0 takes no writes: {LACKS}; {REMEDY}")]
+    "sent", [errors.NeedsOperator("a/0", f"{LACKS}; {REMEDY}"), errors.PermissionDenied(f"refused: a/0 takes no writes: {LACKS}; {REMEDY}")]
 )
 def test_what_an_operator_is_to_type_arrives_whole(sent: DittoError) -> None:
     received = status.decode(failed_call(status.encode(sent)), "a/0")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dittomq.errors import NotPermitted, NotReady
+from dittomq.errors import NotReady, PreconditionFailed
 from services.master.switchover import best_target, check_target, is_all_on
 from tests.support.confirming import MASTER, ConfirmingGroup, member_of, record_of
 
@@ -18,12 +18,12 @@ def test_a_member_that_streams_may_be_the_target() -> None:
 
 
 def test_a_node_that_is_no_member_is_refused_by_name() -> None:
-    with pytest.raises(NotPermitted, match="a/3 is not a member of the in-sync set, which is a/0, a/1, a/2"):
+    with pytest.raises(PreconditionFailed, match="a/3 is not a member of the in-sync set, which is a/0, a/1, a/2"):
         check_target(group_of_three("a/1").confirmed, "a/3")
 
 
 def test_the_master_itself_is_refused() -> None:
-    with pytest.raises(NotPermitted, match="leads already"):
+    with pytest.raises(PreconditionFailed, match="leads already"):
         check_target(group_of_three("a/1").confirmed, MASTER)
 
 

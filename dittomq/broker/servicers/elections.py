@@ -27,7 +27,7 @@ class ElectionAnswers(Protocol):
         ...
 
     async def stand(self, order: StandOrder) -> None:
-        """Stand for election. Raises NotPermitted where it may not."""
+        """Stand for election. Raises PreconditionFailed where it may not."""
         ...
 
 

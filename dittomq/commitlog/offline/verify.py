@@ -242,7 +242,9 @@ class _Queues:
         else:
             follows = seen.next == first and not seen.missing
         return (
-            follows and (minimum is None or (not minimum.anew and first >= minimum.low)) and bool((offsets[1:] == offsets[:-1] + 1).all())
+            follows
+            and (minimum is None or (not minimum.is_reset and first >= minimum.low))
+            and bool((offsets[1:] == offsets[:-1] + 1).all())
         )
 
     def _decoded(self, run: WholeRun, row: int) -> Record:
@@ -266,7 +268,7 @@ class _Queues:
             self._record(StoreFault.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
         seen.next = offset + 1
         minimum = self._minimums.get(key)
-        if minimum is not None and (record.physical_offset < minimum.end if minimum.anew else offset < minimum.low):
+        if minimum is not None and (record.physical_offset < minimum.end if minimum.is_reset else offset < minimum.low):
             self._report.hidden += 1
         else:
             self._compare(key, seen, record)
@@ -320,7 +322,7 @@ class _Queues:
     def _restart_queue(self, key: QueueKey, seen: _QueueSeen) -> None:
         """RocketMQ has made the topic again: its queue holds what comes now, and a minimum spoke of what came before."""
         minimum = self._minimums.get(key)
-        if minimum is not None and minimum.low <= seen.next and not minimum.anew:
+        if minimum is not None and minimum.low <= seen.next and not minimum.is_reset:
             del self._minimums[key]
         self._report.hidden += len(seen.missing) + len(seen.replaced)
         seen.missing.clear()

@@ -39,17 +39,17 @@ QueueKey = tuple[str, int]
 class QueueBound:
     """A queue of a deleted topic holds nothing below `low`; said when the log ended at `end`.
 
-    `anew`: RocketMQ began the queue anew with the record at byte `end`, so that minimums up to `low` hide nothing any more.
+    `is_reset`: RocketMQ began the queue anew with the record at byte `end`, so that minimums up to `low` hide nothing any more.
     """
 
     low: int
     end: int
-    anew: bool = False
+    is_reset: bool = False
 
     @property
     def hidden(self) -> int:
         """How many messages it hides."""
-        return 0 if self.anew else self.low
+        return 0 if self.is_reset else self.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def load_minimums(storage: Storage) -> dict[QueueKey, QueueBound]:
 
 def save_minimums(storage: Storage, minimums: Mapping[QueueKey, QueueBound]) -> None:
     """Durably replace them."""
-    rows = [[*key, -minimum.low if minimum.anew else minimum.low, minimum.end] for key, minimum in minimums.items()]
+    rows = [[*key, -minimum.low if minimum.is_reset else minimum.low, minimum.end] for key, minimum in minimums.items()]
     state_file.save_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, rows)
 
 

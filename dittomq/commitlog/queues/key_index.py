@@ -247,7 +247,7 @@ class KeyIndex:
             self._storage.sync_folder(folder)
 
 
-def holds(storage: Storage, mark: KeyMark) -> bool:
+def is_complete(storage: Storage, mark: KeyMark) -> bool:
     """Whether the files that the checkpoint vouches for are there. The last one may be cut off behind its entries."""
     for name in mark.files:
         needed = mark.sizes.entry_at(mark.count) if name == mark.files[-1] else mark.sizes.file_bytes
@@ -267,7 +267,7 @@ def begin(storage: Storage, files: OpenFiles, sizes: KeySizes) -> KeyIndex:
 
 
 def resume(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, power_lost: bool) -> KeyIndex | None:
-    """The index as the checkpoint knows it; everything behind that goes. `holds` has said that it is there.
+    """The index as the checkpoint knows it; everything behind that goes. `is_complete` has said that it is there.
 
     None when its last file ends with another entry than the checkpoint says, or the disk does not give it.
     """

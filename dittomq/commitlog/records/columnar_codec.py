@@ -165,18 +165,18 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
 def record_crcs_hold(columns: RecordColumns) -> Truths:
     """Whether each record's bytes give the CRC that it states; false for one that is not plain."""
     rows = np.flatnonzero(columns.plain)
-    hold: Truths = np.zeros(len(columns), np.bool_)
-    hold[rows] = _crcs(columns.view, columns.starts[rows], columns.ends[rows] - CRC_BYTES) == columns.stated[rows]
-    return hold
+    whole: Truths = np.zeros(len(columns), np.bool_)
+    whole[rows] = _crcs(columns.view, columns.starts[rows], columns.ends[rows] - CRC_BYTES) == columns.stated[rows]
+    return whole
 
 
 def body_crcs_hold(columns: RecordColumns) -> Truths:
     """Whether each body gives the CRC in its record's header, as far as it is not empty; false for a record that does not fit."""
     rows = np.flatnonzero(columns.fits)
     lengths, bodies = columns.field("body_bytes")[rows], columns.bodies[rows]
-    hold: Truths = np.zeros(len(columns), np.bool_)
-    hold[rows] = (lengths == 0) | (_crcs(columns.view, bodies, bodies + lengths) == columns.field("body_crc")[rows])
-    return hold
+    whole: Truths = np.zeros(len(columns), np.bool_)
+    whole[rows] = (lengths == 0) | (_crcs(columns.view, bodies, bodies + lengths) == columns.field("body_crc")[rows])
+    return whole
 
 
 def both_crcs_hold(columns: RecordColumns) -> Truths:
@@ -187,9 +187,9 @@ def both_crcs_hold(columns: RecordColumns) -> Truths:
     low = np.stack((columns.starts[rows], bodies), axis=1)
     high = np.stack((columns.ends[rows] - CRC_BYTES, bodies + lengths), axis=1)
     found = _crcs(columns.view, low.ravel(), high.ravel()).reshape(-1, 2)
-    hold: Truths = np.zeros(len(columns), np.bool_)
-    hold[rows] = (found[:, 0] == columns.stated[rows]) & ((found[:, 1] == columns.field("body_crc")[rows]) | (lengths == 0))
-    return hold
+    whole: Truths = np.zeros(len(columns), np.bool_)
+    whole[rows] = (found[:, 0] == columns.stated[rows]) & ((found[:, 1] == columns.field("body_crc")[rows]) | (lengths == 0))
+    return whole
 
 
 def windows(view: memoryview, at: Numbers, count: int) -> NDArray[np.uint8]:

@@ -73,7 +73,7 @@ def cut_too_short(patches: Patches, _: Cluster) -> None:
 
         return keep_one
 
-    patches.put(ReplicaLogWriter, "cut", make)
+    patches.put(ReplicaLogWriter, "truncate", make)
 
 
 def watermark_above_flushed(patches: Patches, _: Cluster) -> None:

@@ -42,7 +42,7 @@ def others_than_members_count(patches: Patches, _: Cluster) -> None:
 
 def the_deposed_go_on(patches: Patches, _: Cluster) -> None:
     """A master never learns that the record names another one, and keeps its slaves."""
-    patches.put(InSyncSet, "_settled", lambda _: lambda members: members._parts.term.moved())
+    patches.put(InSyncSet, "_apply_change", lambda _: lambda members: members._parts.term.moved())
     patches.put(Membership, "writes_refused", always(None))
     patches.put(SlaveSession, "_why_not_bound", always(""))
     patches.put(ReplicaFetcher, "promised", always(None))

@@ -13,7 +13,7 @@ from dittomq.cli.app import run
 from dittomq.cli.output import clock_date, clock_time
 from dittomq.client import Client
 from dittomq.client.sync_client import SyncAdmin
-from dittomq.errors import DittoError, NotPermitted, Unavailable
+from dittomq.errors import DittoError, PreconditionFailed, Unavailable
 from dittomq.ha_status import HaStatus
 from dittomq.wire.admin import FailoverAnswer, HaChange, SwitchoverAnswer
 from tests.support.ha_answers import MASTER, NOW_MS
@@ -85,7 +85,7 @@ def test_a_promotion_is_waited_for_and_reported_as_unknown_while_the_node(
 
 
 def test_a_switchover_that_is_refused_is_told_why(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    asked["switchover"] = NotPermitted("refused: a/1 is not a member of the in-sync set")
+    asked["switchover"] = PreconditionFailed("refused: a/1 is not a member of the in-sync set")
 
     assert ha_command("switchover", "a/1") == 1
     assert "a/1 is not a member of the in-sync set" in capsys.readouterr().err

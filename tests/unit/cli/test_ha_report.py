@@ -103,14 +103,14 @@ def test_a_master_that_leads_and_refuses_writes_says_why_in_its_own_words() -> N
 
 
 def test_a_master_that_gives_its_place_up_is_shown_with_its_successor_and_since_when() -> None:
-    view = replace(MASTER_VIEW, state="handing over, to a/1", since_ms=NOW_MS - 2000)
+    view = replace(MASTER_VIEW, state="switching over, to a/1", since_ms=NOW_MS - 2000)
     drains = replace(MASTER, writable=False, waiting_for="it switches over to a/1", nodes=(view, SLAVE_VIEW))
 
     report = build_report(BOTH, {"a/0": drains, "a/1": SLAVE})
 
     _, headline, _, master, _ = report_lines(report, NOW_MS)
     assert headline.endswith("  NO WRITES: it switches over to a/1")
-    assert "a/0   master  handing over, to a/1  " in master
+    assert "a/0   master  switching over, to a/1  " in master
     assert master.endswith(f"since {clock_time(NOW_MS - 2000)}")
     assert report.needs_attention
 

@@ -109,7 +109,7 @@ def test_a_demo_whose_promise_is_broken_fails(monkeypatch: pytest.MonkeyPatch, c
     def tell(_folder: Path, _records: int | None) -> None:
         raise DemoFailed("line 7 of publish 1 was acknowledged and is not there")
 
-    monkeypatch.setattr("dittomq.cli.demo.story.tell", tell)
+    monkeypatch.setattr("dittomq.cli.demo.story.run", tell)
 
     assert run(["demo"]) == 1
     assert capsys.readouterr().err.startswith("FAIL: line 7 of publish 1 was acknowledged and is not there; every process is stopped")

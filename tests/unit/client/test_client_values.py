@@ -18,7 +18,7 @@ from dittomq.client.context import contexts_file, current_context, load_contexts
 from dittomq.client.partitioner import Partitioner
 from dittomq.client.producer import ProducerOptions
 from dittomq.client.validation import checked_size
-from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermitted, QueueNotFound
+from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, PermissionDenied, QueueNotFound
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
@@ -240,7 +240,7 @@ def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refuse
     assert chooser.target(route(), Message("t", b"", queue=1)) == ("a", 1, True)
     with pytest.raises(QueueNotFound):
         chooser.target(route(), Message("t", b"", queue=2))
-    with pytest.raises(NotPermitted):
+    with pytest.raises(PermissionDenied):
         chooser.target(route(permission=4), Message("t", b""))
     assert chooser.elsewhere(route(masters="a"), "a") is None
     assert chooser.elsewhere(route(permission=4), "a") is None
