@@ -20,7 +20,7 @@ class Role(StrEnum):
     SLAVE = "SLAVE"
 
 
-class NodeState(StrEnum):
+class BrokerState(StrEnum):
     """Whether a node serves in its role or still recovers."""
 
     RECOVERING = "recovering"
@@ -65,7 +65,7 @@ class Node:
     broker: str
     broker_id: int
     role: Role
-    state: NodeState
+    state: BrokerState
     epoch: Epoch
     address: str
     replication_address: str
@@ -128,7 +128,7 @@ class Registration:
     replica_uuid: str
     epoch: Epoch
     role: Role
-    state: NodeState
+    state: BrokerState
     addresses: Mapping[str, str]
     replication_addresses: Mapping[str, str]
     permission: int
@@ -173,7 +173,7 @@ class HeartbeatRequest:
     session_id: str
     data_version: DataVersion
     epoch: Epoch
-    state: NodeState
+    state: BrokerState
 
 
 @dataclass(frozen=True, slots=True)

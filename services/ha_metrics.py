@@ -1,14 +1,13 @@
 """Replication as metrics, read from the node's status when they are scraped. What is unknown has no sample."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeState, NodeView
 
 _OFFSETS: dict[str, Callable[[HaStatus], int]] = {
     "min": lambda status: status.min_offset,
@@ -29,8 +28,6 @@ _LAGS_S: dict[str, Callable[[NodeView], float | None]] = {
 }
 
 _LOOP_ANSWERS_S = 2.0
-_NUMBER = re.compile(r"\d[\d,.]*")
-_LONGEST_LABEL = 80
 
 
 class HaCollector(Collector):
@@ -69,7 +66,9 @@ class HaCollector(Collector):
         if status.in_sync_now:  # only who leads knows, and counts itself
             yield GaugeMetricFamily("dittomq_in_sync_replicas", "Members that stream, the master counts.", value=status.in_sync_now)
         if status.in_sync_replicas:  # who leads, or is to, is configured with them
-            yield GaugeMetricFamily("dittomq_in_sync_replicas_required", "Copies asked for, the master counts.", value=status.in_sync_replicas)
+            yield GaugeMetricFamily(
+                "dittomq_in_sync_replicas_required", "Copies asked for, the master counts.", value=status.in_sync_replicas
+            )
         yield GaugeMetricFamily("dittomq_replicas_expected", "Slaves configured.", value=status.replicas_expected)
         yield GaugeMetricFamily("dittomq_in_sync_set_members", "Members by the group record; 0: no record.", value=len(status.members))
         if status.failover:
@@ -113,11 +112,11 @@ class HaCollector(Collector):
         drop = GaugeMetricFamily("dittomq_replica_last_drop_timestamp_seconds", "Its last drop, and why.", labels=["node", "reason"])
         for view in status.nodes:
             if view.since_ms is not None:
-                since.add_metric([view.node, _label(view.phase)], view.since_ms / 1000)
-            if view.last_drop_ms is not None:
-                drop.add_metric([view.node, _label(view.last_drop_reason)], view.last_drop_ms / 1000)
+                since.add_metric([view.node, view.state], view.since_ms / 1000)
+            if view.last_drop_ms is not None and view.last_drop_kind is not None:
+                drop.add_metric([view.node, view.last_drop_kind], view.last_drop_ms / 1000)
             if view.role == "slave" and view.node != status.node:
-                in_sync.add_metric([view.node], int(view.state == "in sync"))
+                in_sync.add_metric([view.node], int(view.state is NodeState.IN_SYNC))
                 rate.add_metric([view.node], view.transfer_bytes_per_s)
         pins = GaugeMetricFamily(
             "dittomq_audit_pins", "Audits that hold this node's log.", value=sum(len(view.pins) for view in status.nodes)
@@ -126,8 +125,3 @@ class HaCollector(Collector):
         own = next((view for view in status.nodes if view.node == status.node), None)
         if own is not None and own.damaged_bytes is not None:
             yield GaugeMetricFamily("dittomq_damaged_bytes", "Bytes of this node's log that are not whole.", value=own.damaged_bytes)
-
-
-def _label(words: str) -> str:
-    """What is said, without its numbers: each value of a label is a series of its own, and kept."""
-    return _NUMBER.sub("N", words)[:_LONGEST_LABEL]

@@ -7,7 +7,6 @@ round waiting. A round ends with its last table.
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -29,7 +28,6 @@ PAGE_DEADLINE_S = 30.0
 _ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, is tried so often in a round
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _TIMEOUT_S = 2.0
-_NUMBER = re.compile(r"[0-9][0-9,.]*")  # a reason stays the same while its numbers change
 
 log = structlog.get_logger()
 
@@ -44,10 +42,13 @@ class MetadataSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TablePullStatus:
-    """What became of the pulls of one table. `last_success_s`: monotonic time, None before the first; `problem` empty after a success."""
+    """What became of the pulls of one table. `last_success_s`: monotonic time, None before the first; `problem`, of that kind, empty after a
+    success.
+    """
 
     last_success_s: float | None = None
     problem: str = ""
+    kind: type[DittoError | str] | None = None
 
 
 class MetadataPuller:
@@ -152,7 +153,7 @@ class MetadataPuller:
         try:
             await self._hide(self._metadata.table(TOPICS).minimums)
         except DiskFull as full:
-            self._record_problem(TOPICS.name, str(full))
+            self._record_problem(TOPICS.name, full)
             return False
         return True
 
@@ -160,7 +161,7 @@ class MetadataPuller:
         try:
             pulled = await self._pull(kind)
         except DittoError as error:
-            self._record_problem(kind.name, str(error))
+            self._record_problem(kind.name, error)
             return
         if pulled is None:
             return
@@ -170,15 +171,16 @@ class MetadataPuller:
             if kind is TOPICS and topics.version == self._topics_led and self._show_again is not None:
                 await self._show_again(topics.minimums)
         except Refused as error:
-            self._record_problem(kind.name, str(error))
+            self._record_problem(kind.name, error)
             return
         self.status[kind.name] = TablePullStatus(self._clock.monotonic())
 
-    def _record_problem(self, table: str, problem: str) -> None:
+    def _record_problem(self, table: str, problem: DittoError | str) -> None:
+        """Log it once for each kind: its figures may change with every round."""
         status = self.status[table]
-        if _NUMBER.sub("", problem) != _NUMBER.sub("", status.problem):
-            log.warning("metadata_not_pulled", table=table, reason=problem)
-        self.status[table] = replace(status, problem=problem)
+        if status.kind is not type(problem):
+            log.warning("metadata_not_pulled", table=table, reason=str(problem))
+        self.status[table] = replace(status, problem=str(problem), kind=type(problem))
 
     async def _back_off(self, seconds: float) -> None:
         try:

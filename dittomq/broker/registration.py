@@ -8,7 +8,7 @@ from dittomq.commitlog.records.format import Host
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
-from dittomq.routes import DEFAULT_NETWORK, NodeState, Registration, Role, TopicQueues
+from dittomq.routes import DEFAULT_NETWORK, BrokerState, Registration, Role, TopicQueues
 
 _PORT_DIGITS = 5
 
@@ -29,7 +29,7 @@ class NodeIdentity:
     registration_period_ms: int
 
 
-def registration(identity: NodeIdentity, epoch: Epoch, state: NodeState, topics: Table[TopicConfig]) -> Registration:
+def registration(identity: NodeIdentity, epoch: Epoch, state: BrokerState, topics: Table[TopicConfig]) -> Registration:
     """As it is now; `epoch` is the one in which a master leads, and of a slave the newest of its log."""
     return Registration(
         cluster=identity.cluster,

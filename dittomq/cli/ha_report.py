@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dittomq.cli.audited import LastAudit
-from dittomq.cli.ha_views import ABSENT, Ends, joined, with_own_report, without_lags
+from dittomq.cli.ha_views import ABSENT, Ends, joined, state_in_words, with_own_report, without_lags
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, Unavailable
-from dittomq.ha_status import FULL_RESYNC, MASTER_WAITS, SWITCHING_OVER, HaStatus, NodeView, not_in_sync
+from dittomq.ha_status import HaStatus, NodeState, NodeView, not_in_sync
 from dittomq.routes import Node, Role
 
 Answers = Mapping[str, HaStatus | DittoError]
 
-_WORKING = {"leading", "in sync"}
-_FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
-_CATCHING_UP = {"catching up", FULL_RESYNC}
+_WORKING = {NodeState.LEADING, NodeState.IN_SYNC}
+_FOLLOWING = {*_WORKING, NodeState.FOLLOWING}  # why it did not before holds no more
+_CATCHING_UP = {NodeState.CATCHING_UP, NodeState.FULL_RESYNC}
 _LEAST_LAG_WIDTH = 8
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "VERIFIED UP TO")
@@ -71,7 +71,7 @@ class GroupReport:
     @property
     def slaves_in_sync(self) -> int:
         """Slaves that their master counts as in sync."""
-        return sum(node.view is not None and node.view.role == "slave" and node.view.state == "in sync" for node in self.nodes)
+        return sum(node.view is not None and node.view.role == "slave" and node.view.state is NodeState.IN_SYNC for node in self.nodes)
 
     @property
     def in_sync(self) -> bool:
@@ -218,8 +218,8 @@ def _node(name: str, registered: Node | None, master: HaStatus | None, answer: H
             problem = "" if registered else "not registered with this nameserver"
     view = seen or own
     complaint = ""
-    if seen is not None and own is not None and own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
-        complaint = "" if isinstance(answer, HaStatus) and answer.waiting_for.startswith(MASTER_WAITS) else own.last_drop_reason
+    if seen is not None and own is not None and own.state is NodeState.WAITING and own.last_drop_reason != seen.last_drop_reason:
+        complaint = "" if isinstance(answer, HaStatus) and answer.waits_with_master else own.last_drop_reason
     if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
         view = without_lags(own) if master is None else joined(seen, own, Ends(master, answer.epoch))
     elif own is not None and seen is not None:
@@ -242,8 +242,8 @@ def _lateness(node: NodeReport) -> str:
     if view is None or _is_silent(node):
         return f"{node.node} does not answer"
     behind = f" and {human_bytes(view.received_lag_bytes)} behind" if view.received_lag_bytes else ""
-    reason = (node.complaint or view.last_drop_reason) if view.state == "waiting" else ""
-    return printable(f"{node.node} is {view.state}{behind}{f': {reason}' if reason else ''}")
+    reason = (node.complaint or view.last_drop_reason) if view.state is NodeState.WAITING else ""
+    return printable(f"{node.node} is {state_in_words(view)}{behind}{f': {reason}' if reason else ''}")
 
 
 def _headline(group: GroupReport, now_ms: int) -> str:
@@ -282,7 +282,9 @@ def _state(node: NodeReport, now_ms: int) -> str:
     view = node.view
     if view is None or _is_silent(node):
         return "unknown"
-    return f"{view.state} {human_age((now_ms - view.since_ms) / 1000)}" if view.since_ms and view.state == "in sync" else view.state
+    if view.state is NodeState.IN_SYNC and view.since_ms:
+        return f"{view.state} {human_age((now_ms - view.since_ms) / 1000)}"
+    return state_in_words(view)
 
 
 def _is_silent(node: NodeReport) -> bool:
@@ -327,10 +329,10 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view is None:
         return []
     notes = [node.problem] if node.problem and not _is_silent(node) else []
-    if view.phase in _CATCHING_UP and view.received_bytes_per_s > 0:
+    if view.state in _CATCHING_UP and view.received_bytes_per_s > 0:
         left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.received_bytes_per_s)} to go"
         notes.append(f"{human_bytes(view.received_bytes_per_s)}/s{left}")
-    if view.phase == SWITCHING_OVER and view.since_ms is not None:
+    if view.state is NodeState.SWITCHING_OVER and view.since_ms is not None:
         notes.append(f"since {_moment(view.since_ms, now_ms)}")
     if view.state not in _FOLLOWING and view.last_drop_reason:
         when = "" if view.last_drop_ms is None else f"dropped {_moment(view.last_drop_ms, now_ms)}: "

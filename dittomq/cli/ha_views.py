@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dittomq.ha_status import FULL_RESYNC, HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeState, NodeView
 
-ABSENT: Final = {"gone", "waiting", "unknown"}  # its master does not hear it
+ABSENT: Final = {NodeState.GONE, NodeState.WAITING, NodeState.UNKNOWN}  # its master does not hear it
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,24 @@ class Ends:
         return max(0, behind) if behind > 0 or self.epoch == self.master.epoch else None
 
 
+def state_in_words(view: NodeView) -> str:
+    """The state, and how far it is."""
+    if view.resync_done_bytes is not None and view.resync_total_bytes is not None:
+        return f"{view.state}, {_of(view.resync_done_bytes, view.resync_total_bytes)}"
+    return f"{view.state}, to {view.switchover_target}" if view.switchover_target else view.state
+
+
 def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
     """A slave as its master sees it, and as it is told by itself where its master does not hear it."""
-    if seen is None or seen.phase in ABSENT:
+    if seen is None or seen.state in ABSENT:
         view = _own_report(seen or own, own, ends)
     else:
         view = with_own_report(seen, own)
         if seen.applied is None and own.applied is not None:  # its master has not heard that
             view = _own_applied(view, own, max(0, ends.master.confirmed - own.applied))
-    if own.phase == FULL_RESYNC:  # its master hears of a slave as any other
-        view = replace(view, state=own.state, since_ms=own.since_ms)
+    if own.state is NodeState.FULL_RESYNC:  # its master hears of a slave as any other
+        done, total = own.resync_done_bytes, own.resync_total_bytes
+        view = replace(view, state=own.state, since_ms=own.since_ms, resync_done_bytes=done, resync_total_bytes=total)
     return view
 
 
@@ -46,7 +54,7 @@ def _own_report(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
     master = ends.master
     view = replace(
         own,
-        state=own.state if known.state == "unknown" else known.state,
+        state=own.state if known.state is NodeState.UNKNOWN else known.state,
         since_ms=known.since_ms,
         received_lag_bytes=ends.behind(master.end, own.received),
         flushed_lag_bytes=ends.behind(master.end, own.flushed),
@@ -75,3 +83,8 @@ def without_lags(own: NodeView) -> NodeView:
         flushed_lag_s=None,
         applied_lag_s=None,
     )
+
+
+def _of(part: int, whole: int) -> str:
+    unit, name = (1024**3, "GiB") if whole >= 1024**3 else (1024**2, "MiB")
+    return f"{part / unit:.1f} of {whole / unit:.1f} {name}"

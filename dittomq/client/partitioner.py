@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dittomq.errors import PermissionDenied, QueueNotFound
 from dittomq.message import Message
-from dittomq.routes import PERMISSION_WRITE, Node, NodeState, Route
+from dittomq.routes import PERMISSION_WRITE, BrokerState, Node, Route
 
 _AVOID_S = 5.0
 """For so long a group whose master did not answer gets nothing that can go elsewhere: nameservers notice much later."""
@@ -114,7 +114,7 @@ def _plan_of(route: Route) -> _Plan:
 
 def _is_led(route: Route, broker: str) -> bool:
     master = master_of(route, broker)
-    return master is not None and master.state is NodeState.SERVING
+    return master is not None and master.state is BrokerState.SERVING
 
 
 def _group_with(plan: _Plan, queue: int) -> str:

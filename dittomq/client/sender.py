@@ -35,7 +35,7 @@ from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.errors import DittoError, NotMaster, NotReady, PermissionDenied, QueueNotFound, Refused, Unavailable, first_of
 from dittomq.message import Ack
 from dittomq.receipts import BatchReceipt
-from dittomq.routes import DEFAULT_NETWORK, Node, NodeState
+from dittomq.routes import DEFAULT_NETWORK, BrokerState, Node
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
 from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, group_of, meant_for
@@ -157,7 +157,7 @@ class GroupSender:
         master = master_of(route, self._broker)
         if master is None:
             raise Unavailable(f"the master of {self._broker}", "no nameserver knows one now")
-        if master.state is NodeState.RECOVERING:
+        if master.state is BrokerState.RECOVERING:
             raise NotReady(master.name, "it recovers and takes no writes yet")
         if master.epoch <= self._not_masters.get(master.address, -1):
             raise NotReady(master.name, "it is no master now, and nameservers do not know another one yet")

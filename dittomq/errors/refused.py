@@ -278,7 +278,7 @@ class StreamReset(Refused):
     """A master ended a slave's stream. What is wrong is settled by what follows the slave's next handshake, and by nobody's hand."""
 
     reason: ClassVar[str] = "STREAM_RESET"
-    sentence: ClassVar[str] = "{0.node} ended the stream: {0.why}; the slave says hello again"
+    sentence: ClassVar[str] = "{0.node} ended the stream: {0.why}; the slave sends its handshake again"
     node: str
     why: str
 

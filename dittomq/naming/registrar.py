@@ -15,7 +15,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
 from dittomq.naming.nameserver_session import CALL_DEADLINE_S, NameserverAnswer, NameserverSession
 from dittomq.naming.validation import registrable
-from dittomq.routes import GroupMaster, HeartbeatRequest, HeartbeatResult, NodeState, Registration, RegistrationResult
+from dittomq.routes import BrokerState, GroupMaster, HeartbeatRequest, HeartbeatResult, Registration, RegistrationResult
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -222,7 +222,7 @@ class Registrar:
         if desk.answer is not None:
             period_s = min(period_s, max(desk.answer.broker_expiry_ms / 3_000, _EAGER_PERIOD_S))
         is_master_known = desk.answer is not None and desk.answer.master is not None
-        if registration.state is NodeState.SERVING and is_master_known:
+        if registration.state is BrokerState.SERVING and is_master_known:
             return period_s
         return min(period_s, _EAGER_PERIOD_S)
 

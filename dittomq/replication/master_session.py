@@ -362,7 +362,7 @@ class MasterSession:
     def _let_wait(self, now: float) -> list[Command]:
         """It takes as long as the disk takes to read what the handshake digests."""
         self._beat_at = now
-        return [self._handshake_result(SyncAction.WAIT, PhysicalOffset(0), "the digests of its hello are compared")]
+        return [self._handshake_result(SyncAction.WAIT, PhysicalOffset(0), "the digests of its handshake are compared")]
 
     def _heartbeat(self, digest: RangeDigest | None) -> Command:
         return SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))

@@ -2,7 +2,7 @@
 
 from dittomq.client import Client
 from dittomq.errors import DittoError
-from dittomq.ha_status import not_in_sync
+from dittomq.ha_status import NodeState, not_in_sync
 from dittomq.routes import Role
 from dittomq.testing.state import ClusterState
 
@@ -52,5 +52,5 @@ def _missing_in_group(mq: Client, master: str, slaves: int) -> str:
     status = mq.admin.ha_status(master)
     if not status.writable:
         return f"{status.node} takes no writes: {status.why_not_writable}"
-    in_sync = sum(view.role == "slave" and view.state == "in sync" for view in status.nodes)
+    in_sync = sum(view.role == "slave" and view.state is NodeState.IN_SYNC for view in status.nodes)
     return "" if in_sync >= slaves else not_in_sync(status.broker, in_sync, slaves)

@@ -7,9 +7,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
-from dittomq.copies import MessageSpan, RangeOutcome, RepairRequest, RepairReport
+from dittomq.copies import MessageSpan, RangeOutcome, RepairReport, RepairRequest
 from dittomq.errors import InvalidField
-from dittomq.ha_status import HaStatus, NodeView, PinView
+from dittomq.ha_status import HaStatus, NodeState, NodeView, PinView, StreamEndReason
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, TopicUpdate
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
@@ -22,6 +22,10 @@ MIN_WATCH_S = 0.1
 MAX_WATCH_S = 60.0
 DEFAULT_WATCH_S = 0.5
 _CHANGES_IN_A_PART = 100
+_STATE_TO_PB = {each: f"NODE_STATE_{'UNSPECIFIED' if each is NodeState.UNKNOWN else each.name}" for each in NodeState}
+_STATE_FROM_PB = {pb.NodeState.Value(name): each for each, name in _STATE_TO_PB.items()}
+_END_TO_PB = {each: f"STREAM_END_REASON_{each.name}" for each in StreamEndReason}
+_END_FROM_PB = {pb.StreamEndReason.Value(name): each for each, name in _END_TO_PB.items()}
 _UPDATABLE = ("read_queues", "write_queues", "permission")
 
 
@@ -349,6 +353,7 @@ def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
         coordination_problem=status.coordination_problem,
         uncounted=status.uncounted,
         data_loss=status.data_loss,
+        waits_with_master=status.waits_with_master,
     )
 
 
@@ -357,7 +362,7 @@ def _node_views_to_pb(nodes: Sequence[NodeView]) -> list[pb.NodeView]:
         pb.NodeView(
             node=view.node,
             role=view.role,
-            state=view.state,
+            state=_STATE_TO_PB[view.state],
             received_offset=view.received,
             flushed_offset=view.flushed,
             applied_offset=view.applied,
@@ -375,6 +380,10 @@ def _node_views_to_pb(nodes: Sequence[NodeView]) -> list[pb.NodeView]:
             applied_lag=_duration(view.applied_lag_s),
             pins=[pb.PinView(run=pin.run, start_offset=pin.start, until_time=_timestamp(pin.until_ms)) for pin in view.pins],
             damaged_bytes=view.damaged_bytes,
+            resync_done_bytes=view.resync_done_bytes,
+            resync_total_bytes=view.resync_total_bytes,
+            switchover_target=view.switchover_target,
+            last_drop_kind=None if view.last_drop_kind is None else _END_TO_PB[view.last_drop_kind],
         )
         for view in nodes
     ]
@@ -408,6 +417,7 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         coordination_problem=response.coordination_problem,
         uncounted=tuple(response.uncounted),
         data_loss=response.data_loss,
+        waits_with_master=response.waits_with_master,
     )
 
 
@@ -415,7 +425,7 @@ def _node_view(view: pb.NodeView) -> NodeView:
     return NodeView(
         node=view.node,
         role=view.role,
-        state=view.state,
+        state=_STATE_FROM_PB.get(view.state, NodeState.UNKNOWN),
         received=view.received_offset if view.HasField("received_offset") else None,
         flushed=view.flushed_offset if view.HasField("flushed_offset") else None,
         applied=view.applied_offset if view.HasField("applied_offset") else None,
@@ -433,6 +443,10 @@ def _node_view(view: pb.NodeView) -> NodeView:
         last_drop_ms=ms_from_pb(view.last_drop_time) if view.HasField("last_drop_time") else None,
         pins=tuple(PinView(pin.run, pin.start_offset, ms_from_pb(pin.until_time)) for pin in view.pins),
         damaged_bytes=view.damaged_bytes if view.HasField("damaged_bytes") else None,
+        resync_done_bytes=view.resync_done_bytes if view.HasField("resync_done_bytes") else None,
+        resync_total_bytes=view.resync_total_bytes if view.HasField("resync_total_bytes") else None,
+        switchover_target=view.switchover_target,
+        last_drop_kind=_END_FROM_PB.get(view.last_drop_kind),
     )
 
 

@@ -7,13 +7,13 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
 from dittomq.routes import (
-    HeartbeatRequest,
-    HeartbeatResult,
+    BrokerState,
     DataVersion,
     GroupMaster,
+    HeartbeatRequest,
+    HeartbeatResult,
     Node,
     NodePage,
-    NodeState,
     QueueRange,
     Registration,
     RegistrationResult,
@@ -32,7 +32,7 @@ _ROLE = {
     pb.BROKER_ROLE_SYNC_MASTER: Role.SYNC_MASTER,
     pb.BROKER_ROLE_SLAVE: Role.SLAVE,
 }
-_STATE = {pb.BROKER_STATE_RECOVERING: NodeState.RECOVERING, pb.BROKER_STATE_SERVING: NodeState.SERVING}
+_STATE = {pb.BROKER_STATE_RECOVERING: BrokerState.RECOVERING, pb.BROKER_STATE_SERVING: BrokerState.SERVING}
 _PB_ROLE = {role: number for number, role in _ROLE.items()}
 _PB_STATE = {state: number for number, state in _STATE.items()}
 
@@ -91,7 +91,9 @@ def membership_response(value: RegistrationResult) -> pb.RegisterBrokerResponse:
 
 
 def beat(request: pb.HeartbeatRequest) -> HeartbeatRequest:
-    return HeartbeatRequest(request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state))
+    return HeartbeatRequest(
+        request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state)
+    )
 
 
 def beat_request(value: HeartbeatRequest) -> pb.HeartbeatRequest:
@@ -184,7 +186,7 @@ def _role(number: pb.BrokerRole) -> Role:
     return _ROLE[number]
 
 
-def _state(number: pb.BrokerState) -> NodeState:
+def _state(number: pb.BrokerState) -> BrokerState:
     if number not in _STATE:
         raise InvalidField("state", f"{number} is no state; send RECOVERING or SERVING")
     return _STATE[number]

@@ -15,7 +15,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import WriteOutcome, WriteUnknown
 from dittomq.errors import DittoError, StorageFailure, Unavailable
 from dittomq.group_record import GroupRecord, ReplicaId
-from dittomq.replication.membership import MemberChange, MemberReasonKind, Membership, WriteRefusal
+from dittomq.replication.membership import MemberChange, MemberReason, MemberReasonKind, Membership, WriteRefusal
 from dittomq.replication.membership_states import RecordWrite
 from dittomq.wire.admin import HaChange
 from services.master.history import HaHistory
@@ -68,10 +68,9 @@ class InSyncSet:
         """Whether a record that is in the store, or may come to be, names that replica under that node."""
         return self._membership.is_member(node, replica)
 
-    def why_left(self, node: str) -> tuple[str, float] | None:
+    def why_left(self, node: str) -> tuple[MemberReason, float] | None:
         """Why that node was last removed, and at which monotonic second; None if it was not, or is a member again."""
-        left = self._membership.why_left(node)
-        return None if left is None else (str(left[0]), left[1])
+        return self._membership.why_left(node)
 
     def must_leave(self, node: str, why: MemberReasonKind = MemberReasonKind.MUST_RESYNC) -> None:
         """Remove that member as soon as a write may."""

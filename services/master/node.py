@@ -15,13 +15,13 @@ from dittomq.doors.coordination import Versioned
 from dittomq.epoch_history import newest_epoch
 from dittomq.errors import NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.group_record import GroupRecord, ReplicaId
-from dittomq.ha_status import HaStatus
+from dittomq.ha_status import HaStatus, NodeState
 from dittomq.metadata.formats import TOPICS
 from dittomq.offsets import Epoch
 from dittomq.reads import ReadableRange
 from dittomq.replication.election_events import Position
 from dittomq.replication.membership import Membership, WriteRefusal, WriteRefusalKind
-from dittomq.routes import NodeState, Registration
+from dittomq.routes import BrokerState, Registration
 from dittomq.rpc.headers import Answerer
 from dittomq.settings import settings_of
 from dittomq.version import VERSION
@@ -270,7 +270,7 @@ class MasterNode:
             cluster=self._config.node.cluster,
             node=self._config.name,
             role=self._config.role,
-            state="leading" if self.term is not None else "recovering",
+            state=NodeState.LEADING if self.term is not None else NodeState.RECOVERING,
             replica_uuid=self._parts.store.replica_uuid,
             settings=tuple(EffectiveSetting(*setting) for setting in settings_of(self._parts.loaded)),
         )
@@ -296,5 +296,5 @@ class MasterNode:
 
     def registration(self, identity: NodeIdentity) -> Registration:
         """What nameservers are told."""
-        state = NodeState.RECOVERING if self.why_not_leading() else NodeState.SERVING
+        state = BrokerState.RECOVERING if self.why_not_leading() else BrokerState.SERVING
         return registration(identity, self.epoch, state, self._parts.metadata.table(TOPICS))

@@ -6,12 +6,11 @@ from typing import Final
 
 from dittomq.doors.clock import Clock
 from dittomq.group_record import NO_REPLICA, ReplicaId
+from dittomq.ha_status import NodeState, StreamEndReason
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_REPLICATION_SLOTS
 from dittomq.replication.lag import Rate
 
-FOLLOWING: Final = "following"
-GONE: Final = "gone"
 MOST_REMEMBERED: Final = MAX_REPLICATION_SLOTS
 """Of so many slaves a master knows at a time: of more it could not tell the others from where on each wants the log."""
 
@@ -26,7 +25,7 @@ class SlaveRecord:
 
     node: str
     replica: ReplicaId
-    state: str = "unknown"  # until its first handshake
+    state: NodeState = NodeState.UNKNOWN  # until its first handshake
     since_ms: int | None = None
     connected: bool = False
     replication_address: str = ""
@@ -35,32 +34,34 @@ class SlaveRecord:
     applied: PhysicalOffset | None = None
     verified_offset: PhysicalOffset = PhysicalOffset(0)
     last_drop_reason: str = ""
+    last_drop_kind: StreamEndReason | None = None
     last_drop_ms: int | None = None
     began: float = 0.0
     dropped_at: float = 0.0
     sent: Rate = field(default_factory=Rate)
     gained: Rate = field(default_factory=Rate)
 
-    def become(self, state: str, clock: Clock) -> None:
+    def become(self, state: NodeState, clock: Clock) -> None:
         """Enter a state, and note since when."""
         if state != self.state:
             self.state, self.since_ms, self.began = state, clock.wall_ms(), clock.monotonic()
 
     def acked(self, received: PhysicalOffset, flushed: PhysicalOffset, applied: PhysicalOffset | None, clock: Clock) -> None:
         """The slave said what it holds of this master's log."""
-        if self.state == FOLLOWING and self.received is not None and received > self.received:
+        if self.state == NodeState.FOLLOWING and self.received is not None and received > self.received:
             self.gained.add(received - self.received, clock.monotonic())
         self.received, self.flushed, self.applied = received, flushed, applied
-        self.become(FOLLOWING, clock)
+        self.become(NodeState.FOLLOWING, clock)
 
     def disk_gone(self) -> None:
         """What was known of its disk says nothing of this slave: another one has it."""
         self.received = self.flushed = self.applied = None
         self.verified_offset = PhysicalOffset(0)
 
-    def dropped(self, reason: str, clock: Clock) -> None:
+    def dropped(self, reason: str, kind: StreamEndReason, clock: Clock) -> None:
         """Its stream ended."""
-        self.last_drop_reason, self.last_drop_ms, self.dropped_at = reason, clock.wall_ms(), clock.monotonic()
+        self.last_drop_reason, self.last_drop_kind = reason, kind
+        self.last_drop_ms, self.dropped_at = clock.wall_ms(), clock.monotonic()
 
 
 def to_remove(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> str | None:

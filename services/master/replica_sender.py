@@ -15,6 +15,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, StreamReset, first_of
+from dittomq.ha_status import NodeState
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.events import (
@@ -272,7 +273,7 @@ class ReplicaSender:
             self._parts.term.stream_begins(
                 record.node, record.replica, handshake_result.start, missing_ranges, address=handshake.replication_address
             )
-        record.become("waiting" if handshake_result.action is SyncAction.WAIT else "catching up", self._parts.clock)
+        record.become(NodeState.WAITING if handshake_result.action is SyncAction.WAIT else NodeState.CATCHING_UP, self._parts.clock)
         await self._writer.write(handshake_result)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:

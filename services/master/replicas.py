@@ -13,6 +13,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError, InvalidField, NeedsOperator, NotReady, SessionExpired, WrongCluster, first_of
 from dittomq.group_record import ReplicaId
+from dittomq.ha_status import NodeState, StreamEndReason, ended_by
 from dittomq.offsets import Epoch
 from dittomq.replication.events import Goodbye, Handshake, ReplicationSlots
 from dittomq.replication.master_log import MasterLog
@@ -21,7 +22,7 @@ from dittomq.replication.session_registry import SessionRegistry, SessionSlot
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.mailbox import SlaveMessage
-from services.master.replica_registry import GONE, SlaveRecord, to_remove
+from services.master.replica_registry import SlaveRecord, to_remove
 from services.master.replica_sender import ReplicaSender, ReplicaSenderParts
 from services.master.stream_writer import MasterMessage
 from services.master.term import Term
@@ -94,8 +95,8 @@ class Replicas:
                 serving.cancel()
         except* DittoError as problems:
             dropped = first_of(problems)
-            stream.problem = str(dropped)
-            log.info("slave_dropped", slave=handshake.node, reason=stream.problem)
+            stream.why = str(dropped), ended_by(dropped)
+            log.info("slave_dropped", slave=handshake.node, reason=str(dropped))
         finally:
             self._leave_seat(stream, leading.term)
         if dropped is not None:
@@ -106,9 +107,9 @@ class Replicas:
             async with asyncio.timeout(_HANDSHAKE_DEADLINE_S):
                 first = await anext(messages, None)
         except TimeoutError:
-            raise SessionExpired(f"a stream on which no hello came for {_HANDSHAKE_DEADLINE_S:g} s") from None
+            raise SessionExpired(f"a stream on which no handshake came for {_HANDSHAKE_DEADLINE_S:g} s") from None
         if not isinstance(first, Handshake):
-            raise InvalidField("handshake", "the first frame of a stream says hello")
+            raise InvalidField("handshake", "the first frame of a stream is a handshake")
         if first.cluster != self._config.node.cluster:
             raise WrongCluster("cluster", first.cluster, self._config.node.cluster)
         if first.broker != self._config.node.broker:
@@ -134,7 +135,7 @@ class Replicas:
             raise NeedsOperator(self._config.name, why)
         seat, losers = self._seats.take(handshake.node, handshake.replica_uuid)
         for loser in losers:
-            self._streams[loser].problem = "a newer stream took its place"
+            self._streams[loser].why = "a newer stream took its place", StreamEndReason.SESSION_EXPIRED
             self._streams[loser].ends.set()
         for record in self.records.values():
             if (record.node == handshake.node) != (record.replica == handshake.replica):
@@ -147,7 +148,7 @@ class Replicas:
                 log.warning("slave_not_counted", node=self._config.name, slave=handshake.node, reason="replicas_expected is 0")
         record = self.records[handshake.node]
         record.connected, record.replication_address = True, handshake.replication_address
-        record.become("waiting", self._clock)
+        record.become(NodeState.WAITING, self._clock)
         stream = self._streams[seat] = _SlaveStream(seat, record)
         return stream
 
@@ -170,11 +171,12 @@ class Replicas:
             term.forget(node)
 
     def _leave_seat(self, stream: "_SlaveStream", term: Term) -> None:
-        stream.record.dropped(stream.problem or "it left, or its connection broke", self._clock)
+        reason, kind = stream.why
+        stream.record.dropped(reason, kind, self._clock)
         del self._streams[stream.seat]
         if self._seats.leave(stream.seat):
             stream.record.connected = False
-            stream.record.become(GONE, self._clock)
+            stream.record.become(NodeState.GONE, self._clock)
             term.stream_ended(stream.seat.node, sent_goodbye=stream.sent_goodbye)
 
     async def _serve(
@@ -240,12 +242,12 @@ class Replicas:
 
 
 class _SlaveStream:
-    """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say. `problem`: why, when that is known."""
+    """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say. `why`: in words, and of what kind."""
 
     def __init__(self, seat: SessionSlot, record: SlaveRecord) -> None:
         self.seat = seat
         self.record = record
-        self.problem = ""
+        self.why = "it left, or its connection broke", StreamEndReason.CONNECTION_ENDED
         self.sent_goodbye = False
         self.ends = asyncio.Event()
 

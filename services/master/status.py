@@ -1,23 +1,34 @@
 """What a master says of its group's replication."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.ha_status import SWITCHING_OVER, HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeState, NodeView, StreamEndReason
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ReplicaView
 from dittomq.replication.lag import LagHistory
+from dittomq.replication.membership import MemberReasonKind
 from dittomq.replication.membership_states import Following
 from services.master.config import FlushMode, MasterConfig, ReplicaAckLevel
 from services.master.in_sync_set import InSyncSet
-from services.master.replica_registry import FOLLOWING, GONE, MOST_REMEMBERED, SlaveRecord
+from services.master.replica_registry import MOST_REMEMBERED, SlaveRecord
 from services.master.term import Term
 
-_IN_SYNC = "in sync"
+_LEFT_FOR: Final[Mapping[MemberReasonKind, StreamEndReason]] = {
+    MemberReasonKind.MISSED_DEADLINES: StreamEndReason.MISSED_DEADLINES,
+    MemberReasonKind.TOO_FAR_BEHIND: StreamEndReason.TOO_FAR_BEHIND,
+    MemberReasonKind.NOT_CAUGHT_UP: StreamEndReason.NOT_CAUGHT_UP,
+    MemberReasonKind.SENT_GOODBYE: StreamEndReason.SENT_GOODBYE,
+    MemberReasonKind.NO_STREAM: StreamEndReason.NO_STREAM,
+    MemberReasonKind.NO_PROMISE: StreamEndReason.NO_PROMISE,
+    MemberReasonKind.MUST_RESYNC: StreamEndReason.MUST_RESYNC,
+    MemberReasonKind.LOG_NOT_KEPT: StreamEndReason.LOG_NOT_KEPT,
+}
 _MOST_REPORTED = 4 * MOST_REMEMBERED
 
 
@@ -55,7 +66,7 @@ class HaStatusBoard:
         own = NodeView(
             self._config.name,
             "master",
-            "recovering",
+            NodeState.RECOVERING,
             received=store.end,
             flushed=store.flushed,
             applied=applied,
@@ -72,7 +83,7 @@ class HaStatusBoard:
         own = NodeView(
             self._config.name,
             "master",
-            f"{SWITCHING_OVER}, to {leaving.switchover_target}" if leaving.switchover_target else "leading",
+            NodeState.SWITCHING_OVER if leaving.switchover_target else NodeState.LEADING,
             received=term.written,
             flushed=term.flushed,
             applied=applied,
@@ -81,6 +92,7 @@ class HaStatusBoard:
             since_ms=leaving.since_ms,
             pins=self._pins.views(),
             damaged_bytes=self._store.damage.total_bytes,
+            switchover_target=leaving.switchover_target,
         )
         slaves = [self._slave(term, record, in_sync_set) for record in records]
         waiting_for = leaving.why or str(term.writer.full or "")
@@ -118,7 +130,9 @@ class HaStatusBoard:
             failover=self._failover,
             coordination_store="" if watch is None else watch.store_name,
             coordination_problem=self._coordination_problem,
-            uncounted=() if watch is not None else tuple(view.node for view in slaves if view.state not in {GONE, "unknown"}),
+            uncounted=()
+            if watch is not None
+            else tuple(view.node for view in slaves if view.state not in {NodeState.GONE, NodeState.UNKNOWN}),
             data_loss=term.opened.data_loss if term is not None else "",
         )
 
@@ -146,14 +160,14 @@ class HaStatusBoard:
         view, now = term.confirm.view(record.node), self._clock.monotonic()
         end, confirmed = term.written, term.confirm.confirmed
         state, since_ms = record.state, record.since_ms
-        if record.state == FOLLOWING and view is not None and view.is_member and view.state is Following.ADOPTED:
-            state, since_ms = _IN_SYNC, self._wall_ms((record.node, "since"), view.since)
-        elif record.state == FOLLOWING and in_sync_set is not None:
-            state = "catching up"
-        reason, dropped_ms = self._last_drop(record, view, in_sync_set)
+        if record.state == NodeState.FOLLOWING and view is not None and view.is_member and view.state is Following.ADOPTED:
+            state, since_ms = NodeState.IN_SYNC, self._wall_ms((record.node, "since"), view.since)
+        elif record.state == NodeState.FOLLOWING and in_sync_set is not None:
+            state = NodeState.CATCHING_UP
+        (reason, kind), dropped_ms = self._last_drop(record, view, in_sync_set)
         told = (record.received, record.flushed, record.applied)
-        received, flushed, applied = told if record.state in {FOLLOWING, GONE} else (None, None, None)
-        now_received, now_flushed, now_applied = told if record.state == FOLLOWING else (None, None, None)
+        received, flushed, applied = told if record.state in {NodeState.FOLLOWING, NodeState.GONE} else (None, None, None)
+        now_received, now_flushed, now_applied = told if record.state == NodeState.FOLLOWING else (None, None, None)
         return NodeView(
             record.node,
             "slave",
@@ -172,19 +186,23 @@ class HaStatusBoard:
             transfer_bytes_per_s=record.sent.bytes_per_s(now),
             received_bytes_per_s=record.gained.bytes_per_s(now),
             last_drop_reason=reason,
+            last_drop_kind=kind,
             last_drop_ms=dropped_ms,
         )
 
-    def _last_drop(self, record: SlaveRecord, view: ReplicaView | None, in_sync_set: InSyncSet | None) -> tuple[str, int | None]:
+    def _last_drop(
+        self, record: SlaveRecord, view: ReplicaView | None, in_sync_set: InSyncSet | None
+    ) -> tuple[tuple[str, StreamEndReason | None], int | None]:
         """Why and when its stream ended or it was removed, whichever was last: that a node without a stream is removed is no news."""
+        dropped = (record.last_drop_reason, record.last_drop_kind), record.last_drop_ms
         left = None if in_sync_set is None else in_sync_set.why_left(record.node)
         if view is None or left is None:
-            return record.last_drop_reason, record.last_drop_ms
+            return dropped
         why, left_at = left
-        follows_since = record.began if record.state == FOLLOWING else None
+        follows_since = record.began if record.state == NodeState.FOLLOWING else None
         if record.last_drop_ms is not None and (follows_since is None or left_at <= max(follows_since, record.dropped_at)):
-            return record.last_drop_reason, record.last_drop_ms
-        return why, self._wall_ms((record.node, "left"), left_at)
+            return dropped
+        return (str(why), _LEFT_FOR.get(why.kind, StreamEndReason.OTHER)), self._wall_ms((record.node, "left"), left_at)
 
     def _wall_ms(self, what: tuple[str, str], moment: float) -> int:
         """Wall time of a moment of the monotonic clock; the same each time it is asked for."""

@@ -30,12 +30,12 @@ from dittomq.routes import (
     MASTER_ID,
     PERMISSION_READ,
     PERMISSION_WRITE,
+    BrokerState,
     GroupMaster,
     HeartbeatRequest,
     HeartbeatResult,
     Node,
     NodePage,
-    NodeState,
     QueueRange,
     Registration,
     RegistrationResult,
@@ -254,7 +254,7 @@ class Registry:
             member = next(each for each in self._group(broker) if topic in each.topics)  # the master, if it is alive and has the topic
             queues, node = member.topics[topic], member.registration
             permission = queues.permission & node.permission
-            if not node.leads or node.state is not NodeState.SERVING:
+            if not node.leads or node.state is not BrokerState.SERVING:
                 permission &= ~PERMISSION_WRITE
             yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
 

@@ -25,7 +25,6 @@ from dittomq.commitlog import store_swap
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.errors import DiskFull, DittoError, NotReady, StoreOpenFailed
-from dittomq.ha_status import FULL_RESYNC
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import RecordCompared, StartFullResync
 from dittomq.routes import DataVersion
@@ -60,7 +59,7 @@ class NoSpaceForResync(DittoError):
     needed: int
 
     def __str__(self) -> str:
-        room = f"copying anew keeps the old store beside the copy, and of the room for that there is {_of(self.free, self.needed)}"
+        room = f"a full resync keeps the old store beside the copy, and of the room for that there is {_of(self.free, self.needed)}"
         return f"{room}; make room, or empty the data_dir to give up what only the old store has"
 
 
@@ -130,13 +129,13 @@ class Resync:
         return self._held().applied
 
     @property
-    def progress(self) -> str:
-        """In words, for whoever looks at the node; empty while there is no copy."""
+    def progress(self) -> tuple[int, int] | None:
+        """Bytes of the copy that are there, and how many there will be; None while there is no copy."""
         if self.replica is None:
-            return ""
+            return None
         begin = self.replica.store.min_offset
         done, total = self.replica.copy.received - begin, max(self._master_end, self.replica.copy.received) - begin
-        return f"{FULL_RESYNC}, {_of(done, total)}"
+        return done, total
 
     async def __aenter__(self) -> Self:
         return self

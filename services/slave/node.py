@@ -18,13 +18,13 @@ from dittomq.copies import ReplicaDescription
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_epoch
 from dittomq.group_record import GroupRecord
-from dittomq.ha_status import MASTER_WAITS, HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeState, NodeView
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, with_held
 from dittomq.naming.registrar import RouteUpdate
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.routes import NodeState, Registration, Role, wire_id
+from dittomq.routes import BrokerState, Registration, Role, wire_id
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, EffectiveSetting
@@ -122,7 +122,7 @@ class SlaveNode:
     def registration(self, identity: NodeIdentity) -> Registration:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
-        state = NodeState.SERVING if self.is_member else NodeState.RECOVERING
+        state = BrokerState.SERVING if self.is_member else BrokerState.RECOVERING
         return registration(identity, self.epoch, state, Table(version, self._all_topics()))
 
     @property
@@ -166,12 +166,13 @@ class SlaveNode:
             writable=False,
             degraded=record is not None and len(record.members) < record.copies,
             degraded_since_ms=None,
-            waiting_for="" if fetcher.state == "following" else self._waiting_for(),
+            waiting_for="" if fetcher.state is NodeState.FOLLOWING else self._waiting_for(),
             members=members,
             failover=self._failover(record),
             coordination_store="" if self._parts.watch is None else self._parts.watch.store_name,
             coordination_problem="" if self._parts.watch is None else self._parts.watch.problem,
             nodes=(self._own_view(),),
+            waits_with_master=fetcher.state is not NodeState.FOLLOWING and bool(fetcher.master_waits_for),
         )
 
     def _failover(self, record: GroupRecord | None) -> str:
@@ -183,7 +184,7 @@ class SlaveNode:
         """Why it follows no master."""
         waits, watch = self._fetcher.master_waits_for, self._parts.watch
         if waits:
-            return f"{MASTER_WAITS}{waits}"
+            return f"the master, which waits for {waits}"
         reason = None if self._candidate is None else self._candidate.reason
         parts = [f"the master: {self._fetcher.problem}", "" if watch is None else watch.problem, "" if reason is None else str(reason)]
         return "; ".join(filter(None, parts))
@@ -192,12 +193,12 @@ class SlaveNode:
         """How far this copy, or the one that is made anew, is; behind its master only while that one says where its log ends."""
         fetcher, newest, now = self._fetcher, self._fetcher.newest, self._parts.clock.monotonic()
         received, flushed, end = newest.copy.received, newest.copy.flushed, fetcher.master.reported_end
-        is_own = fetcher.resync.replica is None
+        is_own, progress = fetcher.resync.replica is None, fetcher.resync.progress
         readable = fetcher.readable().end if is_own else PhysicalOffset(min(flushed, newest.confirmed))
         return NodeView(
             self._config.name,
             "slave",
-            fetcher.resync.progress or fetcher.state,
+            fetcher.state if progress is None else NodeState.FULL_RESYNC,
             received=received,
             flushed=flushed,
             applied=newest.applied,
@@ -210,9 +211,12 @@ class SlaveNode:
             verified_offset=newest.verified or None,
             since_ms=fetcher.resync.since_ms or fetcher.since_ms,
             last_drop_reason=fetcher.problem,
+            last_drop_kind=fetcher.problem_kind,
             last_drop_ms=fetcher.problem_ms,
             pins=self._parts.pins.views(),
             damaged_bytes=self._parts.store.damage.total_bytes,
+            resync_done_bytes=None if progress is None else progress[0],
+            resync_total_bytes=None if progress is None else progress[1],
         )
 
     def description(self) -> BrokerDescription:

@@ -15,6 +15,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_incarnation
 from dittomq.errors import ConnectionRefused, DittoError, NotReady, StorageFailure
+from dittomq.ha_status import NodeState, StreamEndReason, ended_by
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import ReadableRange
 from dittomq.replication.backoff import Backoff
@@ -85,9 +86,10 @@ class ReplicaFetcher:
         self._has_taken_up = False
         self._between_streams = asyncio.Event()
         self._between_streams.set()
-        self.state = "waiting"
+        self.state = NodeState.WAITING
         self.since_ms = parts.clock.wall_ms()
         self.problem = "no master is known yet"
+        self.problem_kind: StreamEndReason | None = None
         self.problem_ms: int | None = None
         self.readable_ends = LagHistory()
 
@@ -118,7 +120,7 @@ class ReplicaFetcher:
     def _look(self) -> None:
         """Whom it hears may only tell it to wait."""
         stream = self._following
-        state = "following" if stream is not None and stream.follows else "waiting"
+        state = NodeState.FOLLOWING if stream is not None and stream.follows else NodeState.WAITING
         if state != self.state:
             self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
@@ -278,7 +280,7 @@ class ReplicaFetcher:
             self._refused_at = address if isinstance(problem, ConnectionRefused) else ""
             if str(problem) != self.problem:
                 log.info("stream_ended", node=parts.config.name, master=address, reason=str(problem))
-            self.problem, self.problem_ms = str(problem), parts.clock.wall_ms()
+            self.problem, self.problem_kind, self.problem_ms = str(problem), ended_by(problem), parts.clock.wall_ms()
         finally:
             self._line = None
             line.hang_up()
@@ -306,7 +308,8 @@ class ReplicaFetcher:
             told = session.result()
             if not isinstance(told, FullResyncRequired):
                 raise told
-            self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
+            self.problem, self.problem_kind = told.order.reason, StreamEndReason.MUST_RESYNC
+            self.problem_ms = self._parts.clock.wall_ms()
             if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
                 self._own.update_confirmed(told.order.agreed)
                 await self._own.keep_confirmed()

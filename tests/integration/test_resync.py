@@ -10,6 +10,7 @@ import pytest
 from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange, Unavailable
+from dittomq.ha_status import NodeState
 from dittomq.rpc.channel import Channels
 from tests.support.linked_group import LinkedGroup, linked_group
 from tests.support.proxy import Way
@@ -65,7 +66,7 @@ def test_a_slave_that_was_away_for_too_long_is_copied_anew_though_it_is_killed_h
         group.cluster.start_node(SLAVE)
         eventually(lambda: len(list(copy_of(group).glob("commitlog/*"))) > 2, "the copy holds two segments")
         link.hold(Way.BACK)
-        assert group.status(SLAVE).nodes[0].state.startswith("copying anew, ")
+        assert group.status(SLAVE).nodes[0].state is NodeState.FULL_RESYNC
         with pytest.raises(OffsetOutOfRange):
             group.mq.reader(TOPIC, 0, node=MASTER).pull(0)
         assert group.mq.reader(TOPIC, 0, node=SLAVE).pull(0).messages[0] == first

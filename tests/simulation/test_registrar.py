@@ -6,7 +6,7 @@ from dataclasses import replace
 import structlog
 
 from dittomq.errors import ConfigError, DuplicateBrokerId
-from dittomq.routes import DataVersion, NodeState, Registration, TopicQueues
+from dittomq.routes import BrokerState, DataVersion, Registration, TopicQueues
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -99,7 +99,7 @@ async def test_a_slave_without_a_master_hears_of_it_within_a_second(town: Town) 
     await asyncio.sleep(5)
     assert follower.last.master is None
 
-    town.broker(replace(master(), state=NodeState.RECOVERING))
+    town.broker(replace(master(), state=BrokerState.RECOVERING))
     await asyncio.sleep(1.1)
 
     assert follower.last.master is not None

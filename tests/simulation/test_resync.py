@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from dittomq.errors import DittoError
+from dittomq.ha_status import NodeState
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
@@ -94,7 +95,7 @@ async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until
     await away_for_too_long(group)
     copy = await half_made(group, power)
     await serves_what_it_had(group)
-    assert (await group.status("a1")).nodes[0].state.startswith("copying anew, 0.")
+    assert (await group.status("a1")).nodes[0].resync_done_bytes is not None
 
     await copied(group)
     assert (await group.status("a1")).min_offset == copy.start
@@ -133,7 +134,7 @@ async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_str
     world.network.link("a0", "a1").slowness = 100.0
     while not told(world, "full_resync_ended"):
         [view] = (await group.status("a1")).nodes
-        since |= {view.since_ms} if view.state.startswith("copying anew") else set()
+        since |= {view.since_ms} if view.state is NodeState.FULL_RESYNC else set()
         await asyncio.sleep(0.01)
 
     assert len(since) == 1
@@ -163,7 +164,7 @@ async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_s
     await away_for_too_long(group)
     await asyncio.sleep(20)
 
-    assert "copying anew keeps the old store beside the copy" in (await group.status("a1")).nodes[0].last_drop_reason
+    assert "a full resync keeps the old store beside the copy" in (await group.status("a1")).nodes[0].last_drop_reason
     assert told(world, "full_resync_began") == []
     await serves_what_it_had(group)
 

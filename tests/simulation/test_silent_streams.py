@@ -27,5 +27,5 @@ async def test_a_stream_without_a_handshake_is_ended_by_name_and_disturbs_nobody
     async with asyncio.timeout(30):
         problem = await ended
 
-    assert "no hello came for 10 s" in str(problem)
+    assert "no handshake came for 10 s" in str(problem)
     assert (await mq.admin.ha_status("a/0")).in_sync_now == 2

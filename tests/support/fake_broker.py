@@ -32,7 +32,7 @@ from dittomq.errors import (
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullRequest, PullResult, PullStatus
-from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
+from dittomq.routes import BrokerState, DataVersion, Node, NodePage, QueueRange, Role, Route
 from dittomq.rpc import status
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
@@ -365,7 +365,7 @@ def node_of(broker: str, broker_id: int) -> Node:
         broker=broker,
         broker_id=broker_id,
         role=Role.SLAVE if broker_id else Role.SYNC_MASTER,
-        state=NodeState.SERVING,
+        state=BrokerState.SERVING,
         epoch=Epoch(1),
         address=f"{broker}-{broker_id}:{PORT}",
         replication_address=f"{broker}-{broker_id}:10912",

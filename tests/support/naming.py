@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dittomq.offsets import Epoch
-from dittomq.routes import HeartbeatRequest, DataVersion, NodeState, Registration, Role, TopicQueues
+from dittomq.routes import BrokerState, DataVersion, HeartbeatRequest, Registration, Role, TopicQueues
 from services.nameserver.seen import Now
 
 UUID_A = "a" * 32
@@ -23,7 +23,7 @@ def master(uuid: str = UUID_A, *, host: str = "a-0", epoch: int = 7, broker: str
         replica_uuid=uuid,
         epoch=Epoch(epoch),
         role=Role.SYNC_MASTER,
-        state=NodeState.SERVING,
+        state=BrokerState.SERVING,
         addresses={"default": f"{host}:10911"},
         replication_addresses={"default": f"{host}:10912"},
         permission=6,
@@ -38,7 +38,7 @@ def slave(uuid: str = UUID_B, *, host: str = "a-1", broker_id: int = 1, epoch: i
     return replace(master(uuid, host=host, epoch=epoch), broker_id=broker_id, role=Role.SLAVE)
 
 
-def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: NodeState = NodeState.SERVING) -> HeartbeatRequest:
+def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: BrokerState = BrokerState.SERVING) -> HeartbeatRequest:
     """That of a node that holds what `master` and `slave` hold."""
     return HeartbeatRequest(session, version or DataVersion(1, 2, 3), Epoch(epoch), state)
 

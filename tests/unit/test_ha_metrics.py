@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dittomq.ha_status import HaStatus, NodeView, PinView
+from dittomq.ha_status import HaStatus, NodeState, NodeView, PinView, StreamEndReason
 from dittomq.routes import Role
 from services.ha_metrics import HaCollector
 from tests.support.ha_answers import MASTER
@@ -22,10 +22,18 @@ STATUS = replace(
     failover="",
     coordination_store="",
     nodes=(
-        NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
-        NodeView("a/1", "slave", "in sync", received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),
-        NodeView("a/2", "slave", "gone", since_ms=8_000, last_drop_reason="silent for 20 s", last_drop_ms=8_500),
-        NodeView("a/3", "slave", "unknown"),
+        NodeView("a/0", "master", NodeState.LEADING, pins=(PinView("night", 0, 9_000),)),
+        NodeView("a/1", "slave", NodeState.IN_SYNC, received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),
+        NodeView(
+            "a/2",
+            "slave",
+            NodeState.GONE,
+            since_ms=8_000,
+            last_drop_reason="silent for 20 s",
+            last_drop_kind=StreamEndReason.SESSION_EXPIRED,
+            last_drop_ms=8_500,
+        ),
+        NodeView("a/3", "slave", NodeState.UNKNOWN),
     ),
 )
 
@@ -79,7 +87,7 @@ async def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is
         "dittomq_replicas_expected 1.0",
         'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="in sync"} 7.0',
         'dittomq_replica_sent_bytes_per_second{node="a/1"} 50.0',
-        'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="silent for N s"} 8.5',
+        'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="session_expired"} 8.5',
         "dittomq_audit_pins 1.0",
     }
     assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_proven")) and "a/2" in line]
@@ -88,11 +96,11 @@ async def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is
 @under(asyncio.run)
 async def test_the_state_of_a_slave_that_copies_its_log_anew_is_one_label_however_far_it_is() -> None:
     registry = CollectorRegistry()
-    copying = NodeView("a/1", "slave", "copying anew, 3.1 of 9.0 GiB", since_ms=7_000)
+    copying = NodeView("a/1", "slave", NodeState.FULL_RESYNC, since_ms=7_000, resync_done_bytes=31, resync_total_bytes=90)
     registry.register(HaCollector(lambda: replace(STATUS, node="a/1", nodes=(copying,)), asyncio.get_running_loop()))
     lines = await asyncio.to_thread(scraped, registry)
 
-    assert 'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="copying anew"} 7.0' in lines
+    assert 'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="full resync"} 7.0' in lines
 
 
 def test_a_loop_that_does_not_answer_leaves_the_other_metrics() -> None:

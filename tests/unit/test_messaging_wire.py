@@ -8,7 +8,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
-from dittomq.ha_status import HaStatus, NodeView, PinView
+from dittomq.ha_status import HaStatus, NodeState, NodeView, PinView, StreamEndReason
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
@@ -187,7 +187,6 @@ VIEWS = st.builds(
     NodeView,
     node=WORDS,
     role=WORDS,
-    state=WORDS,
     received=NUMBERS,
     flushed=NUMBERS,
     applied=NUMBERS,
@@ -202,6 +201,11 @@ VIEWS = st.builds(
     transfer_bytes_per_s=OFFSETS,
     received_bytes_per_s=OFFSETS,
     last_drop_reason=WORDS,
+    last_drop_kind=st.none() | st.sampled_from(StreamEndReason),
+    state=st.sampled_from(NodeState),
+    resync_done_bytes=NUMBERS,
+    resync_total_bytes=NUMBERS,
+    switchover_target=WORDS,
     last_drop_ms=st.none() | st.integers(0, 10**13),
     pins=st.lists(st.builds(PinView, run=WORDS, start=OFFSETS, until_ms=st.integers(0, 10**13)), max_size=2).map(tuple),
 )

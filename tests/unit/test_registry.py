@@ -4,7 +4,7 @@ import pytest
 
 from dittomq.errors import DuplicateBrokerId, InvalidField, NotReady, SessionExpired, TopicNotFound, VersionConflict
 from dittomq.offsets import Epoch
-from dittomq.routes import DataVersion, GroupMaster, NodeState, Registration, Role, TopicQueues
+from dittomq.routes import BrokerState, DataVersion, GroupMaster, Registration, Role, TopicQueues
 from services.nameserver.registry import LATE_MS, Registry
 from tests.support.naming import UUID_A, UUID_B, at, beat, master, orders, slave
 
@@ -229,12 +229,12 @@ class TestComingAndGoing:
         assert registry.heartbeat(beat("s1", version=DataVersion(1, 2, 4)), at(2)).must_reregister
 
     def test_a_heartbeat_carries_a_new_epoch_and_state(self, registry: Registry) -> None:
-        registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(0))
+        registry.register(replace(master(), state=BrokerState.RECOVERING), "s1", at(0))
 
         registry.heartbeat(beat("s1", epoch=8), at(1))
 
         [node] = registry.page(0, "", "default").nodes
-        assert (node.epoch, node.state) == (8, NodeState.SERVING)
+        assert (node.epoch, node.state) == (8, BrokerState.SERVING)
 
 
 class TestWhatABrokerHears:
@@ -246,7 +246,7 @@ class TestWhatABrokerHears:
     def test_a_slave_without_a_master_hears_of_none_and_then_of_the_one_that_came(self, registry: Registry) -> None:
         assert registry.register(slave(), "s2", at(0)).master is None
 
-        registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(1))
+        registry.register(replace(master(), state=BrokerState.RECOVERING), "s1", at(1))
 
         assert registry.heartbeat(beat("s2"), at(2)).master == GroupMaster("a-0:10911", "a-0:10912", Epoch(7))
 
@@ -278,7 +278,7 @@ class TestRoutes:
         assert [each.permission for each in registry.route("orders", "default", at(0)).queues] == [4]
 
     def test_a_recovering_master_is_found_and_not_writable(self, registry: Registry) -> None:
-        registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(0))
+        registry.register(replace(master(), state=BrokerState.RECOVERING), "s1", at(0))
 
         assert [each.permission for each in registry.route("orders", "default", at(0)).queues] == [4]
 

@@ -1,9 +1,10 @@
 """Slaves as their master lists them."""
 
 from dittomq.group_record import ReplicaId
+from dittomq.ha_status import NodeState
 from services.master.replica_registry import SlaveRecord, with_absent
 
-HEARD = {name: SlaveRecord(name, ReplicaId(f"u-{name}", "1"), "following") for name in ("a/3", "a/1")}
+HEARD = {name: SlaveRecord(name, ReplicaId(f"u-{name}", "1"), NodeState.FOLLOWING) for name in ("a/3", "a/1")}
 
 
 def listed(known: set[str], expected: int) -> list[tuple[str, str]]:
@@ -20,8 +21,8 @@ def test_a_slave_that_another_one_has_replaced_is_not_missed() -> None:
 
 def test_a_slave_that_left_is_named_until_as_many_others_are_connected_as_the_group_has() -> None:
     heard = {
-        "a/1": SlaveRecord("a/1", ReplicaId("u-1", "1"), "gone"),
-        "a/2": SlaveRecord("a/2", ReplicaId("u-2", "1"), "following", connected=True),
+        "a/1": SlaveRecord("a/1", ReplicaId("u-1", "1"), NodeState.GONE),
+        "a/2": SlaveRecord("a/2", ReplicaId("u-2", "1"), NodeState.FOLLOWING, connected=True),
     }
 
     def named(expected: int) -> list[str]:

@@ -219,7 +219,7 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
 
     with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
         run(ended(replace(HANDSHAKE, cluster="other"), nothing()))
-    with pytest.raises(StreamReset, match=r"a/0 ended the stream: .*; the slave says hello again"):
+    with pytest.raises(StreamReset, match=r"a/0 ended the stream: .*; the slave sends its handshake again"):
         run(ended(HANDSHAKE, impossible()))
 
 

@@ -9,7 +9,7 @@ from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_report import Answers, build_report, report_document, report_lines
 from dittomq.cli.output import clock_date, clock_time
 from dittomq.errors import Unavailable
-from dittomq.ha_status import NodeView, PinView
+from dittomq.ha_status import NodeState, NodeView, PinView
 from dittomq.offsets import Epoch
 from tests.support.ha_answers import BOTH, MASTER, MASTER_VIEW, NOW_MS, SLAVE, SLAVE_VIEW, registered
 
@@ -37,7 +37,7 @@ def test_a_slave_that_is_in_no_list_is_missed_all_the_same() -> None:
 
 
 def test_a_slave_that_its_master_knows_by_name_only_is_named() -> None:
-    master = replace(MASTER, replicas_expected=2, nodes=(MASTER_VIEW, SLAVE_VIEW, NodeView("a/2", "slave", "unknown")))
+    master = replace(MASTER, replicas_expected=2, nodes=(MASTER_VIEW, SLAVE_VIEW, NodeView("a/2", "slave", NodeState.UNKNOWN)))
 
     report = build_report(BOTH, {"a/0": master, "a/1": SLAVE})
 
@@ -46,8 +46,8 @@ def test_a_slave_that_its_master_knows_by_name_only_is_named() -> None:
 
 
 def test_a_slave_that_its_master_knows_by_name_only_says_itself_what_it_does() -> None:
-    unheard = replace(MASTER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "unknown")))
-    own = replace(SLAVE_VIEW, state="waiting", received=400, last_drop_reason="no master is known yet")
+    unheard = replace(MASTER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", NodeState.UNKNOWN)))
+    own = replace(SLAVE_VIEW, state=NodeState.WAITING, received=400, last_drop_reason="no master is known yet")
 
     report = build_report(BOTH, {"a/0": unheard, "a/1": replace(SLAVE, nodes=(own,))})
 
@@ -58,7 +58,7 @@ def test_a_slave_that_its_master_knows_by_name_only_says_itself_what_it_does() -
 
 
 def test_what_nobody_knows_is_printed_as_unknown() -> None:
-    silent = replace(MASTER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "catching up")))
+    silent = replace(MASTER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", NodeState.CATCHING_UP)))
 
     lines = report_lines(build_report(BOTH, {"a/0": silent, "a/1": replace(SLAVE, nodes=())}), NOW_MS)
 
@@ -71,7 +71,7 @@ OPENING = replace(
     in_sync_now=0,
     writable=False,
     waiting_for="room for its epoch",
-    nodes=(replace(MASTER_VIEW, state="recovering", applied_lag_bytes=None),),
+    nodes=(replace(MASTER_VIEW, state=NodeState.RECOVERING, applied_lag_bytes=None),),
 )
 
 
@@ -103,7 +103,7 @@ def test_a_master_that_leads_and_refuses_writes_says_why_in_its_own_words() -> N
 
 
 def test_a_master_that_gives_its_place_up_is_shown_with_its_successor_and_since_when() -> None:
-    view = replace(MASTER_VIEW, state="switching over, to a/1", since_ms=NOW_MS - 2000)
+    view = replace(MASTER_VIEW, state=NodeState.SWITCHING_OVER, switchover_target="a/1", since_ms=NOW_MS - 2000)
     drains = replace(MASTER, writable=False, waiting_for="it switches over to a/1", nodes=(view, SLAVE_VIEW))
 
     report = build_report(BOTH, {"a/0": drains, "a/1": SLAVE})
@@ -116,8 +116,8 @@ def test_a_master_that_gives_its_place_up_is_shown_with_its_successor_and_since_
 
 
 def test_a_slave_that_follows_nobody_says_why_beside_what_its_master_knows() -> None:
-    gone = replace(SLAVE_VIEW, state="gone", last_drop_reason="it hung up", last_drop_ms=NOW_MS)
-    own = replace(SLAVE_VIEW, state="waiting", last_drop_reason="the disk of a/1 is full", last_drop_ms=NOW_MS)
+    gone = replace(SLAVE_VIEW, state=NodeState.GONE, last_drop_reason="it hung up", last_drop_ms=NOW_MS)
+    own = replace(SLAVE_VIEW, state=NodeState.WAITING, last_drop_reason="the disk of a/1 is full", last_drop_ms=NOW_MS)
     answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW, gone)), "a/1": replace(SLAVE, nodes=(own,))}
 
     report = build_report(BOTH, answers)
@@ -128,7 +128,7 @@ def test_a_slave_that_follows_nobody_says_why_beside_what_its_master_knows() -> 
 
 
 def test_a_node_that_neither_we_nor_its_master_hear_is_unknown_since_it_was_last_heard() -> None:
-    gone = replace(MASTER, nodes=(MASTER_VIEW, replace(SLAVE_VIEW, state="gone")))
+    gone = replace(MASTER, nodes=(MASTER_VIEW, replace(SLAVE_VIEW, state=NodeState.GONE)))
 
     line = report_lines(build_report(BOTH, {"a/0": gone, "a/1": Unavailable("a/1", "connection refused")}), NOW_MS)[-1]
 
@@ -142,7 +142,7 @@ def test_the_last_audit_is_named_with_its_age() -> None:
 
 
 def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
-    own = replace(SLAVE_VIEW, state="following", pins=(PinView("night", 4_096, 1 << 62),))
+    own = replace(SLAVE_VIEW, state=NodeState.FOLLOWING, pins=(PinView("night", 4_096, 1 << 62),))
 
     line = report_lines(build_report(BOTH, {"a/0": MASTER, "a/1": replace(SLAVE, nodes=(own,))}), NOW_MS)[-1]
 
@@ -150,7 +150,7 @@ def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
 
 
 def test_a_pin_is_shown_at_the_node_that_told_of_it() -> None:
-    own = replace(SLAVE_VIEW, state="following", pins=(PinView("night", 4_096, NOW_MS + 60_000),))
+    own = replace(SLAVE_VIEW, state=NodeState.FOLLOWING, pins=(PinView("night", 4_096, NOW_MS + 60_000),))
 
     line = report_lines(build_report(BOTH, {"a/0": MASTER, "a/1": replace(SLAVE, nodes=(own,))}), NOW_MS)[-1]
 
@@ -158,7 +158,7 @@ def test_a_pin_is_shown_at_the_node_that_told_of_it() -> None:
 
 
 def test_what_is_missing_for_all_to_be_in_sync_is_one_sentence() -> None:
-    late = replace(SLAVE_VIEW, state="catching up", received_lag_bytes=3 * 2**30)
+    late = replace(SLAVE_VIEW, state=NodeState.CATCHING_UP, received_lag_bytes=3 * 2**30)
     one_late = replace(MASTER, replicas_expected=2, nodes=(MASTER_VIEW, SLAVE_VIEW, replace(late, node="a/2")))
     nodes = [registered(0), registered(1), registered(2), registered(0, "b")]
 
@@ -195,7 +195,7 @@ def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:
 
 
 def test_a_group_without_a_master_says_what_each_node_waits_for() -> None:
-    waiting = replace(SLAVE, waiting_for="a quorum: a/0 does not answer", nodes=(replace(SLAVE_VIEW, state="waiting"),))
+    waiting = replace(SLAVE, waiting_for="a quorum: a/0 does not answer", nodes=(replace(SLAVE_VIEW, state=NodeState.WAITING),))
     answers: Answers = {"a/0": Unavailable("a/0", "refused"), "a/1": waiting, "a/2": replace(waiting, node="a/2", waiting_for="a master")}
 
     report = build_report([*BOTH, registered(2)], answers)
@@ -306,7 +306,7 @@ def test_a_degraded_group_says_since_when() -> None:
 def test_a_slave_that_catches_up_shows_its_speed_and_when_and_why_it_was_dropped() -> None:
     view = replace(
         SLAVE_VIEW,
-        state="catching up",
+        state=NodeState.CATCHING_UP,
         received_lag_bytes=150 * 2**20,
         received_lag_s=42.3,
         transfer_bytes_per_s=16 * 2**20,
@@ -325,7 +325,7 @@ def test_why_a_slave_followed_nobody_before_is_no_note_of_one_that_follows_and_n
     """No master answers here: what the slave says of itself is all that is known."""
     silent = Unavailable("a/0", "connection refused")
     lines = []
-    for state, moment in (("following", NOW_MS), ("waiting", NOW_MS), ("waiting", None)):
+    for state, moment in ((NodeState.FOLLOWING, NOW_MS), (NodeState.WAITING, NOW_MS), (NodeState.WAITING, None)):
         own = replace(SLAVE_VIEW, state=state, last_drop_reason="no master is known yet", last_drop_ms=moment)
         lines.append(report_lines(build_report(BOTH, {"a/0": silent, "a/1": replace(SLAVE, nodes=(own,))}), NOW_MS)[-1])
 
@@ -337,7 +337,7 @@ def test_why_a_slave_followed_nobody_before_is_no_note_of_one_that_follows_and_n
 
 def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
     before = NOW_MS - 3 * 86_400_000
-    view = replace(SLAVE_VIEW, state="catching up", last_drop_reason="no ack for 20 s", last_drop_ms=before)
+    view = replace(SLAVE_VIEW, state=NodeState.CATCHING_UP, last_drop_reason="no ack for 20 s", last_drop_ms=before)
 
     line = report_lines(build_report(BOTH, {"a/0": replace(MASTER, nodes=(MASTER_VIEW, view)), "a/1": SLAVE}), NOW_MS)[-1]
 

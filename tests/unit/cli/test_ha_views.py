@@ -7,7 +7,7 @@ import pytest
 from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.cli.output import clock_time
 from dittomq.errors import Unavailable
-from dittomq.ha_status import NodeView
+from dittomq.ha_status import NodeState, NodeView
 from dittomq.offsets import Epoch
 from tests.support.ha_answers import BOTH, MASTER, MASTER_VIEW, NOW_MS, SLAVE, SLAVE_VIEW
 
@@ -21,8 +21,8 @@ def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
 
 
 def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_what_its_master_has_confirmed() -> None:
-    waiting = replace(SLAVE_VIEW, state="waiting", applied=None, applied_lag_bytes=None, applied_lag_s=None)
-    own = replace(SLAVE_VIEW, state="waiting", applied=400, applied_lag_bytes=0, applied_lag_s=0.0)
+    waiting = replace(SLAVE_VIEW, state=NodeState.WAITING, applied=None, applied_lag_bytes=None, applied_lag_s=None)
+    own = replace(SLAVE_VIEW, state=NodeState.WAITING, applied=400, applied_lag_bytes=0, applied_lag_s=0.0)
 
     answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW, waiting)), "a/1": replace(SLAVE, nodes=(own,))}
     [_, slave] = build_report(BOTH, answers).groups[0].nodes
@@ -33,8 +33,8 @@ def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_
 
 def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itself() -> None:
     """Its disk is a new one."""
-    gone = replace(SLAVE_VIEW, state="gone", received_lag_bytes=0, last_drop_reason="it left", last_drop_ms=NOW_MS)
-    own = NodeView("a/1", "slave", "waiting", received=0, flushed=0, applied=0, applied_lag_bytes=0, applied_lag_s=0.0)
+    gone = replace(SLAVE_VIEW, state=NodeState.GONE, received_lag_bytes=0, last_drop_reason="it left", last_drop_ms=NOW_MS)
+    own = NodeView("a/1", "slave", NodeState.WAITING, received=0, flushed=0, applied=0, applied_lag_bytes=0, applied_lag_s=0.0)
 
     answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW, gone)), "a/1": replace(SLAVE, epoch=Epoch(0), nodes=(own,))}
     line = report_lines(build_report(BOTH, answers), NOW_MS)[-1]
@@ -54,7 +54,7 @@ def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itsel
 
 
 def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -> None:
-    own = replace(SLAVE_VIEW, state="waiting", received=400, flushed=300, applied=200, received_lag_bytes=None, applied_lag_bytes=0)
+    own = replace(SLAVE_VIEW, state=NodeState.WAITING, received=400, flushed=300, applied=200, received_lag_bytes=None, applied_lag_bytes=0)
 
     answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW,)), "a/1": replace(SLAVE, nodes=(own,))}
     [_, slave] = build_report(BOTH, answers).groups[0].nodes
@@ -65,7 +65,7 @@ def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -
 
 
 def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other_bytes() -> None:
-    own = replace(SLAVE_VIEW, state="waiting", received=1000, flushed=1000, applied=900)
+    own = replace(SLAVE_VIEW, state=NodeState.WAITING, received=1000, flushed=1000, applied=900)
 
     answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW,)), "a/1": replace(SLAVE, epoch=Epoch(6), nodes=(own,))}
     [_, slave] = build_report(BOTH, answers).groups[0].nodes
@@ -80,14 +80,14 @@ def test_nobody_knows_how_far_a_slave_is_behind_a_master_that_does_not_answer() 
     assert line.split() == ["a/1", "slave", "following", "unknown", "unknown", "unknown", "1,000"]
 
 
-@pytest.mark.parametrize("state", ["catching up", "in sync", "gone"])
-def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master_knows(state: str) -> None:
+@pytest.mark.parametrize("state", [NodeState.CATCHING_UP, NodeState.IN_SYNC, NodeState.GONE])
+def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master_knows(state: NodeState) -> None:
     view = replace(SLAVE_VIEW, state=state, received_lag_bytes=150 * 2**20, received_bytes_per_s=10 * 2**20)
-    own = replace(SLAVE_VIEW, state="copying anew, 3.1 of 9.0 GiB")
+    own = replace(SLAVE_VIEW, state=NodeState.FULL_RESYNC, resync_done_bytes=31 * 2**30 // 10, resync_total_bytes=9 * 2**30)
 
     report = build_report(BOTH, {"a/0": replace(MASTER, nodes=(MASTER_VIEW, view)), "a/1": replace(SLAVE, nodes=(own,))})
 
     line = report_lines(report, NOW_MS)[-1]
-    assert "  copying anew, 3.1 of 9.0 GiB  " in line
+    assert "  full resync, 3.1 of 9.0 GiB  " in line
     assert ("  150.0 MiB" in line and "10.0 MiB/s, about 15 s to go" in line) == (state != "gone")
     assert not report.in_sync
