@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
 from dittomq.commitlog.records.digest import root_digest
-from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, ReplicaDescription, RangeDigests
+from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests, ReplicaDescription
 from dittomq.doors.workers import Executor
 from dittomq.errors import InvalidField, LimitReached, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset

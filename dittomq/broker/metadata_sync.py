@@ -42,9 +42,7 @@ class MetadataSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TablePullStatus:
-    """What became of the pulls of one table. `last_success_s`: monotonic time, None before the first; `problem`, of that kind, empty after a
-    success.
-    """
+    """What became of the pulls of one table. `last_success_s`: monotonic time, None before the first; `problem` empty after a success."""
 
     last_success_s: float | None = None
     problem: str = ""

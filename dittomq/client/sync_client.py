@@ -10,7 +10,7 @@ from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
-from dittomq.client.sync_bridge import SyncBridge, OneTaskContext
+from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus

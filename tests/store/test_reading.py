@@ -12,7 +12,7 @@ from dittomq.commitlog.store import AppendBatch
 from dittomq.doors.clock import OsClock
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import PullResult, PullRequest, PullStatus, ReadableRange
+from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import ConsistencyToken
 from tests.support.lanes import InlineLane

@@ -16,7 +16,7 @@ from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.offline.bulk_verify import Prover, WholeRun
 from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.decoding import Record, decode
-from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
+from dittomq.commitlog.records.format import MAGIC_1, MAGIC_2, MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, Sort, Span, View, next_start, problem_of, span_at, spans
 from dittomq.commitlog.records.rocketmq_records import surely_anothers
 from dittomq.commitlog.state import epoch_history_file, identity, recovery_point
@@ -24,7 +24,7 @@ from dittomq.errors import StoreOpenFailed
 
 _WINDOW_BYTES = 4 * MAX_RECORD_BYTES
 _PROGRESS_BYTES = 16 * 1024 * 1024
-CUT_OFF = "no record starts here, and none comes behind it"
+_CUT_OFF = "no record starts here, and none comes behind it"
 Progress = Callable[[int, int], None]
 """Hears how many bytes of how many were read."""
 
@@ -53,7 +53,8 @@ class StoreOnDisk:
 class Item(NamedTuple):
     """A stretch [start, end) of the log. `record` None: a mark, or nothing that can be read; `problem` "" when it is whole.
 
-    A whole record that names a queue which cannot be has both.
+    A whole record that names a queue which cannot be has both. `is_torn`: nothing comes behind it. `is_unsupported`: it begins as no record
+    does that this version knows.
     """
 
     sort: Sort
@@ -61,6 +62,8 @@ class Item(NamedTuple):
     end: int
     record: Record | None
     problem: str
+    is_torn: bool = False
+    is_unsupported: bool = False
 
 
 def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
@@ -115,7 +118,7 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
     if lost is not None:
         end, problem = _last_set_byte(store, lost.start)
         if end > lost.start:
-            yield lost._replace(end=end, problem=problem or CUT_OFF)
+            yield lost._replace(end=end, problem=problem or _CUT_OFF, is_torn=not problem, is_unsupported=False)
 
 
 def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterator[Item | WholeRun]:
@@ -151,16 +154,17 @@ def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: i
             if span.start >= store.flushed and store.seals.at(span.start).sealed and _begins_anothers(view, span):
                 store.seals.end_at(span.start)
                 problem = ""
-            record = None
+            record, is_unsupported = None, False
             unread = "" if span.sort is Sort.MARK else legible.problem(span.start - start, span.end - start)
             if unread:  # what stands for it may pass for a record in which nothing but its body is checked
                 span, problem = span._replace(sort=Sort.DAMAGED), unread
             elif span.sort is Sort.DAMAGED:
-                problem = _unknown_magic(span, view) or problem
+                why, is_unsupported = _why_no_start(span, view)
+                problem = why or problem
             if span.sort is Sort.RECORD and not problem:
                 data = view.data[span.start - view.base : span.end - view.base]
                 record, problem = decode(data, span.start), queue_problem(data)
-            yield Item(span.sort, span.start, span.end, record, problem)
+            yield Item(span.sort, span.start, span.end, record, problem, is_unsupported=is_unsupported)
 
 
 def _open_segment(store: StoreOnDisk, start: int) -> File:
@@ -217,14 +221,16 @@ def _is_cut_off(view: View, at: int) -> bool:
     return span is not None and view.end < min(span.end, view.segment_end) and span.end - at <= MAX_RECORD_BYTES
 
 
-def _unknown_magic(span: Span, view: View) -> str:
-    """What to say of a stretch that a record of another version would fill; empty when none does."""
+def _why_no_start(span: Span, view: View) -> tuple[str, bool]:
+    """What to say of bytes that a record of another version would fill, and whether its magic is unknown; empty when none does."""
     head = view.data[max(0, span.start - view.base) :][:HEADER_BYTES]
     if span.start < view.base or len(head) < HEADER_BYTES:
-        return ""
+        return "", False
     size, magic = START.unpack_from(head)
     names_itself = int.from_bytes(head[28:36], "big") == span.start and size == span.end - span.start
-    return start_problem(size, magic, span.start, view.segment_end) if names_itself else ""
+    if not names_itself:
+        return "", False
+    return start_problem(size, magic, span.start, view.segment_end), magic not in {MAGIC_1, MAGIC_2}
 
 
 def view_of(store: StoreOnDisk, position: int, size: int) -> tuple[View, str]:

@@ -26,7 +26,7 @@ class _Unopened(NamedTuple):
     reason: str
 
     def problem(self, _start: int, _end: int) -> str:
-        """As `LegibleFile.problem` does."""
+        """As `ReadableFile.problem` does."""
         return self.reason
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.offline.bulk_verify import Prover, WholeRun
 from dittomq.commitlog.offline.expected_units import NO_QUEUE, Expected, Units
-from dittomq.commitlog.offline.open_store import CUT_OFF, Item, Progress, StoreOnDisk, pieces, view_of
+from dittomq.commitlog.offline.open_store import Item, Progress, StoreOnDisk, pieces, view_of
 from dittomq.commitlog.offline.queue_check import QueueNames, agree, code_fits, samples
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.queues import index_checkpoint
@@ -28,7 +28,6 @@ MAX_FINDINGS = 1_000
 # So many units of a queue behind the end that was seen are compared with what a broker that runs has written there since.
 _LOOKED_AT = 64
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
-_MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
 class StoreFault(StrEnum):
@@ -109,7 +108,7 @@ def verify(
     torn: Item | None = None
     for item in pieces(store, None if one_by_one else Prover(store.seals, queues.expected, store.flushed), progress):
         if torn is not None:
-            report.add(_finding(torn, StoreFault.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else StoreFault.DAMAGED))
+            report.add(_finding(torn, StoreFault.TORN_END if isinstance(item, Item) and item.is_torn else StoreFault.DAMAGED))
         torn = None
         if isinstance(item, WholeRun):
             report.end = item.end
@@ -133,9 +132,9 @@ def _finding(item: Item, kind: StoreFault) -> StoreFinding:
 
 
 def _kind_of(item: Item) -> StoreFault:
-    if item.problem == CUT_OFF:
+    if item.is_torn:
         return StoreFault.TORN_END
-    return StoreFault.UNSUPPORTED if _MAGIC.search(item.problem) else StoreFault.DAMAGED
+    return StoreFault.UNSUPPORTED if item.is_unsupported else StoreFault.DAMAGED
 
 
 @dataclass(slots=True)

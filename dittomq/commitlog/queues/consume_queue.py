@@ -74,9 +74,9 @@ class QueueIndex:
         is_reported: bool = False,
         is_ours: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """`begins_late`: the log's first segments are gone. Unless it `is_reported` which queues lost messages with them, each begins with the
-        first message of it that is found. One that is damaged is not found. `is_ours`: whether a broker of ours wrote what lies there; such
-        a one never counts from 0 again, so its message 0 only comes for the second time, behind a cut.
+        """`begins_late`: the log's first segments are gone. Unless it `is_reported` which queues lost messages with them, each begins with
+        the first message of it that is found. One that is damaged is not found. `is_ours`: whether a broker of ours wrote what lies there;
+        such a one never counts from 0 again, so its message 0 only comes for the second time, behind a cut.
         """
         self.is_ours = is_ours
         self.queues: dict[QueueKey, ConsumeQueue] = {}

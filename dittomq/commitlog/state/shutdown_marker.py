@@ -3,7 +3,7 @@
 `dittomq/boot` names the machine's boot under which the store is being used; a clean stop marks it so. While the mark of a running
 process is there and the boot is the same, the page cache has all that was written. While a start recovers the store, the stamp says from
 what. `dittomq/failed-sync` stands from a failed write or sync until a start has drawn a new incarnation. Where a disk refused even that
-mark, the stamp may be missing; and `settling` looks for traces.
+mark, the stamp may be missing; and `writeback_check` looks for traces.
 """
 
 from dataclasses import asdict, dataclass
