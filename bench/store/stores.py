@@ -12,7 +12,7 @@ from pathlib import Path
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.store import AppendGroup, AppendBatch, Store, StoreOptions
+from dittomq.commitlog.store import AppendBatch, AppendGroup, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history

@@ -6,7 +6,7 @@ from typing import Any
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.errors import DittoError
-from dittomq.naming.registrar import RouteUpdate, Registrar
+from dittomq.naming.registrar import Registrar, RouteUpdate
 from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import Registration
 from dittomq.rpc.channel import Channels

@@ -10,7 +10,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import AsyncClient
-from dittomq.client.sync_bridge import SyncBridge, OneTaskContext
+from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
 from dittomq.client.sync_client import SyncProducer
 from dittomq.doors.transport import ChannelOptions, GrpcTransport
 

@@ -20,7 +20,9 @@ def held(node: str, *, low: int = 0, end: int = 0, confirmed: int | None = None)
     known = PhysicalOffset(end if confirmed is None else confirmed)
     end_at = PhysicalOffset(end)
     role = "SYNC_MASTER" if node.endswith("/0") else "SLAVE"
-    return ReplicaDescription(node, "c", node, role, epoch_history, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
+    return ReplicaDescription(
+        node, "c", node, role, epoch_history, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1"
+    )
 
 
 def planned(*copies: ReplicaDescription, expected: int | None = None) -> GroupPlan:

@@ -9,7 +9,7 @@ from dittomq.errors import InvalidField
 from dittomq.naming.nameserver_session import NameserverAnswer
 from dittomq.naming.registrar import RouteUpdate
 from dittomq.offsets import Epoch
-from dittomq.routes import HeartbeatResult, GroupMaster, Registration, RegistrationResult
+from dittomq.routes import GroupMaster, HeartbeatResult, Registration, RegistrationResult
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 

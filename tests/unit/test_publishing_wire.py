@@ -8,7 +8,7 @@ import pytest
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.commitlog.records.format import tags_code_of
 from dittomq.errors import InvalidField, MessageTooLarge
-from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES
+from dittomq.message import MAX_BATCH_BYTES, MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES
 from dittomq.metadata.topics import TopicConfig
 from dittomq.properties import java_hash, tags_code
 from dittomq.wire.drafts import MessageRefused, Topics

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dittomq.commitlog.retention import Decision, DiskUse, RetentionFloor, LogFacts, RetentionRules, Segment, decide
+from dittomq.commitlog.retention import Decision, DiskUse, LogFacts, RetentionFloor, RetentionRules, Segment, decide
 from dittomq.offsets import PhysicalOffset
 
 MIB = 1 << 20

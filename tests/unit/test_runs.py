@@ -9,7 +9,7 @@ import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.message import MAX_BODY_BYTES, MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Message
+from dittomq.message import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, MAX_BODY_BYTES, Message
 from dittomq.metadata.topics import TopicConfig
 from dittomq.wire.drafts import MessageRefused, Topics
 from dittomq.wire.messaging import BatchRequest, batch_request
