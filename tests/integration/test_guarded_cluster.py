@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dittomq.errors import OutOfReach
+from dittomq.errors import Unavailable
 from dittomq.testing import LocalCluster, Shape, processes
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -55,7 +55,7 @@ def test_a_cluster_that_is_not_in_sync_in_time_names_the_slave_that_is_late(tmp_
     def late() -> str:
         try:
             cluster.wait_in_sync(timeout_s=0.5)
-        except OutOfReach as problem:
+        except Unavailable as problem:
             return str(problem)
         return ""  # its master hears for a while that it was in sync
 
