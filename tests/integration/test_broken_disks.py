@@ -86,7 +86,7 @@ def sync_again(root: Path) -> None:
             os.fdatasync(file.fileno())
 
 
-def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_called_flushed(tmp_path: Path) -> None:
+def test_disk_that_loses_unwritten_pages_costs_nothing_called_flushed(tmp_path: Path) -> None:
     thin, root = ThinDisk(tmp_path / "disk", tmp_path / "behind", THIN_BYTES), tmp_path / "disk" / "store"
     with thin.made():
         with thin.mounted():
@@ -134,9 +134,8 @@ def acted_with_failing_syncs(folder: Path, harmed: Actors, deed: str, part: str)
 
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
-    tmp_path: Path, harmed: Actors, part: str
-) -> None:
+def test_store_fails_when_any_fdatasync_of_a_checkpoint_fails(tmp_path: Path, harmed: Actors, part: str) -> None:
+    """Nothing is lost."""
     for log, _, _ in acted_with_failing_syncs(tmp_path, harmed, "checkpoint", part):
         assert numbers_in(log) == list(range(FLUSHED + 100))
 

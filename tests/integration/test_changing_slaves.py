@@ -53,7 +53,8 @@ def check_while_it_fills(trio: LinkedGroup, name: str) -> None:
     assert checked >= FILLING, "it was full before anybody had looked"
 
 
-def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_and_counts_once(trio: LinkedGroup, tmp_path: Path) -> None:
+def test_slave_added_again_with_an_old_disk_holds_all_and_counts_once(trio: LinkedGroup, tmp_path: Path) -> None:
+    """It was added and removed before."""
     group, cluster, history = trio.group, trio.group.cluster, trio.history
     disk, old = cluster.data_dir("a/2"), tmp_path / "old"
     with group.mq.producer(timeout_s=0.5, on_weak="return") as producer, history.publishing(producer, size=2_000) as stream:
@@ -96,7 +97,8 @@ def is_in_sync(group: RealGroup, slave: str) -> bool:
     return False
 
 
-def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_copies_the_log_anew(linked: LinkedGroup) -> None:
+def test_slave_slower_than_its_replication_slot_skips_nothing_and_resyncs(linked: LinkedGroup) -> None:
+    """It says so."""
     group, link, history, slave = linked.group, linked.link, linked.history, "a/1"
     with history.reading(group.mq, slave), group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
         history.publish(producer, SOME, size=2_000)
@@ -130,7 +132,8 @@ def slow(tmp_path: Path) -> Iterator[LinkedGroup]:
         yield running
 
 
-def test_a_slave_on_a_slow_link_under_full_load_is_seen_to_fall_behind_what_is_held_and_told_to_copy_anew(slow: LinkedGroup) -> None:
+def test_slave_on_a_slow_link_under_load_is_told_to_resync(slow: LinkedGroup) -> None:
+    """It is seen to fall behind what its replication slot holds."""
     group, link, history, slave = slow.group, slow.link, slow.history, "a/1"
     lag = f'dittomq_replica_lag_bytes{{node="{slave}",state="received"}}'
     with history.reading(group.mq, slave), group.mq.producer(Ack.MASTER_FLUSHED, timeout_s=PATIENCE_S) as producer:

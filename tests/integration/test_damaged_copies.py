@@ -91,9 +91,8 @@ def reads_on(reader: SyncReader, at: int, found: list[tuple[int, bytes]]) -> boo
     return True
 
 
-def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_mended_from_another_copy(
-    group: RealGroup, told: Told, tmp_path: Path
-) -> None:
+def test_flipped_bit_in_a_cold_segment_is_never_served_and_is_repaired(group: RealGroup, told: Told, tmp_path: Path) -> None:
+    """Nor is it copied; another replica gives the bytes."""
     root, (victim, second) = group.cluster.data_dir(MASTER), some_records(group, 0, 2)
     eventually(lambda: all_verified(group), "heartbeats have proven what is to be damaged: they would find it, too")
     flip(root, victim.physical_offset + victim.size // 2)
@@ -136,7 +135,8 @@ def mended(group: RealGroup, name: str, victims: Sequence[ParsedRecord]) -> None
 FIELDS = {"the size": 1, "the magic": 6, "the queue offset": 27, "the position": 35, "the body": 150}
 
 
-def test_bits_that_flip_in_the_last_segment_before_a_start_are_named_and_mended_without_a_cut(group: RealGroup, told: Told) -> None:
+def test_flipped_bits_in_the_last_segment_are_repaired_without_truncation(group: RealGroup, told: Told) -> None:
+    """They flip before a start, which names them."""
     root, end = group.cluster.data_dir("a/1"), group.wait_equal()
     victims = some_records(group, 2, len(FIELDS))
     eventually(lambda: flushed_as_written_down(root) == end, "a/1 has written down how much is durable")
@@ -166,9 +166,8 @@ def flushed_as_written_down(root: Path) -> int:
 
 
 @pytest.mark.parametrize("name", [MASTER, "a/2"])
-def test_a_store_that_cannot_be_used_is_refused_and_left_alone_and_its_node_comes_back_empty_with_all_that_the_group_has(
-    group: RealGroup, told: Told, name: str
-) -> None:
+def test_unusable_store_is_refused_and_left_alone(group: RealGroup, told: Told, name: str) -> None:
+    """Its node comes back empty, and gets all that the group has."""
     root = group.cluster.data_dir(name)
     end = group.wait_equal()
     group.cluster.stop_node(name)
@@ -221,7 +220,8 @@ def bytes_of(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in [*(root / "commitlog").iterdir(), root / "dittomq/lineage", root / "dittomq/identity"]}
 
 
-def test_a_master_whose_derived_and_temporary_knowledge_is_damaged_builds_it_again_and_leads(group: RealGroup, told: Told) -> None:
+def test_master_with_damaged_derived_files_rebuilds_them_and_leads(group: RealGroup, told: Told) -> None:
+    """Temporary files are damaged too."""
     own = group.cluster.data_dir(MASTER) / "dittomq"
     group.wait_equal()
     group.cluster.stop_node(MASTER)
@@ -240,9 +240,7 @@ def test_a_master_whose_derived_and_temporary_knowledge_is_damaged_builds_it_aga
     nothing_is_lost(group, told)
 
 
-def test_dittomq_repair_finds_cold_damage_and_fetches_it_from_another_copy_while_all_nodes_run(
-    group: RealGroup, told: Told, tmp_path: Path
-) -> None:
+def test_repair_command_fetches_cold_damage_while_all_nodes_run(group: RealGroup, told: Told, tmp_path: Path) -> None:
     group.cluster.wait_in_sync()
     victims = {name: some_records(group, segment, 1)[0] for name, segment in (("a/1", 0), (MASTER, 1))}
     commands, at = CommandLine(tmp_path), ("--nameserver", group.cluster.nameserver)
@@ -277,9 +275,8 @@ def log_bytes(group: RealGroup) -> dict[str, bytes]:
 
 
 @pytest.mark.spark
-def test_dittomq_repair_mends_what_the_last_audit_found_and_says_which_bytes_no_copy_has(
-    group: RealGroup, told: Told, tmp_path: Path
-) -> None:
+def test_repair_command_repairs_what_the_last_audit_found(group: RealGroup, told: Told, tmp_path: Path) -> None:
+    """It names the bytes that no replica has."""
     group.cluster.wait_in_sync()
     eventually(lambda: all_verified(group), "heartbeats have proven what is to be damaged: they would find it, too")
     [on_slave], [on_master, everywhere] = some_records(group, 0, 1), some_records(group, 1, 2)

@@ -84,7 +84,8 @@ def resident_bytes(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
-def test_clients_that_never_read_are_held_back_and_let_go_while_memory_stays_and_others_go_on(group: RealGroup) -> None:
+def test_clients_that_never_read_are_throttled_in_bounded_memory(group: RealGroup) -> None:
+    """They are let go in the end, and others go on."""
     history, pid = History(group), group.cluster.pid(MASTER)
     with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         history.publish(producer, SOME)
@@ -137,7 +138,8 @@ def test_pulls_that_nobody_reads_take_a_bounded_part_of_memory_and_others_read_o
             channel.close()
 
 
-def test_hundreds_of_large_messages_that_come_at_once_are_stored_in_a_bounded_part_of_memory(group: RealGroup) -> None:
+def test_large_messages_that_arrive_at_once_take_bounded_memory(group: RealGroup) -> None:
+    """There are hundreds, and all are stored."""
     pid, body = group.cluster.pid(MASTER), b"." * LARGE_BYTES
     before, most = resident_bytes(pid), 0
     with grpc.insecure_channel(group.address(MASTER)) as channel:

@@ -27,9 +27,8 @@ def strict_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup
         yield running
 
 
-def test_dead_slaves_cost_two_missed_deadlines_then_writes_go_on_with_one_copy_and_say_so(
-    group: RealGroup, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_dead_slaves_cost_two_deadlines_then_writes_are_degraded(group: RealGroup, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Writes go on with one copy and say so."""
     for name in group.slaves:
         group.cluster.kill(name)
 

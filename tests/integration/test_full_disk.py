@@ -38,7 +38,8 @@ def filler(group: RealGroup, name: str) -> Path:
 
 
 @pytest.mark.parametrize("full_disk_of", [MASTER], indirect=True)
-def test_a_full_disk_refuses_writes_before_they_happen_reads_go_on_and_writes_resume_by_themselves(full_disk_of: RealGroup) -> None:
+def test_full_disk_refuses_writes_before_they_happen_and_serves_reads(full_disk_of: RealGroup) -> None:
+    """Writes resume by themselves."""
     group = full_disk_of
     with group.mq.producer(retry_s=0.5) as producer, group.mq.producer(timeout_s=PATIENCE_S) as patient:
         publishing = Publishing(patient)

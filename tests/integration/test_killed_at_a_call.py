@@ -89,7 +89,8 @@ def test_a_slave_killed_at_any_kind_of_call_holds_a_prefix_and_goes_on_from_ther
     nothing_is_lost(group, publishing.told)
 
 
-def test_a_master_killed_at_any_call_that_replaces_its_topics_has_the_old_ones_or_the_new_ones(shim: Path, tmp_path: Path) -> None:
+def test_master_killed_while_replacing_topics_has_the_old_or_the_new_ones(shim: Path, tmp_path: Path) -> None:
+    """It is killed at any call."""
     with real_group(tmp_path, shape(0)) as group:
         cluster, root = group.cluster, group.cluster.data_dir(MASTER)
         topics, died_at = set(group.topics(MASTER)), list[Call]()
@@ -154,9 +155,8 @@ def electing(tmp_path: Path) -> Iterator[RealGroup]:
 
 
 @pytest.mark.parametrize("disk", ["its disk", "an empty disk"])
-def test_a_frame_that_a_slave_has_acknowledged_keeps_its_place_when_the_master_dies_with_the_answer_and_is_back_with(
-    electing: RealGroup, disk: str
-) -> None:
+def test_acknowledged_batch_keeps_its_offsets_when_the_master_dies(electing: RealGroup, disk: str) -> None:
+    """A slave has acknowledged it; the master dies with the answer and comes back."""
     group, cluster, old = electing, electing.cluster, electing.master()
     slaves = [name for name in group.copies if name != old]
     frame = pb.PublishStreamRequest(frame_id=1, producer_id="retrying", first_sequence=0)
@@ -182,7 +182,8 @@ def test_a_frame_that_a_slave_has_acknowledged_keeps_its_place_when_the_master_d
         assert [(record.queue, record.queue_offset, record.physical_offset) for record in records] == before
 
 
-def test_what_only_a_dead_masters_disk_had_is_not_stored_after_a_failover_and_is_cut_when_that_disk_is_back(electing: RealGroup) -> None:
+def test_bytes_only_on_a_dead_masters_disk_are_truncated_after_failover(electing: RealGroup) -> None:
+    """They count as not stored; the disk loses them when it is back."""
     group, cluster, old = electing, electing.cluster, electing.master()
     slaves = [name for name in group.copies if name != old]
     with group.mq.producer(timeout_s=UNANSWERED_S, retry_s=0.5) as producer, ThreadPoolExecutor(1) as thread:

@@ -52,7 +52,7 @@ def test_a_master_that_dies_in_its_recovery_again_and_again_loses_nothing(group:
     history.check()
 
 
-def test_a_slave_that_dies_in_its_cut_again_and_again_keeps_the_tail_aside_and_ends_equal(shim: Path, tmp_path: Path) -> None:
+def test_slave_killed_in_its_truncation_keeps_the_tail_aside_and_ends_equal(shim: Path, tmp_path: Path) -> None:
     """It is a master that had written more than it could send, and was killed; the other replica was elected without that."""
     with real_group(tmp_path, shape(1, master=SLOW_TO_LEAVE, slave=SLOW_TO_LEAVE, automatic=True)) as group:
         cluster, history, old = group.cluster, History(group), group.master()

@@ -43,9 +43,8 @@ def what_is_left(group: RealGroup, body: bytes) -> str:
 
 
 @pytest.mark.parametrize("when", POINTS)
-def test_a_master_that_dies_at_a_call_of_its_log_leaves_one_outcome_unknown_and_its_next_life_knows_it(
-    tmp_path: Path, shim: Path, when: str
-) -> None:
+def test_master_that_dies_at_a_log_call_leaves_one_outcome_unknown(tmp_path: Path, shim: Path, when: str) -> None:
+    """Its next life knows that outcome."""
     point, switch, trace = POINTS[when], tmp_path / "switch", tmp_path / "trace"
     with real_group(tmp_path, shape(1, master=PATIENT)) as group:
         cluster, history = group.cluster, History(group)

@@ -328,7 +328,7 @@ def stream_of(group: RealGroup, handshake: Said) -> Iterator[None]:
             answers.cancel()
 
 
-def test_a_second_stream_of_a_replica_ends_the_first_and_never_counts_as_another_copy(meddled: Meddled) -> None:
+def test_second_stream_of_a_replica_never_counts_as_another_copy(meddled: Meddled) -> None:
     """Somebody who has recorded a slave's handshake says it again beside it; then the first stream acknowledges what it has not got."""
     group, history, meddler = meddled.group, meddled.history, meddled.meddler
     meddler.meddling = swallowing = Swallowing(beyond=0)

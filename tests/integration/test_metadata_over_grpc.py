@@ -109,7 +109,7 @@ STRANGERS = [Answerer("b/0", "test", 7), Answerer("a/0", "other", 7)]
 
 
 @pytest.mark.parametrize("stranger", STRANGERS, ids=["of another group", "of another cluster"])
-def test_a_stranger_at_the_address_of_its_master_changes_no_table_of_a_slave_and_hides_nothing(tmp_path: Path, stranger: Answerer) -> None:
+def test_impostor_at_the_masters_address_changes_no_table_of_a_slave(tmp_path: Path, stranger: Answerer) -> None:
     """However new the tables are that it has: a node that takes them would keep them, and hide messages of its own group for good."""
     hidden: dict[tuple[str, int], int] = {}
 
@@ -221,9 +221,8 @@ async def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
     ids=["a table", "topics", "queues"],
 )
 @under(asyncio.run)
-async def test_pages_that_a_client_does_not_read_take_a_bounded_part_of_memory_and_others_are_answered(
-    tmp_path: Path, method: str, request_: Any
-) -> None:
+async def test_unread_metadata_pages_take_bounded_memory(tmp_path: Path, method: str, request_: Any) -> None:
+    """Other clients are answered."""
     node = MetadataNode.make(tmp_path)
     rows = [TopicConfig("wide", 8_192, 8_192), *(TopicConfig(f"{number:0>120}") for number in range(2_000))]
     await node.metadata.change(TOPICS, lambda table: table.changed(rows, 1, 1))

@@ -59,7 +59,7 @@ def test_a_second_process_on_the_same_store_is_refused_and_changes_nothing(group
     assert group.writable()
 
 
-def test_a_stranger_that_leads_without_a_record_takes_neither_slaves_nor_bytes_from_the_master(tmp_path: Path) -> None:
+def test_impostor_that_leads_without_a_group_record_gets_no_slaves(tmp_path: Path) -> None:
     """Nameservers believe its higher epoch, and send clients there until it is gone; the replicas believe the group record."""
     alone = ("--set", "replication.replicas_expected=0")  # a wrong configuration: it leads at once
     unseen = ("--set", "node.nameservers=[]")

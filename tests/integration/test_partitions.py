@@ -82,7 +82,7 @@ def test_a_master_that_is_parted_from_its_slaves_only_leads_alone_or_not_at_all(
     history.check()
 
 
-def test_a_group_that_is_parted_from_its_coordination_store_goes_on_without_an_election(whole: Parted) -> None:
+def test_group_cut_off_from_its_coordination_store_needs_no_election(whole: Parted) -> None:
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     epoch, before = group.status(old).epoch, dict(history.told.outcomes)
     with group.mq.producer() as producer:

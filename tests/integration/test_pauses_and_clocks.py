@@ -115,7 +115,8 @@ def running_at(clocks: Path, group: RealGroup, rates: Mapping[str, float]) -> It
         thread.join(PATIENCE_S)
 
 
-def test_wall_clocks_that_run_ten_times_as_fast_or_hardly_at_all_change_nothing_but_time_stamps(tmp_path: Path) -> None:
+def test_skewed_wall_clocks_change_nothing_but_timestamps(tmp_path: Path) -> None:
+    """They run ten times as fast, or hardly at all."""
     with shifted(tmp_path, tmp_path / "clocks") as group:
         history, dropped = History(group), group.events(MASTER, "slave_dropped")
         with (

@@ -146,7 +146,7 @@ def is_left(body: bytes, receipt: Receipt, files: Mapping[str, bytes]) -> bool:
     return False
 
 
-def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged_as_flushed(tmp_path: Path) -> None:
+def test_power_loss_of_all_machines_costs_nothing_acknowledged_as_flushed(tmp_path: Path) -> None:
     with machines(tmp_path, master={}, slave={}) as (disks, group):
         with group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
             publishing, epoch = Publishing(producer, Told(elects=True)), group.status(group.master()).epoch
@@ -160,7 +160,8 @@ def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged
         nothing_is_lost(group, publishing.told)
 
 
-def test_power_loss_of_every_machine_at_once_costs_what_was_only_received_since_the_last_flush_and_no_more(tmp_path: Path) -> None:
+def test_power_loss_of_all_machines_costs_only_what_was_not_flushed(tmp_path: Path) -> None:
+    """What was only received since the last flush goes, and no more."""
     in_memory: Settings = {"replication.flush_mode": "ASYNC_FLUSH"}
     with machines(tmp_path, master={**in_memory, "replication.release_level": "received"}, slave=in_memory) as (disks, group):
         with (

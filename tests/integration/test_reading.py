@@ -73,7 +73,8 @@ def test_a_token_of_another_group_is_refused(group: RealGroup) -> None:
         group.mq.reader(TOPIC, 2).pull(0, at_least=encode_token("b", Epoch(1), PhysicalOffset(1)))
 
 
-def test_an_offset_beyond_the_end_is_refused_by_the_master_with_the_range_and_waited_for_by_a_slave(group: RealGroup) -> None:
+def test_offset_beyond_the_end_is_refused_by_the_master_and_awaited_by_a_slave(group: RealGroup) -> None:
+    """The master names the range."""
     end = group.mq.reader(TOPIC, 3, node=MASTER).pull(0).max_offset
 
     with pytest.raises(OffsetOutOfRange) as refused:
@@ -101,7 +102,7 @@ def test_a_long_poll_on_a_slave_outlives_its_master(tmp_path: Path) -> None:
         assert [message.body for message in waiting.result().messages] == [b"after"]
 
 
-def test_whoever_is_far_behind_reads_from_slave_1_and_whoever_has_caught_up_from_the_master(tmp_path: Path) -> None:
+def test_reader_far_behind_reads_from_a_slave_and_otherwise_from_the_master(tmp_path: Path) -> None:
     settings = {"reading.access_message_in_memory_max_ratio": 0}  # far behind is whoever is behind
     with real_group(tmp_path, shape(2, master=settings, slave=settings)) as group:
         with group.mq.producer() as producer:

@@ -9,7 +9,7 @@ from dittomq.rpc.channel import Channels
 from services.slave.connection import ReplicationConnection
 
 
-def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_reads() -> None:
+def test_reader_is_told_when_the_channel_closes_before_it_connects() -> None:
     """Who writes to it waits for ever: a slave listens before its handshake is out."""
 
     async def story(address: str) -> None:

@@ -52,7 +52,8 @@ def test_a_frame_that_is_stored_in_part_only_is_refused_like_a_new_one(group: Re
     assert longer.refused.reason == "TOPIC_NOT_FOUND"
 
 
-def test_a_message_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+def test_resent_message_of_a_deleted_topic_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+    """It was stored before the topic was deleted."""
     request = pb.PublishRequest(message=pb.Message(topic=gone, body=b"once", queue=1), producer_id="single", sequence=0)
     first = group.call(MASTER, PUBLISH, request, pb.PublishResponse).receipt
     group.mq.admin.delete_topic(gone)

@@ -15,7 +15,8 @@ from tests.support.waiting import PATIENCE_S
 
 
 @told_by(over_sockets)
-async def test_one_answer_that_is_yielded_is_an_answer_like_any_other_and_its_handler_goes_on_when_it_is_sent(loopback: Loopback) -> None:
+async def test_handler_that_yields_one_answer_resumes_after_it_is_sent(loopback: Loopback) -> None:
+    """The caller gets an answer like any other."""
     stub: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address)
     [message] = (await stub.Pull(messaging_pb2.PullRequest(offset=100_000), timeout=PATIENCE_S)).messages
 

@@ -27,9 +27,8 @@ def drop_the_only_message_of(topic: str, folder: Path) -> tuple[int, list[Seen]]
     return begin, [each for each in held if each.position >= begin and each.topic in TOPICS]
 
 
-def test_what_fills_a_queues_first_file_up_to_its_first_message_is_rocketmqs_byte_for_byte(
-    rocketmq: Release, written: Written, tmp_path: Path
-) -> None:
+def test_filler_of_a_queues_first_file_equals_rocketmqs_byte_for_byte(rocketmq: Release, written: Written, tmp_path: Path) -> None:
+    """It fills the file up to the queue's first message."""
     folder = copy(written.clean.folder, tmp_path / "store")
     for name in ("consumequeue", "index", "dittomq"):
         shutil.rmtree(folder / name)

@@ -60,9 +60,8 @@ def overrun(tmp_path_factory: pytest.TempPathFactory) -> Overrun:
 
 
 @pytest.mark.parametrize("name", KILLED)
-def test_every_message_that_either_broker_acknowledged_before_its_kill_is_read_by_the_other(
-    name: str, overrun: Overrun, tmp_path: Path
-) -> None:
+def test_message_acknowledged_before_a_kill_is_read_by_the_other_broker(name: str, overrun: Overrun, tmp_path: Path) -> None:
+    """It holds for either broker."""
     visit = VISITS[name]
     folder = copy(overrun.folder, tmp_path / "store")
 
@@ -78,7 +77,7 @@ def test_every_message_that_either_broker_acknowledged_before_its_kill_is_read_b
     assert theirs.judge(here) == ""
 
 
-def test_a_store_that_rocketmq_is_writing_to_is_read_with_nothing_wrong_in_it_but_the_end_that_is_being_written(
+def test_store_that_rocketmq_is_writing_reads_clean_up_to_its_end(
     rocketmq: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "store"

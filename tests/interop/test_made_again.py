@@ -12,9 +12,8 @@ from tests.support.stores import frame, open_epoch
 from tests.support.waiting import eventually
 
 
-def test_new_messages_of_a_topic_made_again_here_are_read_there_from_the_logs_second_segment_on(
-    rocketmq: Release, written: Written, tmp_path: Path
-) -> None:
+def test_rocketmq_reads_new_messages_of_a_recreated_topic(rocketmq: Release, written: Written, tmp_path: Path) -> None:
+    """They begin in the log's second segment."""
     folder = copy(written.clean.folder, tmp_path / "store")
     store = open_store(folder)
     store.hide(store.next_offsets(AGAIN))

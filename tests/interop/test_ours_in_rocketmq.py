@@ -40,9 +40,8 @@ def test_every_acknowledged_message_is_read_by_the_java_client_as_it_was_publish
     assert (opened.start, opened.end) == (0, left.end)
 
 
-def test_a_topic_made_again_in_the_logs_first_segment_is_passed_over_there_unless_the_consumer_starts_at_our_minimum(
-    opened: Peer, left: Left
-) -> None:
+def test_rocketmq_skips_a_recreated_topic_unless_read_from_our_minimum(opened: Peer, left: Left) -> None:
+    """The topic was made again in the log's first segment."""
     new = [each for each in left.messages if each.topic == AGAIN]
     assert {each.position // SEGMENT_BYTES for each in new} == {0}
 
@@ -91,7 +90,8 @@ def test_opening_and_reading_changes_no_byte_of_the_log(opened: Peer, left: Left
     assert log_bytes(opened.store) == log_bytes(left.folder)
 
 
-def test_records_of_a_node_that_is_reached_by_ipv6_are_read_there_and_name_its_address(rocketmq: Release, tmp_path: Path) -> None:
+def test_rocketmq_reads_records_of_an_ipv6_node(rocketmq: Release, tmp_path: Path) -> None:
+    """It names the node's address."""
     folder = tmp_path / "store"
     store = open_store(folder, host=Host(ip_address("2001:db8::7").packed, 10_911))
     open_epoch(store)

@@ -52,7 +52,8 @@ def test_log_verify_proves_it_whole(theirs: Visited, capsys: pytest.CaptureFixtu
     assert report["counts"].keys() <= ({"torn end"} if theirs.visit.killed else set())
 
 
-def test_it_is_opened_and_every_message_is_read_also_what_was_acknowledged_just_before_a_kill(theirs: Visited, tmp_path: Path) -> None:
+def test_killed_rocketmqs_store_is_opened_and_every_message_is_read(theirs: Visited, tmp_path: Path) -> None:
+    """So is what was acknowledged just before the kill."""
     store = open_store(copy(theirs.folder, tmp_path / "store"))
 
     found = read_all(store)

@@ -71,7 +71,7 @@ ABANDONED = pytest.mark.parametrize(
 
 @ABANDONED
 @pytest.mark.parametrize("refused_before", [False, True])
-def test_leaving_the_block_raises_what_an_abandoned_call_had_handed_over_and_is_not_stored(abandoned: object, refused_before: bool) -> None:
+def test_leaving_the_block_raises_unstored_messages_of_an_abandoned_call(abandoned: object, refused_before: bool) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
             town.master.script.append(Refuse(FULL))
@@ -88,7 +88,7 @@ def test_leaving_the_block_raises_what_an_abandoned_call_had_handed_over_and_is_
 
 @ABANDONED
 @told_by(play)
-async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_block_says_nothing(
+async def test_leaving_the_block_is_silent_when_an_abandoned_call_is_stored(
     town: ClientTown, mq: AsyncClient, /, abandoned: object
 ) -> None:
     async with mq.producer() as orders:
@@ -99,7 +99,9 @@ async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_
     assert len(town.log.placed) in (3, MAX_FRAME_MESSAGES)
 
 
-def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_that_was_abandoned() -> None:
+def test_leaving_the_block_raises_what_was_refused_before_it_was_sent() -> None:
+    """Its call was abandoned."""
+
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         def source() -> Iterator[Message]:
             yield Message("orders", b"", keys=("a b",))

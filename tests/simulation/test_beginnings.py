@@ -80,9 +80,7 @@ async def goes_on(group: Group) -> None:
 
 
 @told_by(play)
-async def test_a_slave_that_joined_late_and_is_promoted_goes_on_in_a_queue_of_which_it_never_held_anything(
-    group: Group, /, world: World
-) -> None:
+async def test_promoted_late_joiner_continues_a_queue_that_it_never_held(group: Group, /, world: World) -> None:
     await forget_early(group)
     await joins_late(group)
     await leads_alone(group)

@@ -46,9 +46,10 @@ async def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
 
 
 @told_by(play)
-async def test_who_has_enough_messages_is_still_told_that_a_queue_before_them_was_not_read_to_its_end(
+async def test_reader_with_enough_messages_learns_of_a_queue_not_read_to_its_end(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The queue comes before the messages."""
     await fill(mq)
     for broker in town.brokers.values():
         broker.damaged.add((0, 1))
@@ -78,9 +79,10 @@ async def test_who_has_enough_messages_is_still_told_of_a_group_that_was_left_ou
 
 
 @told_by(play, groups=("a", "b"))
-async def test_a_damaged_message_of_a_topic_in_two_groups_is_passed_over_at_a_node_of_its_own_group(
+async def test_damaged_message_is_skipped_at_a_node_of_its_own_group(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Its topic is in two groups."""
     async with mq.producer() as orders:
         for _ in range(16):
             await orders.publish("orders", "one")
@@ -107,7 +109,7 @@ async def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind
 
 
 @told_by(play)
-async def test_who_follows_waits_for_a_damaged_message_and_reads_the_other_queues_meanwhile(
+async def test_follower_waits_for_a_damaged_message_and_reads_other_queues(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(mq)
@@ -150,9 +152,10 @@ async def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_gro
 
 
 @told_by(play)
-async def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_it_while_other_queues_are_read(
+async def test_follower_waits_for_an_offset_that_a_slave_has_not_reached(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Other queues are read."""
     await fill(mq)
     town.kill("a-0")
     slave = town.brokers["a/1"]
@@ -215,9 +218,10 @@ async def test_who_follows_is_told_of_messages_that_were_dropped_before_they_wer
 
 @pytest.mark.parametrize("held", [1, 2])
 @told_by(play)
-async def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_other_queues_are_read(
+async def test_replica_that_ends_earlier_than_the_previous_one_is_named(
     town: ClientTown, mq: AsyncClient, /, held: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The other queues are read."""
     async with mq.producer() as orders:
         for body in ("1@0", "0@0", "0@1", "0@2"):
             await orders.publish("orders", body, queue=int(body[0]))
@@ -238,9 +242,10 @@ async def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_
 
 
 @told_by(play)
-async def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_and_the_other_queues_are_read(
+async def test_start_offset_that_a_lone_slave_has_not_reached_is_named(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The other queues are read."""
     async with mq.producer() as orders:
         for body in ("1@0", "1@1", "0@0", "2@0", "2@1", "3@0", "3@1"):
             await orders.publish("orders", body, queue=int(body[0]))

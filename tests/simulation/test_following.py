@@ -47,9 +47,9 @@ def printed(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize("node", [None, "a/1"])
-def test_what_a_new_master_puts_where_printed_messages_lay_is_printed_at_once_and_said_to_be_other(
-    node: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replaced_messages_are_printed_at_once_and_marked_as_other(node: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new master puts them where printed messages lay."""
+
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         await publish(mq, "zero", "one", "two", "three")
         following = follow(mq, 6, node)
@@ -130,7 +130,9 @@ def test_what_is_there_no_more_to_be_compared_is_not_asked_for_again(capsys: pyt
     assert "undone" not in said.err
 
 
-def test_what_a_slave_showed_without_its_master_and_a_new_master_never_had_is_said_to_be_undone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_message_that_a_new_master_never_had_is_reported_as_undone(capsys: pytest.CaptureFixture[str]) -> None:
+    """A slave showed it without its master."""
+
     async def story(group: Group, mq: AsyncClient) -> None:
         [created] = await mq.admin.create_topic("orders", 1)
         assert created.error is None

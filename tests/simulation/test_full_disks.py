@@ -17,7 +17,7 @@ from tests.support.stories import told_by
 
 
 @told_by(play)
-async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room(group: Group, mq: AsyncClient) -> None:
+async def test_master_started_on_a_full_disk_serves_and_leads_once_there_is_room(group: Group, mq: AsyncClient) -> None:
     [created] = await mq.admin.create_topic("orders", 1)
     assert created.error is None
     async with mq.producer() as producer:
@@ -42,9 +42,7 @@ async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_
 
 
 @told_by(play)
-async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_to_a_master_whose_disk_is_full(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_resent_stored_message_gets_its_receipt_from_a_full_master(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     disk = group.node("a0").disk
     async with mq.producer(timeout_s=0.5, retry_s=1.0) as producer:
@@ -93,9 +91,8 @@ async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there
 
 
 @told_by(play)
-async def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_slave_without_room_to_save_its_tail_says_so_and_truncates_later(group: Group, mq: AsyncClient) -> None:
+    """It truncates when there is room."""
     await mq.admin.create_topic("orders", 1)
     async with mq.producer(on_weak="return") as producer:
         await producer.publish("orders", b"before", queue=0)
@@ -128,9 +125,8 @@ def fill(world: World, name: str) -> None:
 
 
 @told_by(forgetful.play)
-async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_disk_without_any(
-    group: forgetful.Group, /, world: World
-) -> None:
+async def test_expiry_and_retention_wait_for_room_on_a_full_disk(group: forgetful.Group, /, world: World) -> None:
+    """A lease has ended, and the log is too old."""
     await group.copies.pin(NodeAddress("a", 0, "test", "a0:10911"), "night", 60.0)
     await group.publish(4)
     await group.equal()
@@ -151,9 +147,8 @@ async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_di
 
 
 @told_by(forgetful.play)
-async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_down_where_it_is(
-    group: forgetful.Group, /, world: World
-) -> None:
+async def test_slave_catches_up_with_a_master_that_cannot_checkpoint(group: forgetful.Group, /, world: World) -> None:
+    """The master's disk has no room."""
     world.nodes["a1"].crash(Power.KILL)
     await world.buried()
     await group.publish(3)

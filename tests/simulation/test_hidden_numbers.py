@@ -105,7 +105,7 @@ async def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free(g
 
 
 @told_by(play, _ALONE)
-async def test_a_place_in_a_queue_that_is_written_no_more_stays_free_until_it_is_written_again(group: Group, mq: AsyncClient) -> None:
+async def test_reserved_queue_offset_stays_free_until_the_queue_is_written_again(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", queues=2)
     async with mq.producer(on_weak="return") as producer:
         hidden = await producer.publish("orders", _BODIES[0], queue=1)

@@ -17,9 +17,8 @@ async def time_to_fail(town: ClientTown, orders: Producer, failure: type[Excepti
 
 
 @told_by(play)
-async def test_what_cannot_be_sent_is_not_stored_after_retry_s_and_soon_while_the_master_has_been_away_for_that_long(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_unsendable_message_fails_at_retry_s_or_soon_if_the_master_is_long_gone(town: ClientTown, mq: AsyncClient) -> None:
+    """Soon, if the master has been away for retry_s already."""
     async with mq.producer(timeout_s=3, retry_s=10) as orders:
         await orders.publish("orders", b"there")
         town.kill("a-0")

@@ -45,9 +45,8 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(town
 
 
 @told_by(play)
-async def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_when_the_route_names_a_master_of_a_newer_epoch(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_batch_refused_by_a_fenced_master_is_resent_once_to_the_new_epoch(town: ClientTown, mq: AsyncClient) -> None:
+    """The route names a master of a newer epoch."""
     async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
         await orders.publish("orders", b"before")
         town.master.frames.clear()
@@ -127,9 +126,8 @@ async def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown(tow
 
 
 @told_by(play)
-async def test_what_waits_for_a_master_is_not_stored_in_the_end_though_its_topic_takes_no_writes_meanwhile(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_message_waiting_for_a_master_is_not_stored_though_its_topic_closes(town: ClientTown, mq: AsyncClient) -> None:
+    """The topic takes no writes any longer."""
     async with mq.producer(retry_s=5) as orders:
         await orders.publish("orders", b"stored")
         town.kill("a-0")
@@ -232,9 +230,7 @@ async def test_a_topic_once_known_is_published_to_while_no_nameserver_answers(to
 
 
 @told_by(play)
-async def test_while_the_nameserver_is_silent_only_one_use_of_an_old_route_in_a_while_waits_for_it(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_silent_nameserver_is_awaited_by_one_use_of_an_old_route_at_a_time(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"one")
         town.world.network.silence("client", "ns")
@@ -262,9 +258,8 @@ async def test_a_lone_message_lingers_no_longer_than_asked(town: ClientTown, mq:
 
 
 @told_by(play)
-async def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_its_answer_and_time_passes_until_then(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_lingered_message_leaves_with_the_answer_of_the_batch_in_flight(town: ClientTown, mq: AsyncClient) -> None:
+    """Time passes until then."""
     async with mq.producer(linger_s=0.005) as orders, asyncio.TaskGroup() as tasks:
         town.master.gate = asyncio.Event()
         tasks.create_task(orders.publish("orders", b"first"))
@@ -279,9 +274,8 @@ async def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_
 
 
 @told_by(play)
-async def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_when_it_is_back_and_time_passes_until_then(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_lingered_message_is_stored_once_its_master_is_back(town: ClientTown, mq: AsyncClient) -> None:
+    """Time passes until then."""
     town.kill("a-0")
     town.world.loop.call_later(5, town.restart, "a-0")
     async with mq.producer(linger_s=0.005) as orders:
@@ -292,9 +286,10 @@ async def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_wh
 
 @pytest.mark.parametrize(("name", "cluster"), [("b/0", "test"), ("a/0", "another")])
 @told_by(play, groups=("a", "b"))
-async def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_until_the_route_leads_to_the_master(
+async def test_nothing_is_sent_to_another_node_at_the_masters_address(
     town: ClientTown, mq: AsyncClient, /, name: str, cluster: str
 ) -> None:
+    """Sending resumes when the route leads to the master."""
     stranger = town.brokers["b/0"]
     stranger.name, stranger.cluster = name, cluster
     whole = town.nameserver.nodes
@@ -308,9 +303,8 @@ async def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_u
 
 
 @told_by(play)
-async def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_client_asks_again_while_a_nameserver_cannot_know_topics(town: ClientTown, mq: AsyncClient) -> None:
+    """A route once known serves."""
     unheard = NotReady("the nameserver", "it was just started")
 
     async def hear_brokers_after(seconds: float) -> None:

@@ -42,7 +42,7 @@ async def test_one_order_key_stays_in_one_queue_and_in_order(town: ClientTown, m
 
 
 @told_by(play, groups=("a", "b"))
-async def test_a_message_that_is_bound_to_no_group_goes_to_another_one_when_its_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
+async def test_unbound_message_goes_to_another_group_when_its_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(messages(10))
         town.kill("a-0")
@@ -70,7 +70,7 @@ async def test_long_after_a_master_died_free_messages_go_to_the_other_group_with
 
 
 @told_by(play, groups=("a", "b"))
-async def test_a_master_that_is_back_gets_its_share_again_though_its_nameserver_never_missed_it(town: ClientTown, mq: AsyncClient) -> None:
+async def test_returned_master_gets_its_share_though_no_nameserver_missed_it(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(messages(10))
         town.kill("a-0")
@@ -110,9 +110,7 @@ async def test_an_order_key_waits_for_its_own_group(town: ClientTown, mq: AsyncC
 
 
 @told_by(play, groups=("a", "b"))
-async def test_an_order_key_keeps_its_queue_while_a_nameserver_that_is_newly_up_has_not_heard_of_all_groups(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_order_key_keeps_its_queue_while_a_new_nameserver_lacks_groups(town: ClientTown, mq: AsyncClient) -> None:
     keys = [f"k{at}" for at in range(12)]
     async with mq.producer(retry_s=1) as orders:
         before = [await orders.publish("orders", b"x", order_key=key) for key in keys]

@@ -33,7 +33,7 @@ async def test_reads_start_at_the_master(town: ClientTown, mq: AsyncClient) -> N
 
 
 @told_by(play, slaves=2)
-async def test_the_next_pull_goes_where_the_last_answer_says_and_each_queue_has_its_own_word(town: ClientTown, mq: AsyncClient) -> None:
+async def test_next_pull_of_each_queue_goes_where_its_last_answer_says(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     far_back, near = mq.reader("orders", 0), mq.reader("orders", 0)
     town.brokers["a/0"].suggests = town.brokers["a/2"].suggests = 2
@@ -66,9 +66,8 @@ async def test_with_the_suggested_node_gone_another_one_serves(town: ClientTown,
 
 @pytest.mark.parametrize("registered", [True, False])
 @told_by(play)
-async def test_a_slave_serves_while_the_master_is_gone_whether_the_nameserver_has_noticed_or_not(
-    town: ClientTown, mq: AsyncClient, /, *, registered: bool
-) -> None:
+async def test_slave_serves_while_the_master_is_gone_unnoticed_or_not(town: ClientTown, mq: AsyncClient, /, *, registered: bool) -> None:
+    """The nameserver has noticed, or not."""
     await fill(mq)
     town.kill("a-0")
     if not registered:
@@ -133,9 +132,8 @@ async def test_a_reader_stays_with_the_slave_that_served_it_when_its_own_was_sil
 
 
 @told_by(play, slaves=2)
-async def test_a_reader_without_a_master_goes_on_at_another_slave_when_its_own_ends_before_what_it_has_read(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_reader_without_a_master_moves_to_a_slave_that_holds_what_it_read(town: ClientTown, mq: AsyncClient) -> None:
+    """Its own slave ends earlier."""
     await fill(mq)
     reader = mq.reader("orders", 0)
     town.kill("a-0")
@@ -149,7 +147,7 @@ async def test_a_reader_without_a_master_goes_on_at_another_slave_when_its_own_e
 
 
 @told_by(play)
-async def test_a_slave_that_ends_before_what_was_read_is_asked_before_a_master_that_is_silent(town: ClientTown, mq: AsyncClient) -> None:
+async def test_slave_that_ends_too_early_is_asked_before_a_silent_master(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     reader = mq.reader("orders", 0)
     town.brokers["a/1"].readable = 5
@@ -211,9 +209,7 @@ async def test_a_pull_waits_for_what_a_token_names_as_long_as_asked_and_no_longe
 
 
 @told_by(play)
-async def test_a_pull_that_finds_its_master_gone_while_it_waits_waits_at_a_slave_for_the_rest_of_its_time_only(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_pull_whose_master_dies_waits_at_a_slave_for_its_remaining_time(town: ClientTown, mq: AsyncClient) -> None:
     token = await fill(mq)
     town.master.readable = town.brokers["a/1"].readable = 5
     town.world.loop.call_later(4, town.kill, "a-0")
@@ -293,7 +289,8 @@ async def test_what_one_copy_says_of_an_offset_is_not_hidden_by_the_silence_of_a
 
 
 @told_by(play)
-async def test_damage_at_one_copy_is_not_hidden_by_another_that_has_not_got_as_far_nor_told_late(town: ClientTown, mq: AsyncClient) -> None:
+async def test_damage_at_one_replica_is_reported_though_another_is_behind(town: ClientTown, mq: AsyncClient) -> None:
+    """Nor is it reported late."""
     await fill(mq)
     town.master.damaged.add((0, 5))
     slave = town.brokers["a/1"]

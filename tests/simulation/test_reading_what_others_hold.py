@@ -33,9 +33,8 @@ async def test_what_a_copy_has_dropped_is_read_from_one_that_holds_it_still(town
 
 
 @told_by(play, slaves=2)
-async def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins_where_the_first_of_them_does(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_offset_that_all_replicas_dropped_is_out_of_range(town: ClientTown, mq: AsyncClient) -> None:
+    """The queue begins where the first of them does."""
     await fill(mq)
     for node, begin in {"a/0": 6, "a/1": 4, "a/2": 8}.items():
         town.brokers[node].begins_at = begin
@@ -50,7 +49,7 @@ async def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins
 
 
 @told_by(play)
-async def test_a_message_that_is_damaged_at_one_copy_and_dropped_by_another_is_called_damaged(town: ClientTown, mq: AsyncClient) -> None:
+async def test_message_damaged_at_one_replica_and_dropped_by_another_is_damaged(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     town.master.damaged.add((0, 5))
     town.brokers["a/1"].begins_at = 8
@@ -65,7 +64,7 @@ NOT_HEARD_OF = [TopicNotFound("orders", "a/1"), QueueNotFound("orders", 0, 0)]
 
 @pytest.mark.parametrize("unheard", NOT_HEARD_OF)
 @told_by(play, slaves=2)
-async def test_a_topic_of_which_one_slave_has_not_heard_is_read_from_another_while_the_master_is_away(
+async def test_topic_unknown_to_one_slave_is_read_from_another_without_master(
     town: ClientTown, mq: AsyncClient, /, unheard: Refused
 ) -> None:
     await fill(mq)
@@ -94,9 +93,8 @@ async def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(
 
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
 @told_by(play, slaves=2)
-async def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_while_the_master_is_away(
-    town: ClientTown, mq: AsyncClient, /, wait_s: float
-) -> None:
+async def test_lagging_slave_does_not_end_a_queue_that_another_slave_holds(town: ClientTown, mq: AsyncClient, /, wait_s: float) -> None:
+    """The master is away."""
     await fill(mq)
     town.kill("a-0")
     town.brokers["a/1"].readable = 3
@@ -109,9 +107,7 @@ async def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_w
 
 
 @told_by(play, slaves=2)
-async def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farthest_and_asks_no_silent_master_meanwhile(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_pull_waits_at_the_farthest_slave_and_asks_no_silent_master(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     for end in (("client", "a-0"), ("a-0", "client")):
         town.world.network.cut(*end)
@@ -143,9 +139,10 @@ async def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one(town: Cl
 @pytest.mark.parametrize("wait_s", [0.0, 20.0])
 @pytest.mark.parametrize("reason", [CorruptRecord, OffsetOutOfRange])
 @told_by(play, slaves=2)
-async def test_a_slave_that_lags_does_not_end_a_queue_of_which_another_one_cannot_give_the_next_message(
+async def test_lagging_slave_does_not_end_a_queue_that_another_cannot_continue(
     town: ClientTown, mq: AsyncClient, /, reason: type[Refused], wait_s: float
 ) -> None:
+    """The other one cannot give the next message."""
     await fill(mq)
     town.kill("a-0")
     town.brokers["a/1"].readable = 3

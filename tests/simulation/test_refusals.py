@@ -84,9 +84,8 @@ async def test_a_refusal_of_one_message_fails_that_publish_and_no_other(town: Cl
 
 
 @told_by(play)
-async def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_are_stored_in_their_order(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+async def test_refusal_of_one_message_fails_only_that_one(town: ClientTown, mq: AsyncClient) -> None:
+    """The others are stored in their order."""
     town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=2))
     async with mq.producer() as orders:
         outcomes = await orders.publish_many(messages(6), on_failure="return")
@@ -113,9 +112,10 @@ async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_
 
 @pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), NotPermitted("it takes no writes")])
 @told_by(play)
-async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(
+async def test_refused_topic_fails_its_own_messages_in_all_queues_in_one_round(
     town: ClientTown, mq: AsyncClient, /, error: Refused
 ) -> None:
+    """No other topic's messages fail."""
     town.nameserver.queues["bills"] = {"a": 4}
     town.master.script.append(Refuse(error, index=25))
     async with mq.producer() as orders:
@@ -239,9 +239,8 @@ async def _stores_one(orders: Producer, each: str) -> bool:
 
 @pytest.mark.parametrize("each", ["alone", "many"])
 @told_by(play)
-async def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_and_its_route_asked_for_once_a_second(
-    town: ClientTown, mq: AsyncClient, /, each: str
-) -> None:
+async def test_reopened_topic_is_published_to_within_a_second(town: ClientTown, mq: AsyncClient, /, each: str) -> None:
+    """Its route is asked for once a second."""
     town.nameserver.permissions["a"] = 4
     async with mq.producer() as orders:
         for _ in range(30):
@@ -271,7 +270,9 @@ async def test_messages_without_end_are_stored_again_when_their_topic_takes_writ
 
 
 @told_by(play)
-async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_minute_later(town: ClientTown, mq: AsyncClient) -> None:
+async def test_messages_without_limit_for_an_added_queue_are_stored_within_30_s(town: ClientTown, mq: AsyncClient) -> None:
+    """Half a minute later."""
+
     async def come() -> AsyncIterator[Message]:
         for _ in range(80):
             yield Message("orders", b"one", queue=4)
@@ -288,7 +289,8 @@ async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_
 
 
 @told_by(play, groups=("a", "b"))
-async def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups(town: ClientTown, mq: AsyncClient) -> None:
+async def test_producer_refused_by_one_group_goes_on_with_the_others(town: ClientTown, mq: AsyncClient) -> None:
+    """The group's topic was closed."""
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm", queue=0)
         town.nameserver.permissions["a"] = 4

@@ -167,7 +167,8 @@ async def test_a_killed_node_that_comes_back_elsewhere_is_listed_there_soon(town
 
 
 @told_by(play)
-async def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_id_when_the_first_is_gone(town: Town) -> None:
+async def test_second_broker_of_one_id_is_refused_until_the_first_is_gone(town: Town) -> None:
+    """It is told why."""
     town.nameserver()
     first = town.broker(master())
     await asyncio.sleep(1)
@@ -183,7 +184,7 @@ async def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_i
 
 
 @told_by(play)
-async def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserver_is_silent(town: Town, /, world: World) -> None:
+async def test_clean_stop_deregisters_a_broker_though_one_nameserver_is_silent(town: Town, /, world: World) -> None:
     for _ in range(3):
         town.nameserver()
     broker = town.broker(master())
@@ -210,7 +211,7 @@ async def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(
 
 
 @told_by(play)
-async def test_a_broker_that_one_nameserver_knows_lives_with_another_that_serves_another_cluster(town: Town) -> None:
+async def test_broker_known_by_one_nameserver_survives_one_of_another_cluster(town: Town) -> None:
     town.nameserver()
     town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
     broker = town.broker(master())
@@ -268,7 +269,8 @@ def test_a_nameserver_that_falls_silent_and_comes_back_is_logged_once_each(world
     assert 45 < told[1]["silent_s"] < 60
 
 
-def test_topics_that_nameservers_do_not_take_are_left_out_and_logged_and_the_others_are_routed_to(world: World) -> None:
+def test_topics_that_nameservers_refuse_are_skipped_and_logged(world: World) -> None:
+    """The others are routed to."""
     wide, strange = TopicQueues("wide", 2_048, 8, 6), TopicQueues("strange", 8, 8, 15)
 
     async def story(town: Town) -> None:

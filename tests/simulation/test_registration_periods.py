@@ -30,7 +30,9 @@ async def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(t
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuses_to_start_whichever_answers_first(seed: int) -> None:
+def test_broker_with_a_period_too_long_for_any_expiry_refuses_to_start(seed: int) -> None:
+    """Three periods exceed the expiry of one nameserver; whichever answers first."""
+
     async def story(town: Town) -> None:
         town.nameserver()
         town.nameserver(SHORT)
@@ -46,9 +48,8 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuse
 
 
 @told_by(play)
-async def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start_and_comes_up_with_a_shorter_expiry(
-    town: Town, /, world: World
-) -> None:
+async def test_running_broker_outlives_a_late_nameserver_with_a_shorter_expiry(town: Town, /, world: World) -> None:
+    """The nameserver was away at the broker's start."""
     town.nameserver()
     town.nameserver(SHORT)
     world.nodes["n1"].crash(Power.KILL)
@@ -61,7 +62,9 @@ async def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start
     assert len(broker.last.answers) == 2
 
 
-def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expiry_shorter_than_its_period(world: World) -> None:
+def test_broker_is_never_forgotten_by_a_returned_nameserver(world: World) -> None:
+    """The nameserver's expiry is shorter than the broker's period by now."""
+
     async def story(town: Town) -> None:
         town.nameserver()
         town.broker(master())
@@ -82,7 +85,8 @@ def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expi
 
 
 @told_by(play)
-async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(town: Town) -> None:
+async def test_running_broker_reports_a_returned_nameserver_with_a_shorter_expiry(town: Town) -> None:
+    """It outlives that nameserver."""
     town.nameserver()
     broker = town.broker(master())
     await asyncio.sleep(1)
@@ -96,7 +100,8 @@ async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_sho
 
 
 @told_by(play_group)
-async def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry(group: Group, mq: AsyncClient) -> None:
+async def test_brokers_that_swap_addresses_outlive_a_shortened_expiry(group: Group, mq: AsyncClient) -> None:
+    """The nameserver came back with it."""
     await group.kill("ns")
     group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
     group.node("ns").start()

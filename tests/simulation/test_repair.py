@@ -138,9 +138,8 @@ def equal_copies(group: Group) -> None:
 
 
 @told_by(play, _THREE_COPIES)
-async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_reads_it_and_all_copies_are_equal(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_rot_on_all_replicas_is_repaired_and_they_end_equal(group: Group, mq: AsyncClient) -> None:
+    """Whoever reads the rot repairs it."""
     await publish(mq, _BODIES)
     flip(group, "a0", 20_000)
     flip(group, "a1", 90_000)
@@ -155,9 +154,8 @@ async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_read
 
 
 @told_by(play, _THREE_COPIES)
-async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_it_from_the_other_slave(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_new_slave_of_a_damaged_master_repairs_from_the_other_slave(group: Group, mq: AsyncClient) -> None:
+    """It goes on behind the missing range."""
     await publish(mq, _BODIES)
     await restart_with_flips(group, 20_000, 70_000)
 
@@ -170,9 +168,8 @@ async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_
 
 
 @told_by(play, _THREE_COPIES)
-async def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_when_somebody_can(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_missing_range_that_no_replica_holds_keeps_no_slave_out_of_sync(group: Group, mq: AsyncClient) -> None:
+    """It is fetched when a replica holds it."""
     await publish(mq, _BODIES)
     group.node("a1").crash(Power.KILL)
     await group.world.buried()
@@ -211,7 +208,7 @@ async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sy
 
 
 @told_by(play, _THREE_COPIES)
-async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended(group: Group, mq: AsyncClient) -> None:
+async def test_nothing_behind_known_damage_is_verified_before_the_repair(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
     await whole(mq)
     await group.kill("a2")
@@ -229,7 +226,7 @@ async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven
 
 
 @told_by(play, _THREE_COPIES)
-async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_compared_again(group: Group, mq: AsyncClient) -> None:
+async def test_damage_at_a_slave_ends_verification_until_it_is_compared_again(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
     await whole(mq)
     [since] = [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"]
@@ -245,9 +242,7 @@ async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_
 
 @pytest.mark.parametrize("segment", [0, 2, -1])
 @told_by(play, _THREE_COPIES)
-async def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(
-    group: Group, mq: AsyncClient, /, segment: int
-) -> None:
+async def test_slave_that_lost_a_segment_fetches_it_and_all_replicas_end_equal(group: Group, mq: AsyncClient, /, segment: int) -> None:
     await publish(mq, _BODIES)
     await asyncio.sleep(_CHECKPOINT_S)
     await group.kill("a1")

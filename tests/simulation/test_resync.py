@@ -88,9 +88,7 @@ async def serves_what_it_had(group: Group) -> None:
 
 @pytest.mark.parametrize("power", Power)
 @told_by(play)
-async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_copy_is_whole(
-    group: Group, /, world: World, power: Power
-) -> None:
+async def test_interrupted_resync_resumes_and_the_old_store_serves_until_it_ends(group: Group, /, world: World, power: Power) -> None:
     await away_for_too_long(group)
     copy = await half_made(group, power)
     await serves_what_it_had(group)
@@ -104,7 +102,7 @@ async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until
 
 
 @told_by(play)
-async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its_masters_end(group: Group, /, world: World) -> None:
+async def test_resync_progress_is_unknown_before_the_masters_end_is_known(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     copy = await half_made(group)
     [away] = (await group.status("a1")).nodes
@@ -155,9 +153,8 @@ async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(grou
 
 
 @told_by(play)
-async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(
-    group: Group, /, world: World
-) -> None:
+async def test_disk_without_room_for_a_resync_says_so_and_serves_the_old_store(group: Group, /, world: World) -> None:
+    """Until there is room for two copies."""
     disk = world.nodes["a1"].disk
     disk.capacity_bytes = disk.used_bytes() + 3 * SEGMENT
     await away_for_too_long(group)
@@ -172,7 +169,7 @@ async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_s
 
 
 @told_by(play)
-async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_nothing_else(group: Group, /, world: World) -> None:
+async def test_disk_that_fills_up_stops_only_the_resync(group: Group, /, world: World) -> None:
     disk = world.nodes["a1"].disk
     await away_for_too_long(group)
     await half_made(group)
@@ -190,7 +187,7 @@ async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.002, 0.003])
 @told_by(play)
-async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_its_old_store(group: Group, /, late_s: float) -> None:
+async def test_slave_that_starts_a_resync_is_never_promoted_with_its_old_store(group: Group, /, late_s: float) -> None:
     await away_for_too_long(group)
     confirmed = (await group.status("a0")).confirmed
     await asyncio.sleep(late_s)
@@ -223,9 +220,8 @@ async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_g
 
 
 @told_by(play)
-async def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_it_until_there_is_room(
-    group: Group, /, world: World
-) -> None:
+async def test_complete_resync_on_a_full_disk_is_kept_until_there_is_room(group: Group, /, world: World) -> None:
+    """Others fill the disk to the last block."""
     await away_for_too_long(group)
     await copying(world)
     end, disk = log_of(world, "a0").end, world.nodes["a1"].disk

@@ -83,9 +83,8 @@ async def test_a_master_that_lost_its_disk_begins_where_its_slave_does(group: Gr
 
 @pytest.mark.parametrize("name", NODES)
 @told_by(play, on_slave=RETENTION)
-async def test_a_pin_holds_a_copy_while_its_lease_is_renewed_also_over_a_kill_and_not_a_moment_longer(
-    group: Group, /, world: World, name: str
-) -> None:
+async def test_retention_pin_holds_exactly_while_its_lease_is_renewed(group: Group, /, world: World, name: str) -> None:
+    """Also over a kill."""
     node = NODES[name]
     pin = await group.copies.pin(node, "night", 60.0)
     await group.publish(5)

@@ -86,7 +86,7 @@ async def test_a_nameserver_that_has_not_heard_of_a_topic_does_not_hide_it(town:
 
 
 @told_by(play)
-async def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_one_is_silent(town: Town, /, world: World) -> None:
+async def test_topic_unknown_to_every_nameserver_is_refused_despite_a_silent_one(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver()
     town.broker(master())
@@ -98,7 +98,8 @@ async def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_
 
 
 @told_by(play)
-async def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_can_know_is_believed(town: Town, /, world: World) -> None:
+async def test_just_started_nameserver_denies_no_topic(town: Town, /, world: World) -> None:
+    """One that can know is believed."""
     town.nameserver()
     town.nameserver()
     town.broker(master())
@@ -171,7 +172,8 @@ async def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(t
 
 
 @told_by(play)
-async def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_one_and_it_is_not_forgotten(town: Town) -> None:
+async def test_client_in_doubt_of_a_master_learns_of_a_newer_one_and_keeps_it(town: Town) -> None:
+    """One nameserver names the master that it doubts."""
     promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
     await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
     routes = town.routes(["n1:9876", "n0:9876"])
@@ -186,7 +188,7 @@ async def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_
 
 
 @told_by(play)
-async def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_of_that_one_alone(town: Town) -> None:
+async def test_client_in_doubt_of_a_master_shares_no_answer_of_one_nameserver(town: Town) -> None:
     promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
     await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
     routes = town.routes(["n1:9876", "n0:9876"])
@@ -199,7 +201,8 @@ async def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_
 
 
 @told_by(play)
-async def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(town: Town) -> None:
+async def test_newer_of_two_masters_of_one_group_is_listed_first(town: Town) -> None:
+    """Different nameservers know them."""
     promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
     await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
 
@@ -207,7 +210,8 @@ async def test_of_two_masters_of_one_group_that_different_nameservers_know_the_n
 
 
 @told_by(play)
-async def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(town: Town) -> None:
+async def test_groups_of_different_nameservers_are_merged(town: Town) -> None:
+    """All are in the list of nodes, and each master is in the route."""
     await two_nameservers(town, {"a-0": "n0", "b-0": "n1"}, master(), slave(), master("c" * 32, host="b-0", broker="b"))
     routes = town.routes()
 
@@ -219,7 +223,7 @@ async def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nod
 
 
 @told_by(play)
-async def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_than_a_second(town: Town, /, world: World) -> None:
+async def test_second_opinion_waits_at_most_a_second_for_a_silent_nameserver(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver()
     town.broker(slave())
@@ -255,9 +259,8 @@ async def test_silent_nameservers_are_not_waited_for_one_after_the_other(town: T
 
 
 @told_by(play)
-async def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_for_its_expiry_leaves_it_out(
-    town: Town, /, world: World
-) -> None:
+async def test_group_leaves_a_route_only_on_word_of_a_settled_nameserver(town: Town, /, world: World) -> None:
+    """One that has been up for its expiry."""
     town.nameserver()
     town.broker(master())
     gone = town.broker(master("c" * 32, host="b-0", broker="b"))

@@ -106,7 +106,8 @@ def test_two_nodes_that_acknowledge_in_one_epoch_are_found(case: Case) -> None:
     assert case.found == {Invariant.I5}
 
 
-def test_an_older_epoch_that_acknowledges_after_a_newer_one_is_found_unless_the_message_was_sent_before(case: Case) -> None:
+def test_ack_of_an_older_epoch_after_a_newer_one_is_found(case: Case) -> None:
+    """Unless the message was sent before."""
     case.acknowledged("a/1", 2)
     case.acknowledged("a/0", 1, at=-1.0)
     assert case.found == set()

@@ -48,7 +48,8 @@ def full_resync_ended(group: Group) -> list[str]:
 
 
 @told_by(play, shape(2))
-async def test_every_node_keeps_its_log_for_a_slave_that_is_away_whoever_leads_by_then_and_no_longer(group: Group, mq: AsyncClient) -> None:
+async def test_every_node_keeps_the_log_for_an_absent_slave_and_no_longer(group: Group, mq: AsyncClient) -> None:
+    """Whoever is the master by then."""
     await begin(mq)
     wanted = await wanted_by(mq, "a2")
     assert wanted > 0

@@ -10,7 +10,8 @@ from tests.simulation.network import ConnectFailed
 from tests.simulation.world import Power, World
 
 
-def test_a_process_does_nothing_while_it_stands_still_and_then_all_that_was_due_in_its_order() -> None:
+def test_suspended_process_catches_up_on_due_work_in_order() -> None:
+    """It does nothing while it is suspended."""
     world, ticks = World(1), list[float]()
     began: list[float] = []
 
@@ -36,7 +37,7 @@ def test_a_process_does_nothing_while_it_stands_still_and_then_all_that_was_due_
 
 
 @pytest.mark.parametrize(("still_s", "breaks"), [(5.0, False), (25.0, True)])
-def test_a_connection_to_a_process_that_stands_still_breaks_when_a_keepalive_misses_it(still_s: float, breaks: bool) -> None:
+def test_connection_to_a_suspended_process_breaks_at_a_missed_keepalive(still_s: float, breaks: bool) -> None:
     world = World(1)
     seen: list[object] = []
 

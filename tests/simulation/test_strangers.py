@@ -70,9 +70,9 @@ async def strange(group: Group, mq: AsyncClient, story: Callable[[Channels, HaSt
 
 
 @told_by(play, ONE_COPY)
-async def test_of_slaves_that_come_once_each_under_another_name_a_master_remembers_the_newest_64_only(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_master_remembers_the_newest_64_passing_slaves_only(group: Group, mq: AsyncClient) -> None:
+    """Each comes once, under another name."""
+
     async def come_and_go(channels: Channels, like: HaStatus) -> None:
         for node_id in range(100, 200):
             (await taken_in(channels, stranger(like, node_id, group.shape.segment_bytes))).hang_up()

@@ -77,9 +77,8 @@ async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_
 
 
 @told_by(play, shape(1))
-async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_for_the_window_than_it_may_be_silent(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_slave_on_a_slow_line_is_heard_while_it_resyncs(group: Group, mq: AsyncClient) -> None:
+    """The line takes longer for the window than the slave may be silent."""
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 400)
     await equal(mq)

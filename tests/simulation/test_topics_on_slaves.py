@@ -74,9 +74,8 @@ async def test_a_topic_that_may_be_read_since_a_moment_can_be_pulled_from_a_slav
 
 
 @told_by(play)
-async def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_there_also_where_it_could_never_be_read(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_slave_reports_a_just_deleted_topic_as_unknown(group: Group, mq: AsyncClient) -> None:
+    """Also where it could never be read."""
     await create(mq)
     await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
     await asyncio.sleep(15)
@@ -87,7 +86,7 @@ async def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_ther
 
 
 @told_by(play)
-async def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survives_the_masters_disk(group: Group, mq: AsyncClient) -> None:
+async def test_topic_reaches_slaves_in_a_second_and_survives_the_masters_disk(group: Group, mq: AsyncClient) -> None:
     await asyncio.sleep(5)
     await create(mq)
     await asyncio.sleep(1.5)
@@ -117,7 +116,8 @@ async def test_a_slave_without_its_master_says_how_old_its_topics_are(group: Gro
 
 
 @told_by(play)
-async def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whatever_disk_is_lost(group: Group, mq: AsyncClient) -> None:
+async def test_recreated_topic_shows_no_old_message_on_any_replica(group: Group, mq: AsyncClient) -> None:
+    """Whatever disk is lost."""
     await create(mq)
     await publish(mq, b"old 0", b"old 1", b"old 2")
     await asyncio.sleep(12)
@@ -197,9 +197,8 @@ async def test_a_rotten_topic_table_of_a_master_undoes_no_change_that_a_slave_ha
 
 
 @told_by(play)
-async def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slave_and_after_its_promotion(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_queue_added_just_before_the_master_died_is_read_from_its_slave(group: Group, mq: AsyncClient) -> None:
+    """Also after its promotion."""
     await create(mq)
     await asyncio.sleep(5)
     [updated] = await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
@@ -247,7 +246,8 @@ async def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_cha
 
 
 @told_by(play)
-async def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_was_promoted(group: Group, mq: AsyncClient) -> None:
+async def test_topic_is_created_again_after_its_master_died_creating_it(group: Group, mq: AsyncClient) -> None:
+    """A slave was promoted."""
     await create(mq, "known")
     await asyncio.sleep(2.0)
     group.world.network.cut("a0", "a1")

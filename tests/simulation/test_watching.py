@@ -56,7 +56,7 @@ async def publish(mq: AsyncClient, count: int, every_s: float) -> None:
 
 
 @told_by(play)
-async def test_the_state_is_told_at_once_and_then_only_every_five_seconds_while_nothing_happens(group: Group, mq: AsyncClient) -> None:
+async def test_state_is_reported_at_once_then_every_5_s_while_idle(group: Group, mq: AsyncClient) -> None:
     await asyncio.sleep(30)  # heartbeats have proven all there is to prove
     began = group.now
     watcher = Watcher(group, mq)
@@ -136,7 +136,7 @@ async def test_a_period_outside_its_limits_is_refused(group: Group, mq: AsyncCli
 
 
 @told_by(play)
-async def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_is_in_sync(group: Group, mq: AsyncClient) -> None:
+async def test_cluster_is_shown_without_its_master_until_all_is_in_sync(group: Group, mq: AsyncClient) -> None:
     shown: list[str] = []
 
     def show(view: ClusterView) -> bool:
@@ -160,9 +160,8 @@ async def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_unti
 
 
 @told_by(play)
-async def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_is_not_told_of_that_master(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_status_of_another_groups_node_is_not_reported_for_the_master(group: Group, mq: AsyncClient) -> None:
+    """It has come up at the master's address."""
     of_other = group.shape.leading("a0", 0)
     table = replace(of_other.replication, mode=Mode.ASYNC_MASTER, replicas_expected=0)
     of_other = replace(of_other, node=replace(of_other.node, broker="b"), replication=table)
@@ -203,7 +202,9 @@ async def test_who_gives_up_on_a_cluster_sees_what_is_known_by_then(group: Group
     group.world.network.heal_all()
 
 
-def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_held_all() -> None:
+def test_disconnected_slave_reports_since_when_it_waits() -> None:
+    """It says how long ago it held all."""
+
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", 1)
         await publish(mq, 1, 1)
@@ -228,9 +229,8 @@ def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_h
 
 
 @told_by(play)
-async def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_that_it_does_not_know_how_far_it_is_behind(
-    group: Group, mq: AsyncClient
-) -> None:
+async def test_slave_of_a_suspended_master_reports_an_unknown_lag(group: Group, mq: AsyncClient) -> None:
+    """After a missed heartbeat."""
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 1, 1)
     await asyncio.sleep(10)
@@ -246,7 +246,7 @@ async def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_t
 
 
 @told_by(play)
-async def test_how_far_a_slave_is_behind_that_left_nobody_knows_and_what_it_held_last_is_told(group: Group, mq: AsyncClient) -> None:
+async def test_lag_of_a_removed_slave_is_unknown_and_its_last_offset_is_shown(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 1, 1)
     await asyncio.sleep(1)

@@ -179,7 +179,8 @@ def test_queues_of_a_log_whose_first_segments_expired_begin_where_the_log_does()
     assert store.queue_range("orders", 0) == (1_000, 1_040)
 
 
-def test_a_message_that_inflates_beyond_the_limit_is_refused_and_the_ones_around_it_are_read() -> None:
+def test_message_that_inflates_beyond_the_limit_is_refused_alone() -> None:
+    """Its neighbours are read."""
     import zlib
 
     machine = Machine(random.Random(3))
@@ -214,7 +215,7 @@ def test_a_page_of_messages_has_its_size_when_they_are_inflated() -> None:
     assert (len(page.messages), page.next_offset) == (3, 3)
 
 
-def test_a_slave_copies_an_adopted_masters_whole_history_and_believes_it_by_the_same_rule(machine: Machine) -> None:
+def test_slave_copies_an_adopted_masters_history_by_the_same_rule(machine: Machine) -> None:
     master = machine.lead()
     master.append([frame(b"ours")], 99)
     slave = Machine(random.Random(4)).open()
@@ -349,9 +350,7 @@ def test_an_identity_that_was_lost_does_not_make_a_store_of_ours_rocketmqs(machi
 
 
 @pytest.mark.parametrize("does", [lambda store: store.drop_before(SEGMENT), lambda store: store.cut(STARTS[-3])], ids=["drop", "cut"])
-def test_a_number_that_rotted_into_a_huge_one_costs_no_search_of_all_numbers_up_to_it(
-    machine: Machine, does: Callable[[Store], object]
-) -> None:
+def test_queue_offset_rotted_into_a_huge_one_costs_no_search_up_to_it(machine: Machine, does: Callable[[Store], object]) -> None:
     put_log(machine, b"\x10", STARTS[30] + 21)  # no checksum of RocketMQ's covers the queue offset
     store = machine.open()
     store.dispatch(store.end)

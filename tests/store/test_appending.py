@@ -193,7 +193,8 @@ def test_a_gap_in_the_sequence_names_what_is_expected(store: Store) -> None:
     assert (refused.expected, refused.got) == (1, 2)
 
 
-def test_an_unknown_producer_in_mid_sequence_skips_its_first_ones_as_long_as_no_producer_was_forgotten(store: Store) -> None:
+def test_unknown_producer_in_mid_sequence_is_accepted_if_none_was_forgotten(store: Store) -> None:
+    """It skips its first sequences."""
     refused = store.append([frame(b"c", producer="p", first=9)], 1).placed[0]
 
     assert isinstance(refused, OutOfOrderSequence)
@@ -224,7 +225,8 @@ def test_the_longest_unused_producer_is_forgotten_first(store: Store) -> None:
     assert isinstance(store.append([frame(b"", producer="p1", first=1)], 1).placed[0], UnknownProducerId)
 
 
-def test_the_first_message_of_a_forgotten_producer_is_stored_again_only_for_who_does_not_say_since_when_it_was_sent(store: Store) -> None:
+def test_first_message_of_a_forgotten_producer_needs_its_first_sent_time(store: Store) -> None:
+    """It is stored again only for a producer that does not say since when it was sent."""
     first = frame(b"first", producer="p", first=0)
     store.append([first], 1)
     for number in range(MAX_PRODUCERS):

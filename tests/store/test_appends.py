@@ -77,7 +77,8 @@ async def test_messages_that_are_written_are_not_kept_while_their_level_is_waite
 
 
 @under(run)
-async def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_with_nothing_of_it_written() -> None:
+async def test_batch_whose_replicas_leave_before_its_turn_is_refused() -> None:
+    """Nothing of it is written."""
     master = Master(min_in_sync_replicas=2)
     term = master.term
     term.writer.pause()

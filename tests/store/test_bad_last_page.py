@@ -79,7 +79,8 @@ def test_a_slave_goes_on_copying_behind_it_before_it_is_mended() -> None:
     assert (outcome.source, whole_log(store)) == ("a/2", whole_log(other))
 
 
-def test_an_append_there_ends_the_node_and_its_next_start_leads_on_without_the_page_when_told_to() -> None:
+def test_append_to_a_bad_last_page_ends_the_node() -> None:
+    """If told to, its next start leads on without the page."""
     machine = Machine(random.Random(1))
     door = BadPages(machine)
     store = again(door)
@@ -123,7 +124,7 @@ def test_a_cut_into_a_bad_page_is_done_and_what_is_left_of_it_is_damage() -> Non
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_page_that_a_cut_was_writing_when_the_node_died_is_noted_by_the_start_that_goes_on_with_it(power: bool) -> None:
+def test_page_that_a_dying_truncation_wrote_is_noted_by_the_next_start(power: bool) -> None:
     was_cut, done, operations = set(), False, 0
     while not done:
         door, log, _ = bad_at_the_end("clean")

@@ -111,7 +111,7 @@ def index_of(machine: Machine, at: Callable[..., str] = max) -> str:
 
 
 @pytest.mark.parametrize("pages", [{0}, {1}, {2, 3}, {0, 1, 2, 3}])
-def test_slots_of_the_key_index_that_the_disk_does_not_give_are_made_again_of_its_entries(pages: set[int]) -> None:
+def test_unreadable_key_index_slots_are_rebuilt_from_their_entries(pages: set[int]) -> None:
     machine, store, door = in_use()
     door.bad[index_of(machine)] = set(pages)
 
@@ -121,7 +121,8 @@ def test_slots_of_the_key_index_that_the_disk_does_not_give_are_made_again_of_it
     assert on_disk(machine) == from_the_log(whole_log(store), WIDE)
 
 
-def test_where_it_gives_neither_slots_nor_entries_the_next_start_builds_the_key_index_again() -> None:
+def test_unreadable_key_index_is_rebuilt_at_the_next_start() -> None:
+    """The disk gives neither slots nor entries."""
     machine, store, door = in_use()
     door.bad[index_of(machine)] = {4}
     store.append([Frame([keyed("key-120")])], 120)
@@ -138,7 +139,8 @@ def test_where_it_gives_neither_slots_nor_entries_the_next_start_builds_the_key_
     assert on_disk(machine) == from_the_log(whole_log(again), WIDE)
 
 
-def test_an_index_file_whose_header_the_disk_does_not_give_goes_when_the_log_is_dropped_behind_the_next_one() -> None:
+def test_unreadable_index_header_goes_when_the_log_is_dropped_past_it() -> None:
+    """It goes when the log is dropped behind the next file."""
     machine, store, door = in_use(replace(OPTIONS, key_sizes=KeySizes(slots=7, entries=30)))
     log, (first, *_, last) = whole_log(store), list(on_disk(machine))
     door.bad[f"index/{first}"] = {0}
@@ -169,7 +171,8 @@ def test_a_cut_that_cannot_read_what_follows_from_the_log_builds_it_again(where:
 
 
 @pytest.mark.parametrize("bad", [{0}, {1}, {2}, {0, 1, 2}])
-def test_the_log_is_dropped_though_the_disk_does_not_give_units_and_no_message_that_is_left_goes_with_them(bad: set[int]) -> None:
+def test_log_is_dropped_though_units_are_unreadable(bad: set[int]) -> None:
+    """No message that is left goes with them."""
     _, store, door = in_use(messages=550)
     entries = left_of(whole_log(store), 0)[TOPIC, 0]
     door.bad[QUEUE_FILE] = set(bad)
@@ -183,7 +186,8 @@ def test_the_log_is_dropped_though_the_disk_does_not_give_units_and_no_message_t
         assert store.queue_range(TOPIC, 0)[1] == len(entries)
 
 
-def test_messages_whose_units_the_disk_does_not_give_are_refused_with_its_reason_and_the_others_are_read() -> None:
+def test_messages_with_unreadable_units_are_refused_with_the_disks_reason() -> None:
+    """The others are read."""
     _, store, door = in_use(messages=550)
     door.bad[QUEUE_FILE] = {1}
     bad = range(PAGE // 20, 2 * PAGE // 20 + 1)
@@ -210,7 +214,7 @@ def test_a_queue_whose_file_cannot_be_opened_is_not_called_damaged() -> None:
     assert store.read_queue(TOPIC, 0, 0, 1, 1).messages == [message]
 
 
-def test_a_log_whose_files_cannot_be_opened_refuses_the_start_and_is_not_called_damaged() -> None:
+def test_log_that_cannot_be_opened_refuses_the_start_and_is_not_damaged() -> None:
     machine, store, _ = in_use()
     store.append([frame(b"behind the checkpoint")], 9_000)
     store.persist_watermark(store.sync(), store.end)
@@ -240,7 +244,8 @@ def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_
     assert [message.queue_offset for message in store.read_queue(TOPIC, 0, 0, 100, 1 << 20).messages] == list(range(60))
 
 
-def test_a_message_with_long_properties_on_a_bad_page_that_is_put_into_its_queue_ends_no_node() -> None:
+def test_queueing_a_message_with_properties_on_a_bad_page_ends_no_node() -> None:
+    """Its properties are long."""
     _, store, door = in_use(messages=1)
     long = draft(TOPIC)._replace(properties=b"p\x01" + b"v" * 5_000 + b"\x02KEYS\x01far-behind\x02")
     placed = store.append([Frame([long])], 5_000)

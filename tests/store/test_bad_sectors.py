@@ -46,7 +46,8 @@ def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:
     return door, store, places(placed)
 
 
-def test_a_message_on_a_bad_sector_is_refused_by_its_position_and_its_neighbours_are_read() -> None:
+def test_message_on_a_bad_sector_is_refused_by_its_position() -> None:
+    """Its neighbours are read."""
     door, store, placed = three_messages()
     door.bad = range(placed[1].physical_offset + 90, placed[1].physical_offset + 91)
 
@@ -60,7 +61,8 @@ def test_a_message_on_a_bad_sector_is_refused_by_its_position_and_its_neighbours
     assert "Input/output error" in str(refused.value)
 
 
-def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are_streamed() -> None:
+def test_range_that_starts_on_a_bad_sector_is_refused_there() -> None:
+    """Other ranges are streamed."""
     door, store, placed = three_messages()
     door.bad = range(placed[1].physical_offset, placed[2].physical_offset)
 
@@ -70,7 +72,8 @@ def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are
     assert len(store.read_records(0, placed[1].physical_offset, 1 << 20)) == placed[1].physical_offset
 
 
-def test_a_range_with_a_bad_sector_behind_its_first_records_is_refused_by_the_record_that_has_it() -> None:
+def test_range_with_a_bad_sector_inside_is_refused_at_its_record() -> None:
+    """It lies behind the first records."""
     door = BadSectors(Machine(random.Random(1), WIDE))
     store = led(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     placed = places(store.append([frame(*[bytes([number]) * 3_000 for number in range(9)])], 1).placed[0])
@@ -85,7 +88,8 @@ def test_a_range_with_a_bad_sector_behind_its_first_records_is_refused_by_the_re
     assert len(store.read_records(0, bad.physical_offset, 1 << 20)) == bad.physical_offset
 
 
-def test_a_message_sent_again_whose_first_copy_is_on_a_bad_sector_is_refused_and_others_are_stored() -> None:
+def test_resent_message_on_a_bad_sector_is_refused() -> None:
+    """The others are stored."""
     door, store, _ = three_messages()
     sent = frame(b"once", producer="p", first=0)
     [first] = places(store.append([sent], 1).placed[0])
@@ -97,7 +101,8 @@ def test_a_message_sent_again_whose_first_copy_is_on_a_bad_sector_is_refused_and
     assert len(places(other)) == 1
 
 
-def test_a_page_of_properties_that_no_checksum_covers_and_the_disk_does_not_give_is_damaged_and_never_taken_for_zeros() -> None:
+def test_properties_page_that_the_disk_cannot_read_is_damaged_not_zeros() -> None:
+    """No checksum covers it."""
     machine = Machine(random.Random(1), WIDE)
     wide = draft(body=b"wide")._replace(properties=b"COLOUR\x01" + b"red " * 3_000 + b"\x02")
     log = foreign_log([draft(body=b"one"), wide, draft(body=b"three")], 0, WIDE.segment_bytes)
@@ -127,7 +132,8 @@ def two_bad_neighbours(*, in_queues: bool) -> tuple[BadSectors, Store, list[Plac
     return door, store, placed
 
 
-def test_of_two_neighbours_that_a_disk_did_not_give_that_is_whole_again_which_it_gives_now() -> None:
+def test_record_on_a_sector_that_is_readable_again_is_whole() -> None:
+    """Its neighbour, which the disk does not give either, is not."""
     door, store, placed = two_bad_neighbours(in_queues=True)
 
     assert not store.heal(0)

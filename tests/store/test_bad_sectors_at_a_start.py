@@ -35,7 +35,8 @@ def touching(log: bytes, page: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("page", [0, 1, 2])
-def test_below_the_watermark_a_bad_sector_is_damage_like_any_other_and_heals_when_the_disk_gives_it_again(page: int) -> None:
+def test_bad_sector_below_the_recovery_point_is_damage_until_it_reads(page: int) -> None:
+    """It heals when the disk gives it again."""
     machine = Machine(random.Random(1))
     log = left(machine)
     door = BadSectors(machine)
@@ -71,7 +72,8 @@ def test_above_the_watermark_it_ends_the_log_and_peers_are_asked_for_more(power:
     assert store.recovery_cut.saved_bytes >= len(log) - store.end
 
 
-def test_the_last_record_on_a_bad_sector_above_the_watermark_is_not_taken_for_a_write_that_was_torn() -> None:
+def test_last_record_on_a_bad_sector_is_not_taken_for_a_torn_write() -> None:
+    """It lies above the recovery point."""
     machine = Machine(random.Random(1))
     log = left(machine, mark=2)
     door = BadSectors(machine)

@@ -99,7 +99,7 @@ def test_a_bad_sector_behind_the_end_is_named_where_it_lies() -> None:
     assert "Input/output error" in last.problem
 
 
-def test_properties_that_a_disk_does_not_give_are_damage_though_no_checksum_covers_them() -> None:
+def test_unreadable_properties_are_damage_though_no_checksum_covers_them() -> None:
     machine = Machine(random.Random(1), OPTIONS)
     long = draft()._replace(properties=b"p\x01" + b"v" * 12_000 + b"\x02")
     put_log(machine, foreign_log([long] * 3, 0, OPTIONS.segment_bytes), 0)
@@ -111,7 +111,7 @@ def test_properties_that_a_disk_does_not_give_are_damage_though_no_checksum_cove
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
-def test_units_that_a_disk_does_not_give_are_missing_and_not_taken_for_such_as_come_later(one_by_one: bool) -> None:
+def test_unreadable_units_are_missing_and_not_taken_for_later_ones(one_by_one: bool) -> None:
     machine, _ = left()
 
     report = verify(seen(machine, range(500, 501), f"{QUEUE}/{0:020d}"), one_by_one=one_by_one)

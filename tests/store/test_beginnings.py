@@ -55,7 +55,7 @@ def next_offset(store: Store, topic: str) -> int:
     return places(placed)[0].queue_offset
 
 
-def test_a_queue_of_which_nothing_is_left_goes_on_in_a_copy_that_never_held_any_of_it(machine: Machine) -> None:
+def test_dropped_queue_continues_in_a_replica_that_never_held_it(machine: Machine) -> None:
     source = dropped()
     copy = copy_of(source, machine)
 
@@ -95,7 +95,7 @@ def test_a_copy_of_a_copy_and_one_that_drops_at_another_time_know_it_too(machine
     assert next_offset(third, "early") == 1
 
 
-def test_what_a_deleted_topic_held_is_hidden_in_a_copy_that_has_not_heard_of_the_deletion(machine: Machine) -> None:
+def test_deleted_topic_is_hidden_in_a_replica_that_missed_the_deletion(machine: Machine) -> None:
     source = settled(Machine(random.Random(6)))
     source.hide({**source.next_offsets("orders"), **source.next_offsets("early")})
     source.drop_before(SEGMENT)
@@ -121,7 +121,8 @@ def test_a_deletion_that_may_still_be_undone_is_not_told(machine: Machine) -> No
     assert source.beginning().lows[EARLY] == 1
 
 
-def test_an_empty_log_that_dies_anywhere_while_it_moves_knows_its_queues_as_soon_as_it_has_moved() -> None:
+def test_empty_log_that_dies_while_moving_knows_its_queues_once_moved() -> None:
+    """It dies anywhere."""
     beginning = dropped().beginning()
     for operations in range(400):
         machine = Machine(random.Random(operations))
@@ -183,7 +184,7 @@ def rocketmqs(machine: Machine) -> None:
         machine.storage().sync_folder(folder)
 
 
-def test_a_queue_of_which_rocketmq_has_dropped_everything_goes_on_where_its_file_says(machine: Machine) -> None:
+def test_queue_emptied_by_rocketmq_continues_where_its_file_says(machine: Machine) -> None:
     rocketmqs(machine)
 
     store = machine.open()
@@ -240,9 +241,8 @@ def test_segments_that_come_back_after_a_start_without_them_are_held_again(machi
 
 
 @pytest.mark.parametrize("rotten", [False, True], ids=["cut later", "cut by the start"])
-def test_a_queue_whose_first_messages_rocketmq_has_dropped_gives_no_offset_of_them_when_the_others_are_cut(
-    machine: Machine, rotten: bool
-) -> None:
+def test_queue_trimmed_by_rocketmq_reuses_no_offset_after_a_truncation(machine: Machine, rotten: bool) -> None:
+    """RocketMQ has dropped its first messages; the others are truncated."""
     rocketmqs(machine)
     if rotten:
         put_file(machine, "abort", b"")
@@ -261,7 +261,8 @@ def test_a_queue_whose_first_messages_rocketmq_has_dropped_gives_no_offset_of_th
     assert next_offset(again, "orders") == 3
 
 
-def test_messages_that_a_queue_which_rocketmq_built_again_in_part_does_not_name_are_not_hidden(machine: Machine) -> None:
+def test_messages_missing_in_a_queue_rebuilt_by_rocketmq_are_not_hidden(machine: Machine) -> None:
+    """RocketMQ built the queue again in part."""
     rocketmqs(machine)
     size = len(foreign_record(draft(body=b"x" * 900), 3, SEGMENT))
     units = [(0, 0x7FFFFFFF)] * 5 + [(SEGMENT + at * size, size) for at in range(2, 5)]
@@ -354,7 +355,7 @@ def test_a_queue_whose_first_message_is_damaged_begins_with_it_all_the_same(mach
     assert read_all(copy) == read_all(source)
 
 
-def test_a_copy_of_a_store_that_rocketmq_began_late_begins_where_that_one_found_its_queues(machine: Machine) -> None:
+def test_copy_of_a_late_rocketmq_store_begins_where_it_found_its_queues(machine: Machine) -> None:
     rocketmqs(machine)
     for path in [path for path in machine.disk.names.files if path.startswith("consumequeue/orders")]:
         del machine.disk.names.files[path]  # then only the log tells

@@ -64,7 +64,8 @@ def grown(differs_from: int, chance: random.Random) -> Store:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_probes_end_at_the_very_record_in_which_two_logs_of_equal_length_begin_to_differ(seed: int) -> None:
+def test_probes_end_at_the_first_differing_record(seed: int) -> None:
+    """Both logs have the same length."""
     differs_from = random.Random(seed).randrange(60)
     ours, theirs = grown(60, random.Random(seed)), grown(differs_from, random.Random(seed))
     records = [start for _, start in queues_of(whole_log(ours), ours.segment_bytes)["orders", 0]]
@@ -84,7 +85,8 @@ def test_a_leaf_that_differs_because_of_our_own_damage_is_told_from_that(machine
     assert probed(store, whole, LeafProbe(equal.start, equal.end))[0] == LeavesCompared(equal.start, ours_whole=False)
 
 
-def test_damage_before_a_compared_range_keeps_nobody_from_the_difference_in_it_nor_from_its_record(machine: Machine, store: Store) -> None:
+def test_damage_before_a_compared_range_hides_no_difference_in_it(machine: Machine, store: Store) -> None:
+    """The record that differs is found."""
     base = SMALL.segment_bytes
     records = [start for start, _ in entries(whole_log(store)) if start >= base]
     differs = LeafProbe(PhysicalOffset(records[3]), PhysicalOffset(2 * base))

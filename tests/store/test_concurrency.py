@@ -86,7 +86,8 @@ class Turnstile:
         self._lock.release()
 
 
-def test_an_error_that_the_disk_reports_once_is_never_taken_from_a_sync_by_mending_beside_it() -> None:
+def test_disk_error_reported_once_reaches_the_sync_despite_a_repair() -> None:
+    """The repair runs beside the sync."""
     machine = Machine(random.Random(7))
     store = filled(machine)
     store.sync()

@@ -55,7 +55,8 @@ class Unreadable(OsStorage):
         return super().open(path, create=create, readonly=readonly)
 
 
-def test_a_table_that_cannot_be_read_is_refused_and_not_taken_for_an_empty_or_damaged_one(tmp_path: Path) -> None:
+def test_unreadable_table_is_refused_and_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    """Nor for a damaged one."""
     save(OsStorage(tmp_path), FIRST)
     save(OsStorage(tmp_path), SECOND)
 
@@ -75,7 +76,7 @@ def test_a_table_that_cannot_be_read_when_it_is_to_be_replaced_stops_the_node(tm
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff", b"\0" * 4_096, b'{"topicConfigTable":{"a":{"perm":"all"}}}'])
-def test_a_damaged_file_gives_way_to_its_bak_at_each_load_until_a_newer_table_is_saved(tmp_path: Path, damage: bytes) -> None:
+def test_damaged_file_is_read_from_its_bak_until_a_newer_table_is_saved(tmp_path: Path, damage: bytes) -> None:
     storage = OsStorage(tmp_path)
     save(storage, FIRST)
     save(storage, SECOND)

@@ -15,7 +15,8 @@ from tests.support.stories import under
 
 @pytest.mark.parametrize("harm", ["records of other sizes", "a header that rotted", "damage before it"])
 @under(run)
-async def test_a_slave_that_has_no_record_where_it_is_to_cut_cuts_where_the_one_begins_that_holds_that_byte(harm: str) -> None:
+async def test_slave_truncates_where_the_record_with_that_byte_begins(harm: str) -> None:
+    """It has no record that begins where it is to truncate."""
     size = SMALL.segment_bytes
     second = next_border(0)
     machine = Machine(random.Random(7))

@@ -32,7 +32,7 @@ async def test_a_deletion_arrives_and_empties_the_queues(tmp_path: Path) -> None
 
 
 @under(run)
-async def test_a_topic_deleted_and_made_again_between_two_pulls_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
+async def test_topic_recreated_between_two_pulls_shows_no_old_message(tmp_path: Path) -> None:
     master = FakeMaster()
     master.topics("orders", counter=1)
     slave = Slave(tmp_path, master)
@@ -113,7 +113,7 @@ async def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
 
 
 @under(run)
-async def test_only_the_master_of_their_epoch_says_from_which_offsets_on_queues_are_shown_again(tmp_path: Path) -> None:
+async def test_only_the_master_of_its_epoch_says_where_queues_are_shown_again(tmp_path: Path) -> None:
     master, shown = FakeMaster(), []
 
     async def show_again(minimums: QueueMinimums) -> None:
@@ -162,7 +162,8 @@ async def test_a_recovering_master_takes_over_a_slaves_tables_with_their_minimum
 
 
 @under(run)
-async def test_a_recovering_master_whose_tables_are_newer_than_a_slaves_keeps_them_and_takes_the_others(tmp_path: Path) -> None:
+async def test_recovering_master_keeps_tables_newer_than_a_slaves(tmp_path: Path) -> None:
+    """It takes the others."""
     slave, node = FakeMaster(), MetadataNode.make(tmp_path)
     slave.topics("orders", "paid", counter=8, epoch=3)
     await take_tables(slave, node.metadata, node.clock)

@@ -84,7 +84,8 @@ def test_the_newest_segment_and_what_is_not_settled_are_never_dropped(machine: M
     assert store.drop_before(1 << 40) == SEGMENT
 
 
-def test_a_queue_whose_last_message_was_dropped_continues_its_offsets_even_when_queues_are_built_again(machine: Machine) -> None:
+def test_queue_whose_last_message_was_dropped_continues_its_offsets(machine: Machine) -> None:
+    """Also when queues are built again."""
     store = settled(machine)
     store.drop_before(SEGMENT)
     assert store.queue_range("early", 0) == (1, 1)
@@ -141,7 +142,8 @@ def test_a_deletion_that_may_still_be_undone_keeps_what_lies_before_it(machine: 
     assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
 
 
-def test_a_drop_for_which_a_full_disk_has_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine) -> None:
+def test_drop_without_room_changes_nothing_and_is_done_later(machine: Machine) -> None:
+    """It is done when the disk has room."""
     store = settled(machine)
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 8_192
     files = machine.files()
@@ -154,7 +156,7 @@ def test_a_drop_for_which_a_full_disk_has_no_room_changes_nothing_and_is_done_wh
     assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
 
 
-def test_segments_that_somebody_else_dropped_are_hidden_from_the_queues_and_told_of_once(machine: Machine) -> None:
+def test_segments_dropped_by_another_process_are_hidden_and_reported_once(machine: Machine) -> None:
     store = settled(machine)
     log = whole_log(store)
     store.close(clean=True)
@@ -203,7 +205,8 @@ def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Mach
         assert (store.min_offset, store.end) == (begin, begin)
 
 
-def test_a_survey_tells_a_segments_age_by_the_record_behind_it_and_its_size_in_blocks(machine: Machine) -> None:
+def test_survey_dates_a_segment_by_the_record_behind_it(machine: Machine) -> None:
+    """It counts its size in blocks."""
     store = settled(machine)
     message = next(each for each in store.read_queue("orders", 0, 0, 1_000, 1 << 20).messages if each.physical_offset >= SEGMENT)
 

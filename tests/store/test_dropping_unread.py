@@ -144,7 +144,7 @@ def test_wherever_such_a_drop_dies_no_number_is_given_twice(power: bool) -> None
         pytest.fail("it never came to its end")
 
 
-def test_retention_asks_where_the_masters_log_begins_when_such_damage_is_in_the_way_and_not_before() -> None:
+def test_retention_asks_for_the_masters_log_start_only_for_damage_in_the_way() -> None:
     machine, source = Machine(random.Random(7)), master()
     store, start, _ = slave(machine, source)
     asked: list[LogStart] = []
@@ -188,7 +188,8 @@ def test_a_queue_with_messages_behind_what_was_dropped_begins_where_its_masters_
 
 
 @pytest.mark.parametrize("stops", ["goes on", "closed", "killed", "checkpoint lost"])
-def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_master_has_dropped_it(stops: str) -> None:
+def test_repaired_record_behind_a_dropped_range_is_shown_for_good(stops: str) -> None:
+    """The master has dropped it."""
     source = Machine(random.Random(1)).open()
     open_epoch(source)
     source.append([frame(b"first"), frame(b"one", topic="rare")], 0)

@@ -51,7 +51,8 @@ def test_it_opens_as_the_same_replica_with_all_its_messages(folder: Path) -> Non
     assert store.append([frame(b"more")], 1).start == END
 
 
-def test_it_has_adopted_the_newest_epoch_of_its_history_and_promised_what_it_was_told(folder: Path) -> None:
+def test_first_release_store_adopts_the_newest_epoch_of_its_history(folder: Path) -> None:
+    """It has promised what it was told."""
     store = opened(folder)
 
     assert (store.adopted_epoch, store.promised_epoch, store.birth, store.record_revision) == (3, 5, "", 0)

@@ -76,7 +76,8 @@ def test_what_rocketmq_appended_is_kept_and_has_a_stretch_of_its_own(machine: Ma
     assert bodies(store)[-1] == b"ours again"
 
 
-def test_records_that_carry_the_record_crc_are_told_from_ours_by_the_end_of_our_clean_stop(machine: Machine) -> None:
+def test_sealed_records_are_told_from_ours_by_our_clean_stop(machine: Machine) -> None:
+    """They carry RocketMQ's record CRC."""
     end, _ = left(machine, clean=True)
     store = machine.lead()
     group = store.append([frame(b"copied with its seal", producer="p", first=60)], 99)
@@ -109,7 +110,8 @@ def test_a_torn_record_of_ours_is_still_cut_after_a_kill(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("sector", [512, 4_096])
-def test_a_record_of_ours_that_lost_any_sector_of_it_ends_the_log_and_is_never_taken_for_rocketmqs(sector: int) -> None:
+def test_record_of_ours_that_lost_a_sector_is_never_taken_for_rocketmqs(sector: int) -> None:
+    """It ends the log."""
     at = 0
     while True:
         machine = Machine(random.Random(5))
@@ -144,7 +146,7 @@ def test_a_zero_byte_in_a_property_of_rocketmqs_is_no_tear(machine: Machine) -> 
     assert store.end == end + len(record)
 
 
-def test_records_that_rocketmq_sealed_behind_a_kill_of_ours_are_told_by_where_they_were_born(machine: Machine) -> None:
+def test_records_sealed_behind_our_kill_are_told_by_their_born_host(machine: Machine) -> None:
     end, log = left(machine, clean=False)
     theirs = b""
     for at in range(10):
@@ -200,7 +202,8 @@ def test_where_rocketmqs_own_mark_is_a_copied_seal_is_no_sign_of_ours(machine: M
 
 
 @pytest.mark.parametrize("host", [SMALL.host, Host(bytes(15) + b"\1", 10_911)], ids=["IPv4", "IPv6"])
-def test_a_torn_record_of_ours_that_rocketmq_took_for_whole_does_not_take_what_it_appended_behind_it_with_it(host: Host) -> None:
+def test_torn_record_that_rocketmq_kept_does_not_take_later_ones_with_it(host: Host) -> None:
+    """It is a record of ours, and RocketMQ appended behind it."""
     machine = Machine(random.Random(5), replace(SMALL, host=host))
     store = filled(machine)
     end, log = store.end, whole_log(store)
@@ -223,7 +226,8 @@ def test_a_torn_record_of_ours_that_rocketmq_took_for_whole_does_not_take_what_i
         machine.kill()
 
 
-def test_a_torn_record_that_a_killed_rocketmq_left_and_the_next_one_took_for_whole_is_damaged_alone(machine: Machine) -> None:
+def test_torn_record_of_a_killed_rocketmq_is_damaged_alone(machine: Machine) -> None:
+    """The next RocketMQ took it for whole."""
     end, log = left(machine, clean=True)
     offsets = {("orders", queue): 20 for queue in range(3)}
     before = foreign_log(THEIRS[:20], end, SEGMENT, offsets)

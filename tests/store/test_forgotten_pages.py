@@ -41,7 +41,7 @@ def failed(machine: Machine, records: int = 12) -> Store:
     return store
 
 
-def test_what_a_start_vouches_for_is_on_the_disk_though_pages_are_dropped_while_it_reads() -> None:
+def test_recovered_log_is_on_the_disk_though_pages_drop_while_it_reads() -> None:
     reads, forgot = 0, True
     lengths: set[int] = set()
     while forgot:
@@ -65,7 +65,7 @@ def test_what_a_start_vouches_for_is_on_the_disk_though_pages_are_dropped_while_
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_plain_kill_is_not_said_where_more_than_one_records_beginning_lies_behind_the_end(seed: int) -> None:
+def test_kill_is_not_reported_where_several_records_begin_behind_the_end(seed: int) -> None:
     machine = Machine(random.Random(seed))
     written = whole_log(failed(machine))
     machine.kill()
@@ -78,7 +78,8 @@ def test_a_plain_kill_is_not_said_where_more_than_one_records_beginning_lies_beh
     assert store.stopped is (StopKind.KILLED if beyond < max(torn, 1) else StopKind.FAILED_SYNC)
 
 
-def test_a_failed_sync_that_is_only_seen_by_what_it_left_makes_a_stranger_wherever_the_next_starts_die() -> None:
+def test_failed_sync_seen_by_its_traces_makes_a_stranger() -> None:
+    """Wherever the next starts die."""
     for operations in count():
         machine = Machine(random.Random(0))
         before = failed(machine).replica
@@ -94,7 +95,8 @@ def test_a_failed_sync_that_is_only_seen_by_what_it_left_makes_a_stranger_wherev
     assert operations > 10
 
 
-def test_what_no_disk_can_tell_a_tail_that_is_dropped_whole_looks_like_an_earlier_kill() -> None:
+def test_tail_that_is_dropped_whole_looks_like_an_earlier_kill() -> None:
+    """No disk can tell."""
     machine = Machine(random.Random(0))
     failed(machine, records=5)
     machine.kill(all_unsynced=True)

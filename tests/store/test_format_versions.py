@@ -48,7 +48,8 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_store_of_a_newer_format_is_refused_in_one_sentence_by_everything_that_opens_stores(machine: Machine) -> None:
+def test_newer_format_is_refused_by_everything_that_opens_stores(machine: Machine) -> None:
+    """In one sentence."""
     filled(machine).close(clean=True)
     make_newer(machine.storage())
 
@@ -62,7 +63,8 @@ def test_a_store_of_a_newer_format_is_refused_in_one_sentence_by_everything_that
         assert str(refused.value) == f"the store {SMALL.path} cannot be opened: {REFUSAL}"
 
 
-def test_a_refused_store_keeps_every_byte_also_one_without_its_lock_file_and_after_a_kill(tmp_path: Path) -> None:
+def test_refused_store_keeps_every_byte(tmp_path: Path) -> None:
+    """Also without its lock file, and after a kill."""
     options = replace(SMALL, path=str(tmp_path))
     store = led(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
     store.close(clean=False)
@@ -92,7 +94,8 @@ def test_a_format_that_was_raised_while_we_waited_for_the_lock_is_refused_too(ma
         Store.open(storage, SMALL, chance=machine.chance, wall_ms=0)
 
 
-def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the_file(machine: Machine) -> None:
+def test_old_releases_refuse_a_raised_format_by_the_files_version(machine: Machine) -> None:
+    """Those that know no formats."""
     filled(machine).close(clean=True)
     make_newer(machine.storage())
 
@@ -100,7 +103,8 @@ def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the
         state_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
 
 
-def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_log_and_its_name(machine: Machine) -> None:
+def test_store_without_a_format_has_the_first_one(machine: Machine) -> None:
+    """It keeps its log and its name."""
     store = filled(machine)
     log = whole_log(store)
     store.close(clean=True)
@@ -132,7 +136,8 @@ def test_a_format_that_head_and_payload_do_not_agree_on_is_damage_and_no_version
         machine.open()
 
 
-def test_wherever_a_newer_version_dies_what_older_ones_misread_is_in_no_store_that_they_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dying_newer_version_leaves_no_store_that_older_ones_misread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it dies, older versions do not open what they misread."""
     seen: set[tuple[int, bool, bool]] = set()
     done = False
     while not done:
@@ -179,7 +184,7 @@ def test_a_format_is_never_lowered_neither_by_a_cut_nor_by_who_needs_less(machin
     assert (held.format, held.written_by, held.generation) == (NEWER, "9.4.1", 1)
 
 
-def test_whatever_kills_the_first_start_of_this_version_an_earlier_one_opens_no_store_without_what_it_knows() -> None:
+def test_killed_first_start_leaves_older_versions_what_they_know() -> None:
     """Until the format is raised, an earlier version opens the store and finds all that it left there."""
     seen: set[tuple[int, bool, bool]] = set()
     for operations in count():
@@ -219,9 +224,7 @@ def test_a_store_of_this_format_without_its_replica_is_refused(machine: Machine)
         machine.open()
 
 
-def test_a_copy_of_a_newer_format_takes_its_stores_place_before_no_start_of_an_older_version(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resync_of_a_newer_format_is_not_swapped_in_by_an_older_version(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "FORMAT", NEWER)
     filled(machine).close(clean=True)
     storage = machine.storage()

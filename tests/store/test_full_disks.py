@@ -81,7 +81,8 @@ def test_a_full_store_of_many_producers_has_room_to_be_dropped_from(machine: Mac
 
 
 @pytest.mark.parametrize("free", [0, 8_192, SNAPSHOT])
-def test_a_cut_for_which_there_is_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine, free: int) -> None:
+def test_truncation_without_room_changes_nothing_and_is_done_later(machine: Machine, free: int) -> None:
+    """It is done when the disk has room."""
     store = busy(machine)
     store.checkpoint()
     end, to, files = store.end, 2 * SEGMENT, machine.files()
@@ -120,7 +121,7 @@ def test_a_store_is_closed_cleanly_though_the_disk_has_no_room_for_its_producers
     assert remembers(again)
 
 
-def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_stay_and_go_when_there_is_some(machine: Machine) -> None:
+def test_queues_of_deleted_topics_stay_until_there_is_room_to_note_it(machine: Machine) -> None:
     store = busy(machine)
     files, held = machine.files(), store.queue_range("orders", 0)
     leave(machine, 0)
@@ -136,7 +137,8 @@ def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_
     assert store.queue_range("orders", 0) == (held[1], held[1])
 
 
-def test_an_empty_log_for_whose_beginning_there_is_no_room_stays_where_it_is_and_moves_when_there_is_some(machine: Machine) -> None:
+def test_empty_log_without_room_to_note_its_start_moves_later(machine: Machine) -> None:
+    """It moves when the disk has room."""
     store = machine.open()
     queues = {(f"topic-{number:03}", queue): 7 for number in range(PRODUCERS) for queue in range(4)}
     beginning = LogStart(PhysicalOffset(SEGMENT), queues, queues)

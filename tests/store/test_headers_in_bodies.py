@@ -53,7 +53,8 @@ def machine() -> Machine:
     return Machine(random.Random(1), OPTIONS)
 
 
-def test_a_search_that_begins_in_such_a_body_notes_no_damage_and_reads_the_log_a_few_times(machine: Machine) -> None:
+def test_search_that_starts_in_such_a_body_finds_no_damage(machine: Machine) -> None:
+    """It reads the log a few times."""
     reads, store, start, end = filled(machine, behind=6 << 20)
     position = (start + end) // 2 + MAX_RECORD_BYTES
     reads.clear()

@@ -63,7 +63,7 @@ def first_of(store: Store, topic: str) -> int:
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_what_a_start_cannot_read_is_unread_and_a_store_gives_no_numbers_before_that_is_settled(machine: Machine, name: str) -> None:
+def test_unreadable_range_at_a_start_blocks_offsets_until_it_is_settled(machine: Machine, name: str) -> None:
     log = whole_log(filled(machine))
     machine.kill()
     start, end = entries(log)[-2]
@@ -77,7 +77,8 @@ def test_what_a_start_cannot_read_is_unread_and_a_store_gives_no_numbers_before_
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_who_leads_without_the_newest_messages_gives_their_offsets_and_sequences_to_no_others(machine: Machine, count: int) -> None:
+def test_master_without_the_newest_messages_reuses_none_of_their_offsets(machine: Machine, count: int) -> None:
+    """Nor their sequences."""
     store, log, (start, end) = lost(machine, count)
 
     leapt = lead(store)
@@ -107,9 +108,10 @@ def test_queues_that_have_messages_behind_the_damage_go_on_as_they_are(machine: 
     assert given(store, 4) > 0, "its first messages may lie there too"
 
 
-def test_a_topic_that_is_made_later_begins_at_0_where_who_leads_wrote_the_damaged_bytes_itself_and_knew_its_topics(
+def test_later_topic_begins_at_0_when_the_damaged_master_knew_its_topics(
     machine: Machine,
 ) -> None:
+    """It wrote the damaged bytes itself."""
     store, _, _ = lost(machine)
     lead(store, opener=0)
 
@@ -117,7 +119,8 @@ def test_a_topic_that_is_made_later_begins_at_0_where_who_leads_wrote_the_damage
 
 
 @pytest.mark.parametrize("stops", ["never", "killed", "power loss", "cleanly"])
-def test_a_topic_that_no_table_names_and_that_lies_in_damage_that_another_wrote_gives_no_number_twice(machine: Machine, stops: str) -> None:
+def test_unnamed_topic_in_anothers_damage_gets_no_queue_offset_twice(machine: Machine, stops: str) -> None:
+    """No table names it."""
     store, log, (start, end) = unknown_lost(machine)
     lead(store, opener=1)
     if stops != "never":
@@ -230,7 +233,8 @@ def test_a_cut_between_two_leaps_gives_nothing_of_the_first_back(machine: Machin
     assert given(store) >= first[KEY]
 
 
-def test_the_leap_of_a_checkpoint_that_does_not_say_where_the_damage_lies_outlives_a_cut(machine: Machine) -> None:
+def test_reserved_offsets_without_a_damage_range_outlive_a_truncation(machine: Machine) -> None:
+    """The checkpoint does not say where the damage lies."""
     store, _, (start, _) = lost(machine)
     lead(store)
     expected = store.next_offsets("orders")
@@ -264,7 +268,8 @@ def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -
     assert operations > 10
 
 
-def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next_start(machine: Machine) -> None:
+def test_damage_in_indexed_bytes_hides_nothing(machine: Machine) -> None:
+    """Also after the next start."""
     store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[-2]
@@ -330,7 +335,8 @@ def test_with_its_register_damaged_a_store_finds_again_what_it_has_not_read(mach
     assert (again.damaged, again.unread.ranges) == ([(start, end)], ((start, end),))
 
 
-def test_with_its_checkpoint_gone_a_store_reads_all_anew_and_knows_of_no_damage_what_lies_there(machine: Machine) -> None:
+def test_store_without_its_checkpoint_reads_all_and_knows_what_damage_held(machine: Machine) -> None:
+    """It knows of no damage what lies there."""
     store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[4]
@@ -355,7 +361,8 @@ def test_a_reader_is_told_of_a_number_that_was_left_out(machine: Machine) -> Non
 
 
 @pytest.mark.parametrize("count", [3, 40], ids=["each record by itself", "many at once"])
-def test_a_queue_that_begins_in_another_masters_log_leaves_no_number_out_though_this_one_had_leapt(machine: Machine, count: int) -> None:
+def test_queue_begun_by_another_master_skips_no_offset(machine: Machine, count: int) -> None:
+    """This one had reserved some."""
     store, log, _ = unknown_lost(machine)
     assert store.leap([], 1) > 0
     master = filled(Machine(random.Random(9)))

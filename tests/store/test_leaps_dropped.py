@@ -32,7 +32,8 @@ def dropped(machine: Machine) -> tuple[Store, dict[tuple[str, int], int]]:
 
 
 @pytest.mark.parametrize("checkpoint", ["kept", "lost"])
-def test_queues_of_which_nothing_is_left_go_on_behind_the_leap_also_when_the_checkpoint_is_lost(machine: Machine, checkpoint: str) -> None:
+def test_emptied_queues_go_on_behind_the_reserved_offsets(machine: Machine, checkpoint: str) -> None:
+    """Also when the checkpoint is lost."""
     store, expected = dropped(machine)
     store.close(clean=True)
     if checkpoint == "lost":
@@ -57,7 +58,8 @@ def test_a_copy_that_begins_behind_it_gives_none_of_its_numbers(machine: Machine
     assert [given(copy, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
 
 
-def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leapt_over(machine: Machine) -> None:
+def test_slave_learns_reserved_offsets_of_ranges_that_its_master_dropped(machine: Machine) -> None:
+    """It could not read them."""
     store, (start, end) = led(Machine(random.Random(7)))
     slave = machine.open()
     slave.replace_epoch_history(store.epoch_history)
@@ -82,7 +84,8 @@ def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leap
     assert [given(again, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
 
 
-def test_who_led_without_damaged_bytes_and_follows_again_goes_on_as_its_master_does_once_it_has_them(machine: Machine) -> None:
+def test_former_master_without_damaged_bytes_continues_as_its_master_does(machine: Machine) -> None:
+    """It follows again, and goes on so once it has those bytes."""
     store, log, (start, end) = lost(machine)
     assert lead(store) > 0
     end_before = store.end

@@ -163,7 +163,7 @@ def test_wherever_a_start_over_a_lost_segment_dies_the_next_one_knows_what_is_go
 
 
 @pytest.mark.parametrize("harm", ["all are gone", "all are short", "one is longer"])
-def test_where_no_segment_is_left_whole_or_another_size_is_configured_nothing_is_made(machine: Machine, harm: str) -> None:
+def test_no_segment_is_created_without_a_whole_one_or_with_another_size(machine: Machine, harm: str) -> None:
     stopped(machine)
     for number in range(3):
         if harm == "all are gone":
@@ -190,7 +190,7 @@ def test_a_master_is_refused_and_told_what_to_do() -> None:
     assert path_of(1) not in machine.disk.names.files
 
 
-def test_a_master_whose_segment_was_brought_back_was_left_as_it_was_before_the_refusal() -> None:
+def test_master_refused_for_a_lost_segment_is_unchanged_when_it_returns() -> None:
     machine = Machine(random.Random(7))
     log = stopped(machine, clean=True)
     lost = machine.disk.names.files[path_of(1)]

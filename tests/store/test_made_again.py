@@ -83,7 +83,8 @@ def test_an_old_minimum_that_is_said_again_does_not_hide_it(machine: Machine) ->
     assert bodies(again) == theirs
 
 
-def test_deleted_once_more_it_is_empty_on_every_copy_even_where_it_held_as_many_messages_as_before(machine: Machine) -> None:
+def test_topic_deleted_again_is_empty_on_every_replica(machine: Machine) -> None:
+    """Even where it held as many messages as before."""
     end = deleted(machine)
     made_again(machine, end, 20)
     master = machine.open()
@@ -120,7 +121,7 @@ def test_a_slave_that_knew_the_deletion_shows_the_new_messages_too(machine: Mach
     assert bodies(other.open()) == theirs
 
 
-def test_where_the_visit_is_cut_off_the_messages_before_it_come_back_until_they_are_hidden(machine: Machine) -> None:
+def test_messages_before_a_cut_off_visit_return_until_they_are_hidden(machine: Machine) -> None:
     end = deleted(machine)
     made_again(machine, end, 5)
     store = machine.open()

@@ -82,7 +82,8 @@ def test_pieces_that_end_inside_bad_pages_are_written_with_those_behind_them(pag
     assert (store.damaged, door.bad[SEGMENT], whole_log(store)) == ([], set(), log)
 
 
-def test_what_ends_inside_a_bad_page_is_never_called_mended_and_another_copy_goes_on_there() -> None:
+def test_record_that_ends_inside_a_bad_page_is_never_repaired() -> None:
+    """Another replica goes on there."""
     store, door, log, other = in_use()
     start, end = damaged_by(store, door, 1, 2)
     middle = next(at for at, _ in entries(log) if at > 2 * PAGE + 100)
@@ -160,7 +161,7 @@ def test_what_the_disk_gives_again_of_a_range_is_told_as_mended_by_the_node_itse
     assert start < rest.start <= 2 * PAGE
 
 
-def test_of_what_the_disk_gives_again_behind_what_it_does_not_each_part_is_told_in_order() -> None:
+def test_readable_parts_behind_a_bad_page_are_reported_in_order() -> None:
     store, door, _, _ = in_use()
     start, end = damaged_by(store, door, 1, 2)
     door.bad[SEGMENT] = {1}

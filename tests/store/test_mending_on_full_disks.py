@@ -41,7 +41,8 @@ def with_a_hole(machine: Machine) -> tuple[Store, bytes]:
 
 
 @pytest.mark.parametrize("free", FREE)
-def test_a_leap_for_which_there_is_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine, free: int) -> None:
+def test_reservation_without_room_changes_nothing_and_is_done_later(machine: Machine, free: int) -> None:
+    """It is done when the disk has room."""
     store, _, (start, end) = lost(machine)
     files = machine.files()
     leave(machine, free)
@@ -56,7 +57,8 @@ def test_a_leap_for_which_there_is_no_room_changes_nothing_and_is_done_when_ther
 
 
 @pytest.mark.parametrize("free", FREE)
-def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_there_is_some(machine: Machine, free: int) -> None:
+def test_missing_range_without_room_stays_noted_and_is_fetched_later(machine: Machine, free: int) -> None:
+    """It is fetched when the disk has room."""
     store, log = with_a_hole(machine)
     leave(machine, free)
 

@@ -105,7 +105,7 @@ async def test_whoever_needs_newer_topics_has_them_and_all_share_one_pull_a_seco
 
 
 @under(run)
-async def test_whoever_needs_newer_topics_waits_no_longer_than_2_s_for_a_master_that_is_silent(tmp_path: Path) -> None:
+async def test_caller_waits_at_most_2_s_for_newer_topics_of_a_silent_master(tmp_path: Path) -> None:
     master = FakeMaster()
     slave = Slave(tmp_path, master)
     master.silent_about = {kind.name for kind in KINDS}

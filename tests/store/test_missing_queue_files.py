@@ -127,7 +127,7 @@ def test_files_of_numbers_that_were_left_out_are_not_missed() -> None:
         kept(again)
 
 
-def test_of_a_store_that_an_earlier_version_kept_those_that_were_left_out_are_not_missed_either() -> None:
+def test_omitted_queue_files_of_an_earlier_version_are_not_missing() -> None:
     machine, store, _, _ = with_a_gap()
     assert store.damaged
     assert not store.unread.ranges
@@ -145,7 +145,7 @@ def test_of_a_store_that_an_earlier_version_kept_those_that_were_left_out_are_no
     assert told(machine.storage())["unmade"] == [["orders", 0, 4]]
 
 
-def test_one_that_is_missing_is_not_taken_for_one_that_was_left_out_when_those_were_dropped_since() -> None:
+def test_missing_queue_file_is_not_taken_for_one_omitted_and_dropped() -> None:
     machine, store, _, behind = with_a_gap()
     for _ in range(6 * UNITS):
         store.append([frame(b"y" * 500)], 9)
@@ -171,7 +171,7 @@ def test_one_that_is_missing_is_not_taken_for_one_that_was_left_out_when_those_w
     assert len(read(again, low)) == high + 1 - low
 
 
-def test_one_that_was_left_out_and_is_made_when_its_messages_are_mended_is_missed_when_it_goes() -> None:
+def test_omitted_queue_file_made_by_a_repair_is_missing_when_it_goes() -> None:
     storage = Machine(random.Random(3)).storage()
     index = QueueIndex(storage, OpenFiles(storage, 8), UNITS, SMALL.segment_bytes)
     queue = index.queue("orders", 0)
@@ -212,7 +212,8 @@ def held_by(index: QueueIndex) -> Checkpoint:
     return Checkpoint(10_000, 0, UNITS, ranges, KeyMark(SMALL.key_sizes), unmade=unmade)
 
 
-def test_one_that_goes_while_it_is_written_ends_the_node_and_its_next_start_builds_it_again() -> None:
+def test_queue_file_lost_while_written_ends_the_node_and_is_rebuilt() -> None:
+    """The next start builds it again."""
     machine, bodies = of_five_files()
     machine.options = replace(SMALL, open_files=1)
     store = machine.open()

@@ -38,7 +38,8 @@ def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said(
     assert (named(outcome), outcome.more_messages) == (messages_of(log, start, end), False)
 
 
-def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_message_does_not_lie() -> None:
+def test_offset_below_a_queues_first_message_is_not_named_as_lost() -> None:
+    """Its message does not lie there."""
     source = dispatched(Machine(random.Random(1)))
     log = whole_log(source)
     (first, _), (second, behind) = entries(log)[0], entries(log)[1]
@@ -60,7 +61,8 @@ def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_mess
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follows_them_and_that_is_said(restarted: bool) -> None:
+def test_lost_messages_that_nothing_follows_are_counted_as_unnamed(restarted: bool) -> None:
+    """A master leads without them."""
     source, machine = dispatched(Machine(random.Random(1))), Machine(random.Random(2))
     log = whole_log(source)
     store = machine.open()
@@ -81,7 +83,7 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
     assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
 
 
-def test_messages_of_very_many_ranges_are_named_up_to_a_number_that_fits_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_messages_of_many_ranges_are_named_up_to_one_answers_size(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(random.Random(1))
     store = dispatched(machine)
     lost = [entries(whole_log(store))[number] for number in (4, 12, 20)]

@@ -37,7 +37,7 @@ async def test_a_table_older_than_the_one_held_is_discarded(tmp_path: Path, olde
 
 
 @under(run)
-async def test_what_another_master_of_the_same_epoch_wrote_gives_way_to_that_of_the_one_that_leads(tmp_path: Path) -> None:
+async def test_tables_of_another_master_of_the_epoch_yield_to_the_leading_ones(tmp_path: Path) -> None:
     lonely, promoted = FakeMaster(), FakeMaster()
     lonely.topics("orders", "lonely", counter=6, epoch=2)
     promoted.topics("orders", counter=5, epoch=2)

@@ -55,7 +55,8 @@ def order(tags: frozenset[str], offset: int = 0, messages: int = 32) -> PullOrde
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
 @under(run)
-async def test_a_pull_ends_before_the_first_message_that_is_not_readable_whatever_it_looks_for(tags: frozenset[str]) -> None:
+async def test_pull_ends_before_the_first_unreadable_message(tags: frozenset[str]) -> None:
+    """Whatever it looks for."""
     copy = Copy()
     readable = Readable(copy.confirmed, copy.confirmed)
 
@@ -87,7 +88,7 @@ async def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_beh
 
 
 @under(run)
-async def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_message_on() -> None:
+async def test_page_behind_the_confirmed_offset_is_marked_from_its_first_message() -> None:
     copy = Copy()
 
     answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
@@ -97,7 +98,7 @@ async def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_fi
 
 @pytest.mark.parametrize("named", [False, True], ids=["by its offset", "by a token"])
 @under(run)
-async def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_new_master_confirms_them(*, named: bool) -> None:
+async def test_pull_is_woken_when_a_new_master_confirms_queued_messages(*, named: bool) -> None:
     copy, clock = Copy(), LoopClock()
     is_confirmed = False
 
@@ -127,7 +128,8 @@ async def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_
 
 
 @under(run)
-async def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_its_master_wrote_there() -> None:
+async def test_replica_holds_a_tokens_message_only_where_its_master_wrote() -> None:
+    """It is as long as the token says."""
     copy = Copy()
     readable = Readable(copy.end, copy.confirmed)
 
@@ -140,7 +142,8 @@ async def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_wh
 
 
 @under(run)
-async def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_hold_what_a_token_names() -> None:
+async def test_replica_written_by_another_master_lacks_a_tokens_message() -> None:
+    """The other master is of the same epoch."""
     copy = Copy()
     readable = Readable(copy.end, copy.confirmed)
     [entry] = copy.store.epoch_history
@@ -155,7 +158,7 @@ async def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_h
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
 @under(run)
-async def test_whoever_reads_farther_back_than_memory_reaches_is_sent_to_slave_1_and_back_when_it_has_caught_up(
+async def test_reader_beyond_memory_is_sent_to_slave_1_until_it_catches_up(
     tags: frozenset[str],
 ) -> None:
     all_of_it = Copy()

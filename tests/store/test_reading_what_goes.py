@@ -94,7 +94,8 @@ def test_a_message_that_goes_while_it_is_read_is_told_in_offsets_of_its_queue(ch
     assert {type(each) for each in told} <= {OffsetOutOfRange, NotReady, type(None)}
 
 
-def test_a_message_that_stays_is_not_called_damaged_while_all_queues_are_built_anew_behind_a_cut() -> None:
+def test_kept_message_is_not_damaged_while_queues_are_rebuilt() -> None:
+    """They are built again behind a truncation."""
     store, disk = filled_twice(Machine(random.Random(7)))
     index_checkpoint.remove(disk)
 
@@ -104,7 +105,8 @@ def test_a_message_that_stays_is_not_called_damaged_while_all_queues_are_built_a
     assert {type(each) for each in told} == {NotReady, type(None)}
 
 
-def test_queues_that_are_built_anew_behind_a_cut_are_on_the_disk_though_somebody_read_them_meanwhile() -> None:
+def test_rebuilt_queues_are_on_the_disk_though_they_were_read() -> None:
+    """They are built again behind a truncation."""
     machine = Machine(random.Random(7))
     store, disk = filled_twice(machine)
     index_checkpoint.remove(disk)
@@ -115,7 +117,8 @@ def test_queues_that_are_built_anew_behind_a_cut_are_on_the_disk_though_somebody
     assert verify(open_on_disk(machine.beside(), "store")).whole
 
 
-def test_a_queue_of_a_topic_that_is_made_again_is_on_the_disk_though_somebody_read_it_when_it_was_deleted() -> None:
+def test_recreated_topics_queue_is_on_the_disk_though_it_was_read() -> None:
+    """Somebody read it when it was deleted."""
     machine = Machine(random.Random(7))
     disk = Watched(machine.storage())
     files = OpenFiles(disk, 10)

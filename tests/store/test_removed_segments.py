@@ -71,7 +71,8 @@ def replace_file(machine: Machine, number: int, data: bytes = b"") -> None:
 LOSSES = pytest.mark.parametrize("lose", [remove, move_away, replace_file])
 
 
-def test_all_of_it_is_damage_when_one_message_of_it_is_to_be_mended_and_comes_from_another_copy() -> None:
+def test_removed_segment_is_all_damage_and_comes_from_another_replica() -> None:
+    """It shows when one message of it is to be repaired."""
     machine, store, log, other = in_use()
     remove(machine, 1)
     with pytest.raises(CorruptRecord, match="No such file or directory"):
@@ -278,7 +279,8 @@ def test_what_is_mended_in_a_file_that_loses_its_name_meanwhile_is_not_called_me
     assert_whole(machine.open(), log)
 
 
-def test_a_file_that_is_removed_when_it_is_not_open_between_a_look_and_a_mend_ends_no_node() -> None:
+def test_file_removed_between_a_look_and_a_repair_ends_no_node() -> None:
+    """It is not open."""
     machine, store, log, _ = in_use()
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
@@ -293,7 +295,8 @@ def test_a_file_that_is_removed_when_it_is_not_open_between_a_look_and_a_mend_en
     store.sync()
 
 
-def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_used_and_what_is_not_whole_in_it_is_damage() -> None:
+def test_file_put_in_place_of_a_damaged_one_is_used() -> None:
+    """What is not whole in it is damage."""
     machine, store, log, other = in_use()
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
@@ -310,7 +313,7 @@ def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_used_and_what_is_no
     assert_whole(machine.open(), log)
 
 
-def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_durable_when_it_counts_as_mended() -> None:
+def test_file_put_in_place_of_a_damaged_one_is_durable_once_repaired() -> None:
     machine, store, log, _ = in_use()
     storage = machine.beside()
     with closing(storage.open(path_of(1))) as file:
@@ -328,7 +331,8 @@ def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_durable_when_it_cou
     assert_whole(machine.open(), log)
 
 
-def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_from_another_copy() -> None:
+def test_shortened_file_is_damaged_from_its_end_and_is_repaired() -> None:
+    """Another replica has the rest."""
     machine, store, log, other = in_use()
     machine.disk.names.files[path_of(1)].truncate(5_000, machine.chance)
 
@@ -345,7 +349,7 @@ def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_fro
     assert_whole(machine.open(), log)
 
 
-def test_the_file_that_is_written_has_its_full_size_again_when_what_it_lost_is_mended() -> None:
+def test_written_file_regains_its_full_size_when_repaired() -> None:
     """A start of a master, and RocketMQ's, refuse a shorter one."""
     machine, store, log, other = in_use()
     machine.disk.names.files[path_of(2)].truncate(4_000, machine.chance)

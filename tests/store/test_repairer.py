@@ -144,7 +144,8 @@ def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() 
     assert machines[0].open().damaged == [(start, end)]
 
 
-def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_the_rest() -> None:
+def test_missing_range_is_fetched_except_what_its_source_lacks() -> None:
+    """The queues have all the rest."""
     machines = [Machine(random.Random(seed)) for seed in (1, 2)]
     source = dispatched(machines[0])
     log = whole_log(source)
@@ -246,7 +247,8 @@ def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() ->
     assert store.damaged == [found]
 
 
-def test_what_lies_behind_the_end_of_an_epoch_is_not_taken_from_a_copy_in_which_that_epoch_goes_on() -> None:
+def test_repair_takes_nothing_beyond_the_end_of_an_epoch() -> None:
+    """In the source, that epoch goes on."""
     machine, others = Machine(random.Random(1)), [Machine(random.Random(seed)) for seed in (2, 3)]
     store = machine.lead()
     store.append([frame(bytes(300)), frame(bytes(300))], 1)

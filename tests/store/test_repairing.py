@@ -31,7 +31,8 @@ def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> Repa
     return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair(order))
 
 
-def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_asked_for() -> None:
+def test_repair_verifies_unread_records_in_the_asked_range_only() -> None:
+    """It repairs what it finds."""
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)
@@ -72,7 +73,8 @@ def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_whatever_is_wrong_with_the_record_that_an_asked_range_cuts_it_is_damaged_to_its_end(name: str) -> None:
+def test_bad_record_across_an_asked_range_is_damaged_to_its_end(name: str) -> None:
+    """Whatever is wrong with it."""
     machine = Machine(random.Random(1))
     store = dispatched(machine)
     log = whole_log(store)
@@ -193,7 +195,8 @@ def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
     assert store.damaged == []
 
 
-def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone_is_refused() -> None:
+def test_dropped_part_of_an_asked_range_is_left_out() -> None:
+    """A range that is gone is refused."""
     store = dispatched(Machine(random.Random(1)))
     store.persist_watermark(store.end, store.end)
     store.drop_before(SMALL.segment_bytes)
@@ -220,7 +223,8 @@ def test_a_repair_of_another_node_or_outside_the_log_is_refused(validate_only: b
         repair(store, RepairOrder("a/1", PhysicalOffset(-1), validate_only=validate_only))
 
 
-def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_and_mends_nothing() -> None:
+def test_validated_repair_reports_its_ranges_and_changes_nothing() -> None:
+    """It tells what it would verify."""
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)
@@ -296,9 +300,10 @@ def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_sai
     assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
 
 
-def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the_others_are_said_not_to_be(
+def test_messages_of_the_first_ranges_only_are_named_of_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The others are reported as not searched."""
     machine = Machine(random.Random(1))
     store = dispatched(machine)
     rotten_cold(machine, store, 4, 12, 20)
@@ -309,7 +314,8 @@ def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the
     assert [(bool(each.messages), each.more_messages) for each in ranges] == [(True, False), (True, False), (False, True)]
 
 
-def test_of_a_range_that_is_mended_in_part_only_the_rest_is_called_damaged_and_only_its_messages_are_named() -> None:
+def test_only_the_unrepaired_rest_of_a_range_is_called_damaged() -> None:
+    """Only its messages are named."""
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     log = whole_log(store)

@@ -150,7 +150,7 @@ def test_where_a_log_ends_whose_newest_segment_the_disk_does_not_give_is_not_kno
         assert told == ([f"{longer} holds"] if longer else [])
 
 
-def test_a_range_that_both_hold_is_compared_whatever_the_disk_does_not_give_beside_it(tmp_path: Path) -> None:
+def test_common_range_is_compared_despite_unreadable_bytes_beside_it(tmp_path: Path) -> None:
     log = SyntheticLog(SEGMENT).fill(random.Random(3), 4_000).data[: int(3.5 * SEGMENT)]
     first, second = (written(log, tmp_path / name) for name in "ab")
     asked = Range(0, 10_000)
@@ -188,7 +188,7 @@ def test_a_segment_that_the_disk_ceases_to_give_is_named_once(tmp_path: Path) ->
     assert ([0] in unread, unread[-1]) == (True, [])
 
 
-def test_a_copy_that_ends_before_a_range_in_the_segment_in_which_it_begins_does_not_differ(tmp_path: Path) -> None:
+def test_replica_that_ends_before_a_range_of_its_segment_does_not_differ(tmp_path: Path) -> None:
     log = SyntheticLog(SEGMENT).fill(random.Random(3), 400)
     end = log.records[100].start
     first, second = written(log.data, tmp_path / "a"), written(log.data[:end], tmp_path / "b")

@@ -14,7 +14,8 @@ from tests.support.stories import under
 
 
 @under(run)
-async def test_a_master_that_is_silent_for_a_pages_deadline_is_asked_for_each_table_once_in_a_round(tmp_path: Path) -> None:
+async def test_silent_master_is_asked_for_each_table_once_a_round(tmp_path: Path) -> None:
+    """It is silent for a page's deadline."""
     master = FakeMaster()
     master.silent_about = {kind.name for kind in KINDS}
 
@@ -37,7 +38,8 @@ async def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, t
 
 
 @under(run)
-async def test_a_slave_whose_disk_has_no_room_to_note_where_queues_begin_says_so_and_does_it_when_there_is_some(tmp_path: Path) -> None:
+async def test_slave_without_room_to_note_where_queues_begin_does_it_later(tmp_path: Path) -> None:
+    """It says so."""
     master = FakeMaster()
     master.topics("orders", counter=1, minimums={("orders", 0): 7})
     slave = Slave(tmp_path, master)

@@ -23,9 +23,8 @@ def test_a_store_that_belongs_to_nobody_is_anybodys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stranger", [StoreOwner("prod", "b"), StoreOwner("test", "a")])
-def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_to_settle_there(
-    tmp_path: Path, stranger: StoreOwner
-) -> None:
+def test_store_of_another_group_is_refused_even_after_settling(tmp_path: Path, stranger: StoreOwner) -> None:
+    """Or of another cluster; it was asked to settle there."""
     storage = settled(tmp_path)
     settle(storage, stranger)
 

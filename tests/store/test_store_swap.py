@@ -98,7 +98,8 @@ def test_a_damaged_intent_refuses_the_start_and_changes_nothing(machine: Machine
     assert machine.files() == before
 
 
-def test_a_swap_that_has_room_when_it_is_intended_is_done_in_that_room_and_none_is_intended_on_a_full_disk(machine: Machine) -> None:
+def test_swap_is_intended_only_with_room_and_done_in_it(machine: Machine) -> None:
+    """None is intended on a full disk."""
     storage = machine.storage()
     machine.disk.capacity_bytes = used = machine.disk.used_bytes()
     assert not store_swap.has_room(storage)

@@ -85,7 +85,8 @@ def test_a_kill_and_a_reboot_after_a_clean_stop_make_no_stranger_of_it(*, clean:
     assert not is_stranger(store, machine.open())
 
 
-def test_who_acknowledged_unsynced_bytes_before_its_last_start_only_is_no_stranger_after_a_power_loss() -> None:
+def test_unsynced_acks_before_the_last_start_make_no_stranger() -> None:
+    """After a power loss."""
     machine = Machine(random.Random(1), UNSYNCED)
     filled(machine)
     machine.kill()
@@ -96,7 +97,8 @@ def test_who_acknowledged_unsynced_bytes_before_its_last_start_only_is_no_strang
     assert not is_stranger(store, machine.open())
 
 
-def test_kills_of_starts_make_no_stranger_and_a_power_loss_behind_them_does_if_it_was_one_before() -> None:
+def test_killed_starts_keep_a_stranger_a_stranger_after_a_power_loss() -> None:
+    """They make none; a power loss behind them makes one of what was one before."""
     for operations in count():
         machine = Machine(random.Random(operations), UNSYNCED)
         store = filled(machine)

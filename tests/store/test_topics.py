@@ -99,7 +99,7 @@ async def test_validate_only_checks_and_changes_nothing(tmp_path: Path) -> None:
 
 
 @under(run)
-async def test_a_changed_topic_is_on_the_disk_when_the_call_returns_and_keeps_what_was_not_named(tmp_path: Path) -> None:
+async def test_changed_topic_is_durable_on_return_and_keeps_unnamed_fields(tmp_path: Path) -> None:
     master = Master(tmp_path)
     await master.topics.create(TopicConfig("orders", 4, 4), validate_only=False)
     await master.topics.create(TopicConfig("other"), validate_only=False)
@@ -118,7 +118,7 @@ async def test_a_changed_topic_is_on_the_disk_when_the_call_returns_and_keeps_wh
 
 
 @under(run)
-async def test_a_change_for_another_version_of_the_topics_or_for_none_that_is_there_changes_nothing(tmp_path: Path) -> None:
+async def test_change_for_another_version_or_a_missing_topic_changes_nothing(tmp_path: Path) -> None:
     master = Master(tmp_path)
     await master.topics.create(TopicConfig("orders", 4, 4), validate_only=False)
     seen = master.node.metadata.table(TOPICS).version
@@ -223,7 +223,9 @@ async def test_a_master_that_does_not_lead_changes_nothing(tmp_path: Path, valid
 
 
 @under(run)
-async def test_a_deletion_that_dies_before_its_queues_are_empty_shows_nothing_of_it_when_the_topic_is_made_again(tmp_path: Path) -> None:
+async def test_deletion_that_dies_early_shows_no_message_of_a_recreated_topic(tmp_path: Path) -> None:
+    """It dies before the queues are empty."""
+
     class DyingStore(FakeTopicStore):
         def hide(self, minimums: QueueMinimums) -> None:
             if minimums:
@@ -269,9 +271,11 @@ async def test_a_slave_changes_nothing_and_names_its_master() -> None:
 
 
 @under(run)
-async def test_a_deletion_for_which_a_full_disk_cannot_note_where_queues_begin_is_done_and_noted_before_the_topic_is_made_again(
+async def test_deletion_on_a_full_disk_is_noted_before_the_topic_is_recreated(
     tmp_path: Path,
 ) -> None:
+    """It is done, though where queues begin cannot be noted."""
+
     class FullStore(FakeTopicStore):
         def hide(self, minimums: QueueMinimums) -> None:
             if minimums:

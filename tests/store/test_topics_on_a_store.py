@@ -56,7 +56,8 @@ class Master:
 
 
 @under(run)
-async def test_a_topic_made_again_continues_its_offsets_and_hides_what_was_deleted_also_after_a_restart(tmp_path: Path) -> None:
+async def test_recreated_topic_continues_its_offsets_and_hides_old_messages(tmp_path: Path) -> None:
+    """Also after a restart."""
     master = Master(tmp_path)
     await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
     publish(master.store, "orders", 3)
@@ -75,7 +76,8 @@ async def test_a_topic_made_again_continues_its_offsets_and_hides_what_was_delet
 
 
 @under(run)
-async def test_a_message_that_waits_to_be_written_when_its_topic_is_deleted_goes_with_it_and_no_start_finds_it(tmp_path: Path) -> None:
+async def test_unwritten_message_of_a_deleted_topic_is_never_found(tmp_path: Path) -> None:
+    """It waits to be written, and no start finds it."""
     master = Master(tmp_path)
     await master.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
     publish(master.store, "orders", 3)
@@ -204,7 +206,8 @@ async def test_a_slave_that_restarts_before_the_deleted_messages_arrive_never_sh
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_messages_of_an_undone_deletion_are_shown_again_from_the_next_start_on_and_others_stay_hidden(tmp_path: Path, how: str) -> None:
+def test_messages_of_an_undone_deletion_return_at_the_next_start(tmp_path: Path, how: str) -> None:
+    """Others stay hidden."""
     store = open_store(tmp_path)
     for topic in ("orders", "paid"):
         publish(store, topic, 3)
@@ -223,7 +226,7 @@ def test_messages_of_an_undone_deletion_are_shown_again_from_the_next_start_on_a
         store.close(clean=True)
 
 
-def test_a_checkpoint_is_not_believed_when_a_start_died_as_it_was_to_build_the_queues_anew(tmp_path: Path) -> None:
+def test_checkpoint_is_ignored_after_a_start_died_before_rebuilding_queues(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     publish(store, "orders", 3)
     store.hide({("orders", 0): 3})
@@ -240,7 +243,7 @@ def test_a_checkpoint_is_not_believed_when_a_start_died_as_it_was_to_build_the_q
 
 
 @under(run)
-async def test_the_first_topic_of_a_master_that_lost_its_tables_comes_with_the_minimums_that_its_store_knows(tmp_path: Path) -> None:
+async def test_first_topic_after_lost_tables_starts_at_the_stores_minimums(tmp_path: Path) -> None:
     master = Master(tmp_path)
     await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
     publish(master.store, "orders", 3)

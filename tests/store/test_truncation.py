@@ -10,7 +10,7 @@ from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, frame, led, open_epoch, queues_of, whole_log
 
 
-def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_a_unit() -> None:
+def test_queues_end_with_the_log_after_a_truncation_died_clearing_a_unit() -> None:
     struck = set()
     for call in range(1, 120):
         machine = Machine(random.Random(7))
@@ -62,9 +62,8 @@ def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machi
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_queues_that_begin_behind_the_end_of_their_log_are_as_they_were_when_it_is_cut_and_copied_again(
-    machine: Machine, restart: bool
-) -> None:
+def test_queues_beyond_a_truncated_end_are_restored_when_copied_again(machine: Machine, restart: bool) -> None:
+    """They begin behind the end of their log."""
     store = filled(machine)
     log, starts = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])
     store.dispatch(store.end)
@@ -89,7 +88,7 @@ def test_queues_that_begin_behind_the_end_of_their_log_are_as_they_were_when_it_
     assert store.queue_range("orders", 1) == (0, 20)
 
 
-def test_keys_that_a_cut_took_do_not_come_back_wherever_the_power_is_lost_while_they_go() -> None:
+def test_truncated_keys_do_not_return_wherever_power_is_lost() -> None:
     calls = cut_half(Machine(random.Random(0), OPTIONS))
     for call in [number for number, call in enumerate(calls, 1) if " index/" in call]:
         for seed in range(8):

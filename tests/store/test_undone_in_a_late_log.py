@@ -13,7 +13,7 @@ ORDERS = ("orders", 0)
 
 @pytest.mark.parametrize("drops", ["before", "between"])
 @pytest.mark.parametrize("stops", ["closed", "killed", "checkpoint lost"])
-def test_a_queue_that_is_shown_again_begins_with_the_first_message_that_the_log_still_holds(stops: str, drops: str) -> None:
+def test_queue_shown_again_begins_with_the_first_message_still_held(stops: str, drops: str) -> None:
     """So it does on a copy that never hid it: one of which nothing is left goes on behind what was dropped."""
     machine = Machine(random.Random(5))
     store, other = settled(machine), settled(Machine(random.Random(5)))

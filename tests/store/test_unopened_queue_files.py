@@ -73,7 +73,7 @@ def told(report: Report) -> dict[str, int]:
     [(FILES, MESSAGES, 1), (FILES[:1], PER_FILE, 0), (FILES[1:2], PER_FILE, 0), (FILES[-1:], MESSAGES % PER_FILE, 1), ([OTHER], 1, 1)],
     ids=["all", "the first", "another", "the last", "the only one"],
 )
-def test_units_in_a_file_that_cannot_be_opened_are_missing_and_all_others_are_verified(
+def test_units_of_an_unopenable_file_are_missing_and_others_verified(
     machine: Machine, closed: list[str], missing: int, unreadable: int, one_by_one: bool
 ) -> None:
     report = verify(seen(machine, closed), one_by_one=one_by_one)
@@ -92,9 +92,7 @@ def test_units_behind_a_queues_end_in_such_a_file_are_named(machine: Machine) ->
 
 @pytest.mark.parametrize("times", [1, 2], ids=["to learn its size", "to read it"])
 @pytest.mark.parametrize("one_by_one", [True, False])
-def test_what_a_running_broker_drops_between_two_looks_is_neither_missing_nor_an_error(
-    machine: Machine, times: int, one_by_one: bool
-) -> None:
+def test_records_dropped_between_two_looks_are_neither_missing_nor_errors(machine: Machine, times: int, one_by_one: bool) -> None:
     def drop() -> None:
         for path in (path_of(0), *FILES[:2]):
             machine.beside().unlink(path)

@@ -195,7 +195,7 @@ def test_retention_that_cannot_read_now_lives_on_and_drops_later() -> None:
     assert store.min_offset > 0
 
 
-def test_an_old_file_of_the_key_index_that_cannot_be_opened_now_goes_with_a_later_drop() -> None:
+def test_key_index_file_that_cannot_be_opened_goes_with_a_later_drop() -> None:
     _, store, door = in_use(replace(OPTIONS, key_sizes=KeySizes(slots=7, entries=30), open_files=3), messages=400)
     door.refused, door.says = "index/", errno.EMFILE
     store.drop_before(2 * store.segment_bytes)

@@ -87,7 +87,7 @@ def test_queues_of_which_no_file_can_be_read_go_on_behind_the_newest(machine: Ma
     assert ranges(store) == {**FOUND, EARLY: (80, 80), ("never", 0): (40, 40)}
 
 
-def test_a_queue_that_grew_behind_our_checkpoint_goes_on_behind_what_the_disk_does_not_give() -> None:
+def test_queue_grown_behind_our_checkpoint_continues_past_unreadable_units() -> None:
     machine = Machine(random.Random(5), replace(SMALL, queue_file_units=UNITS))
     store = settled(machine)
     assert store.queue_range(*EARLY) == (0, 1)
@@ -128,7 +128,7 @@ def test_a_start_on_it_that_dies_anywhere_is_repeated_and_gives_no_offset_twice(
         pytest.fail("the start never ran to its end")
 
 
-def test_a_file_that_cannot_even_be_opened_is_refused_by_its_name_and_nothing_is_removed(machine: Machine) -> None:
+def test_unopenable_file_is_refused_by_name_and_nothing_is_removed(machine: Machine) -> None:
     with pytest.raises(StoreOpenFailed, match=f"{NEWEST} cannot be opened .*Input/output error.*bring it back"):
         opened(machine, NEWEST, opens=False)
 
@@ -136,7 +136,8 @@ def test_a_file_that_cannot_even_be_opened_is_refused_by_its_name_and_nothing_is
 
 
 @pytest.mark.parametrize("opens", [True, False])
-def test_a_file_that_cannot_be_read_for_now_refuses_the_start_and_no_number_is_left_out(machine: Machine, opens: bool) -> None:
+def test_unreadable_file_refuses_the_start_and_skips_no_offset(machine: Machine, opens: bool) -> None:
+    """It cannot be read for now."""
     door = Door(machine, {NEWEST: {0}}, opens=opens, says=errno.ENOMEM)
 
     with pytest.raises(StoreOpenFailed, match="Cannot allocate memory") as refused:

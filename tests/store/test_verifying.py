@@ -119,7 +119,7 @@ def lose_queues(seen: StoreOnDisk) -> None:
         seen.storage.unlink(f"consumequeue/orders/{queue}/{0:020d}")
 
 
-def test_a_queue_whose_files_are_gone_is_missing_as_far_as_the_checkpoint_says_that_it_was_there(machine: Machine, store: Store) -> None:
+def test_queue_without_files_is_missing_up_to_the_checkpoint(machine: Machine, store: Store) -> None:
     store.checkpoint()
     store.append([frame(b"x" * 300)], 100)
     store.dispatch(store.end)
@@ -212,9 +212,7 @@ def open_store(tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-def test_what_a_running_broker_appends_and_queues_after_the_end_was_read_is_no_surplus(
-    open_store: Store, tmp_path: Path, one_by_one: bool
-) -> None:
+def test_records_appended_after_the_end_was_read_are_no_surplus(open_store: Store, tmp_path: Path, one_by_one: bool) -> None:
     open_store.append([frame(b"read") for _ in range(256)], 1)
     open_store.dispatch(open_store.end)
 
@@ -229,9 +227,7 @@ def test_what_a_running_broker_appends_and_queues_after_the_end_was_read_is_no_s
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-def test_units_that_a_running_broker_writes_while_their_records_are_read_are_not_missing(
-    open_store: Store, tmp_path: Path, one_by_one: bool
-) -> None:
+def test_units_written_while_their_records_are_read_are_not_missing(open_store: Store, tmp_path: Path, one_by_one: bool) -> None:
     first = open_store.append([frame(b"x" * 100)], 1)
     open_store.dispatch(first.end)
     open_store.append([frame(b"x" * 100) for _ in range(600)], 1)
@@ -245,7 +241,8 @@ def test_units_that_a_running_broker_writes_while_their_records_are_read_are_not
     assert report.records == 601
 
 
-def test_a_unit_of_a_message_that_never_came_is_surplus_though_it_points_behind_the_end(open_store: Store, tmp_path: Path) -> None:
+def test_unit_of_a_message_that_never_came_is_surplus(open_store: Store, tmp_path: Path) -> None:
+    """It points behind the end."""
     open_store.append([frame(b"read")], 1)
     open_store.dispatch(open_store.end)
     with (tmp_path / QUEUE_0).open("r+b") as file:
@@ -257,9 +254,8 @@ def test_a_unit_of_a_message_that_never_came_is_surplus_though_it_points_behind_
     assert report.counts == {Kind.UNIT_SURPLUS: 1}
 
 
-def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_reading_with_one_sentence(
-    machine: Machine, store: Store
-) -> None:
+def test_segment_dropped_while_the_log_is_read_ends_the_reading(machine: Machine, store: Store) -> None:
+    """With one sentence."""
     seen = open_on_disk(machine.storage(), "here")
     del machine.disk.names.files[f"commitlog/{seen.starts[-1]:020d}"]
 
@@ -269,9 +265,8 @@ def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_re
 
 @pytest.mark.parametrize("one_by_one", [True, False])
 @pytest.mark.parametrize("name", [b"or\0ers", b"../orders", b"..", b".", b"", b"or\xffers"])
-def test_a_record_of_a_topic_that_no_folder_can_be_named_after_is_damage_as_it_is_for_a_node(
-    machine: Machine, name: bytes, one_by_one: bool
-) -> None:
+def test_record_of_a_topic_that_names_no_folder_is_damage(machine: Machine, name: bytes, one_by_one: bool) -> None:
+    """As it is for a node."""
     queue, size = -1 if name == b"." else 0, machine.options.segment_bytes
     log = foreign_log([*[draft(f"t{at}") for at in range(20)], draft("~" * len(name), queue), draft()], 0, size)
     put_log(machine, log.replace(b"~" * len(name), name) if name else log, 0)

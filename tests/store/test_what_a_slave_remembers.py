@@ -134,7 +134,8 @@ def next_border(position: int) -> int:
 
 
 @under(run)
-async def test_a_slave_promises_its_masters_epoch_and_keeps_its_birth_before_it_holds_a_byte_of_it() -> None:
+async def test_slave_promises_its_masters_epoch_before_it_holds_a_byte_of_it() -> None:
+    """It keeps its birth."""
     machine, said = Machine(random.Random(2)), []
     async with following(machine) as (master, _):
         said.append(await handshake(master))
@@ -148,7 +149,8 @@ async def test_a_slave_promises_its_masters_epoch_and_keeps_its_birth_before_it_
 
 
 @under(run)
-async def test_a_slave_adopts_the_epoch_when_it_has_flushed_all_before_it_also_for_its_next_start() -> None:
+async def test_slave_adopts_the_epoch_once_it_has_flushed_all_before_it() -> None:
+    """Also for its next start."""
     one = next_border(0)
     two, machine, adopted = next_border(one), Machine(random.Random(2)), []
     epochs = (entry(1, 0), entry(2, two))
@@ -168,7 +170,8 @@ async def test_a_slave_adopts_the_epoch_when_it_has_flushed_all_before_it_also_f
 
 
 @under(run)
-async def test_a_slave_that_promised_a_newer_epoch_obeys_no_older_master_and_says_so_in_its_handshake() -> None:
+async def test_slave_that_promised_a_newer_epoch_refuses_an_older_master() -> None:
+    """It says so in its handshake."""
     one = next_border(0)
     async with following(Machine(random.Random(2))) as (master, slave):
         await handshake(master)
@@ -233,7 +236,7 @@ async def test_a_slave_hears_its_master_until_the_stream_ends_or_is_silent_for_l
 
 
 @under(run)
-async def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_masters_bytes() -> None:
+async def test_confirmed_offset_of_missing_bytes_does_not_cover_the_next_masters() -> None:
     one = next_border(0)
     two = next_border(one)
     async with following(Machine(random.Random(3))) as (master, _):
@@ -304,7 +307,8 @@ async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_one
 
 
 @under(run)
-async def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_before_other_bytes_come_also_where_the_node_died() -> None:
+async def test_truncated_verification_is_durably_forgotten_before_new_bytes() -> None:
+    """Also where the node died."""
     machine = Machine(random.Random(7))
     save_verified(machine.storage(), VerifiedUpTo(at(100_000), "m1"))  # the log was longer then
     async with following(machine) as (master, _):
@@ -314,7 +318,7 @@ async def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_befor
 
 
 @under(run)
-async def test_what_was_found_to_differ_is_in_every_handshake_until_it_is_proven_equal_after_all() -> None:
+async def test_difference_is_in_every_handshake_until_it_is_verified_equal() -> None:
     def compare(master: ScriptedMaster, start: int, end: int, *, as_here: bool = True) -> None:
         ours = chain_digest(MASTERS, start, end) if as_here else b"another"
         master.say(Heartbeat(Epoch(1), at(2 * size), at(0), RangeDigest(at(start), at(end), ours), None))
@@ -340,7 +344,8 @@ async def test_what_was_found_to_differ_is_in_every_handshake_until_it_is_proven
 
 
 @under(run)
-async def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at_once_also_after_a_restart() -> None:
+async def test_damaged_range_is_no_longer_verified_though_repaired_at_once() -> None:
+    """Also after a restart."""
     size = SMALL.segment_bytes
     second = next_border(0)
     third = next_border(second)

@@ -85,7 +85,7 @@ async def test_a_frame_by_itself_is_synced_where_it_was_written(told: Told) -> N
 
 
 @told_by(play)
-async def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync_covers_them(told: Told) -> None:
+async def test_next_batches_are_written_during_a_sync_and_share_the_next_one(told: Told) -> None:
     futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two", b"three")]
 
     ends = [(await future)[-1].end for future in futures]
@@ -98,7 +98,9 @@ async def test_the_next_groups_are_written_while_the_one_before_is_synced_and_on
     assert told.flushed[-1] == told.store.flushed == ends[-1]
 
 
-def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothing_more() -> None:
+def test_failed_sync_during_a_write_ends_the_writer() -> None:
+    """It takes nothing more."""
+
     async def story(told: Told) -> None:
         futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two")]
         await futures[1]
@@ -118,7 +120,8 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
 
 
 @told_by(play)
-async def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_handed_over_meanwhile(told: Told) -> None:
+async def test_writer_has_caught_up_once_all_before_the_call_is_written(told: Told) -> None:
+    """Whatever is handed over then."""
     told.sync.let.set()
     told.writer.pause()
     async with asyncio.TaskGroup() as tasks:
@@ -141,7 +144,8 @@ async def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_han
 
 
 @told_by(play)
-async def test_a_frame_that_comes_in_a_pause_waits_for_its_end_and_is_then_taken_or_refused_with_nothing_of_it_written(told: Told) -> None:
+async def test_batch_that_comes_in_a_pause_waits_for_its_end(told: Told) -> None:
+    """Then it is taken, or refused with nothing of it written."""
     told.sync.let.set()
     told.writer.pause()
     async with asyncio.TaskGroup() as tasks:

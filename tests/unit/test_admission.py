@@ -33,7 +33,8 @@ async def settled() -> None:
 
 
 @under(run)
-async def test_a_connection_that_has_its_part_waits_until_it_has_read_something_and_others_do_not() -> None:
+async def test_connection_at_its_limit_waits_until_it_has_read_something() -> None:
+    """Others do not wait."""
     room = AdmissionControl(SMALL_MEMORY)
     held = await fill(room, "greedy")
     one_more = waiting(room, "greedy")
@@ -143,7 +144,8 @@ async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_o
 
 
 @under(run)
-async def test_a_page_for_a_connection_that_holds_nothing_does_not_wait_for_others_who_hold_all_and_its_next_one_does() -> None:
+async def test_first_page_of_a_connection_does_not_wait_for_others() -> None:
+    """Others hold all; its next page waits."""
     room = AdmissionControl(SMALL_MEMORY)
     for connection in ("one", "two"):
         await fill(room, connection)

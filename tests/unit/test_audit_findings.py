@@ -99,7 +99,8 @@ def test_two_copies_are_judged_by_the_record_checksum(log: SyntheticLog) -> None
     assert "its checksum does not match the body" in finding.blame
 
 
-def test_of_two_copies_the_one_whose_record_no_queue_can_hold_is_wrong_without_a_checksum_too(log: SyntheticLog) -> None:
+def test_copy_whose_record_fits_in_no_queue_is_wrong_without_a_checksum(log: SyntheticLog) -> None:
+    """It is one of two copies."""
     record = log.records[4_000]
     damaged = bytearray(log.data)
     damaged[record.start + 20] ^= 0x80  # the sign of its queue offset

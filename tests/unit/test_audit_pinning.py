@@ -66,9 +66,8 @@ def play(story: Callable[[Nodes, Pinning], Coroutine[Any, Any, None]]) -> None:
 
 
 @told_by(play)
-async def test_pins_are_renewed_while_the_work_goes_on_and_never_later_than_a_quarter_of_their_lease(
-    nodes: Nodes, pinning: Pinning
-) -> None:
+async def test_pins_are_renewed_within_a_quarter_of_their_lease(nodes: Nodes, pinning: Pinning) -> None:
+    """While the work goes on."""
     await pinning.take(NODES)
     assert await pinning.during(SlowLane(100.0), lambda: 7) == 7
     await pinning.release()

@@ -75,7 +75,7 @@ def test_a_copy_far_behind_is_incomplete_and_one_in_flight_is_normal() -> None:
     assert near.problems == ()
 
 
-def test_copies_that_hold_bytes_of_which_none_is_confirmed_are_incomplete_and_empty_ones_pass() -> None:
+def test_copies_without_confirmed_bytes_are_incomplete_and_empty_ones_pass() -> None:
     unconfirmed = planned(held("a/0", end=1_000, confirmed=0), held("a/1", end=1_000, confirmed=0))
     empty = planned(held("a/0"), held("a/1"))
 
@@ -108,7 +108,8 @@ def test_a_group_of_one_copy_has_nothing_wrong_with_it() -> None:
     assert planned(held("a/0", end=10)).problems == ()
 
 
-def test_a_copy_that_does_not_get_during_the_run_what_was_confirmed_at_its_start_is_said() -> None:
+def test_copy_that_lacks_what_was_confirmed_at_the_start_is_reported() -> None:
+    """It does not get it during the run."""
     first = planned(held("a/0", end=1_000), held("a/1", end=900))
     address_of = {copy.node: copy.address for copy in first.copies}
 

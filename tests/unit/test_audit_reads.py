@@ -37,7 +37,8 @@ class Audited:
         return asyncio.run(collect())
 
 
-def test_a_range_over_two_segments_is_answered_in_two_parts_with_leaves_from_each_start() -> None:
+def test_range_over_two_segments_is_answered_in_two_parts() -> None:
+    """Each has leaves from its start."""
     first, second = Audited().digests(5 * LEAF_BYTES + 7, 29 * LEAF_BYTES + 3, salt=9)
 
     assert (first.start, first.end, second.start, second.end) == (5 * LEAF_BYTES + 7, SEGMENT, SEGMENT, 29 * LEAF_BYTES + 3)

@@ -180,7 +180,8 @@ def audited(folder: Path, *brokers: str, cluster: str = "c", **asked: Any) -> Ru
     return result
 
 
-def test_a_group_that_an_earlier_audit_saw_makes_every_audit_incomplete_until_it_is_back_or_forgotten(tmp_path: Path) -> None:
+def test_group_seen_by_an_earlier_audit_makes_each_audit_incomplete(tmp_path: Path) -> None:
+    """Until it is back or forgotten."""
     gone = "no node of b is registered, and an earlier audit saw it; if it is gone for good, audit with --forget b"
 
     assert audited(tmp_path, "a", "b").exit_status == Exit(0)

@@ -120,7 +120,8 @@ def test_no_more_is_asked_for_than_a_node_gives_whatever_a_size_says(log: Synthe
     assert more == (4_096, 4_096 + HEADER_BYTES)
 
 
-def test_a_record_that_begins_in_the_last_bytes_of_a_slice_without_another_one_is_read(log: SyntheticLog) -> None:
+def test_record_that_begins_in_the_last_bytes_of_a_slice_is_read(log: SyntheticLog) -> None:
+    """No other one is in the slice."""
     for slice_bytes in range(64, 1_024, 64):
         assert read_in_slices(bytes(log.data[:65_536]), slice_bytes).records == sum(each.end <= 65_536 for each in log.records)
 

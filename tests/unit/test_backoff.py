@@ -37,7 +37,8 @@ def test_pauses_are_short_at_first_and_then_grow_to_two_seconds_and_no_further()
     assert all(LONGEST_S / 2 <= pause <= LONGEST_S for pause in pauses[SHORT_ONES + 5 :])
 
 
-def test_after_a_stream_that_held_the_next_dial_comes_at_once_and_the_ones_behind_it_soon() -> None:
+def test_first_dial_after_a_stream_that_held_comes_at_once() -> None:
+    """The ones behind it come soon."""
     pauses = Backoff()
     for _ in range(10):
         pauses.after(REFUSED_S, 0.9)

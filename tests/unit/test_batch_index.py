@@ -56,7 +56,7 @@ def test_damaged_odd_and_cut_off_stretches_read_the_same_both_ways(seed: int, od
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_stretches_of_a_node_that_is_reached_by_ipv6_read_the_same_both_ways_and_are_taken_at_once(seed: int) -> None:
+def test_ipv6_stretches_read_the_same_both_ways_and_are_taken_at_once(seed: int) -> None:
     chance = random.Random(seed)
     data = stretch(chance, 7_000, 4 * FEW, 0, IPV6)
     segment_end = 7_000 + len(data) + chance.choice((8, 400))

@@ -40,7 +40,7 @@ def test_a_compressed_body_is_what_its_producer_sent(system_flag: int, size: int
 
 
 @ALL
-def test_a_body_that_would_inflate_beyond_the_limit_is_refused_before_it_is_allocated(system_flag: int) -> None:
+def test_body_that_inflates_beyond_the_limit_is_refused_unallocated(system_flag: int) -> None:
     bomb = deflated(bytes(256 * 1024 * 1024), system_flag)
 
     tracemalloc.start()

@@ -66,7 +66,8 @@ def test_nothing_fits_into_too_few_bytes(count: int) -> None:
     assert not body_crcs_hold(columns).any()
 
 
-def test_following_the_sizes_stops_at_what_is_cut_off_at_damage_and_when_enough_are_found() -> None:
+def test_walking_record_sizes_stops_at_damage_or_when_enough_are_found() -> None:
+    """It stops at a record that is cut off, too."""
     data = stretch(random.Random(2), 0, 10, odd=0)
     starts = follow(data)
 

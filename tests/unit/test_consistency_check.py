@@ -23,7 +23,8 @@ def digest(start: int, end: int, log: bytes) -> RangeDigest:
 
 
 @given(SEEDS)
-def test_a_handshake_digests_the_newest_bytes_and_all_that_is_not_known_to_be_confirmed(seed: int) -> None:
+def test_handshake_digests_the_newest_and_all_unconfirmed_bytes(seed: int) -> None:
+    """All that is not known to be confirmed."""
     chance = random.Random(seed)
     begin = SEGMENT * chance.randrange(3)
     end = begin + chance.randrange(1, 9 * SEGMENT)
@@ -65,7 +66,7 @@ def test_what_was_damaged_counts_as_equal_again_only_when_it_was_compared_since(
         assert compared.issuperset(range(doubted, check.verified))
 
 
-def test_a_handshake_of_a_log_of_which_nothing_is_known_digests_so_many_segments_and_no_more() -> None:
+def test_handshake_of_an_unknown_log_digests_a_limited_number_of_segments() -> None:
     end = 200 * SEGMENT
 
     ranges = handshake_ranges(extent(0, end, confirmed=0, verified=0), step_bytes=1)
@@ -78,7 +79,7 @@ def test_a_log_that_holds_nothing_has_nothing_to_digest() -> None:
 
 
 @given(SEEDS)
-def test_nothing_is_called_equal_that_was_not_compared_and_in_the_end_all_is_or_the_difference_is_found(seed: int) -> None:
+def test_nothing_uncompared_is_equal_and_every_difference_is_found(seed: int) -> None:
     """Copies of a log that grows, of which parts are damaged now and then, and which may differ in one byte somewhere."""
     chance = random.Random(seed)
     begin = SEGMENT * chance.randrange(3)
@@ -118,7 +119,7 @@ def test_an_answer_to_another_question_proves_nothing_and_the_right_one_counts_o
     assert check.answered(digest(0, 50, log)) is Answer.NOTHING
 
 
-def test_a_slave_is_asked_nothing_new_before_it_has_answered_or_has_had_sixty_heartbeats_for_it() -> None:
+def test_slave_is_asked_again_only_after_an_answer_or_sixty_heartbeats() -> None:
     check = ConsistencyCheck(begin=at(0), verified=at(0), segment_bytes=SEGMENT, step_bytes=50)
     log = bytes(SEGMENT)
     check.begin_step(at(80))
@@ -153,7 +154,8 @@ def test_what_either_side_drops_is_passed_over_and_all_behind_it_is_compared() -
     assert check.verified == 300
 
 
-def test_between_heartbeats_it_goes_on_only_while_the_slave_answers_and_more_is_left_than_a_step() -> None:
+def test_comparison_goes_on_between_heartbeats_while_the_slave_answers() -> None:
+    """Only while more is left than a step."""
     check = ConsistencyCheck(begin=at(0), verified=at(0), segment_bytes=SEGMENT, step_bytes=50)
     log = bytes(SEGMENT)
     assert check.has_more_than_a_step(at(51))

@@ -86,7 +86,7 @@ async def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is
 
 
 @under(asyncio.run)
-async def test_the_state_of_a_slave_that_copies_its_log_anew_is_one_label_however_far_it_is() -> None:
+async def test_state_label_of_a_resyncing_slave_does_not_depend_on_progress() -> None:
     registry = CollectorRegistry()
     copying = NodeView("a/1", "slave", "copying anew, 3.1 of 9.0 GiB", since_ms=7_000)
     registry.register(HaCollector(lambda: replace(STATUS, node="a/1", nodes=(copying,)), asyncio.get_running_loop()))

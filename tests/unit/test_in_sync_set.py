@@ -182,7 +182,8 @@ async def test_a_record_of_another_birth_deposes_the_master(leading: Leading) ->
 
 
 @told_by(play)
-async def test_without_the_store_and_without_needed_members_writes_are_refused_until_the_store_is_back(leading: Leading) -> None:
+async def test_writes_without_needed_members_wait_for_the_coordination_store(leading: Leading) -> None:
+    """They are refused until it is back."""
     leading.joins("a/1")
     await asyncio.sleep(2)
     leading.coordination.is_down = True

@@ -21,7 +21,8 @@ def test_lag_in_time_is_the_age_of_the_end_that_a_copy_holds() -> None:
     assert LagHistory().lag_s(at(0), at(900), 9.5) is None
 
 
-def test_a_lag_of_days_is_known_to_the_minute_and_one_from_before_all_marks_is_unknown() -> None:
+def test_lag_of_days_is_known_to_the_minute() -> None:
+    """One from before all marks is unknown."""
     history = LagHistory()
     for mark in range(3 * 86_400):
         history.mark(at(mark + 100), float(mark))

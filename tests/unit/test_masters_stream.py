@@ -253,7 +253,8 @@ class HeldLane(InlineLane):
 
 
 @under(run)
-async def test_what_is_synced_of_bytes_that_are_just_being_written_is_not_called_flushed_before_they_are_called_received() -> None:
+async def test_synced_bytes_are_not_called_flushed_before_received() -> None:
+    """They are just being written."""
     master, (first, second) = masters_chunks(2)
     writes, syncs = HeldLane(), HeldLane()
     log = ReplicaLogWriter(Machine(random.Random(2)).open(), writes, syncs, sync_each_group=False)

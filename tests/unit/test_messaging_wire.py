@@ -137,7 +137,7 @@ def stored_response() -> pb.PublishStreamResponse:
     return pb.PublishStreamResponse(frame_id=1, stored=stored)
 
 
-def test_receipts_of_a_frame_name_the_opening_in_which_each_of_its_messages_was_stored() -> None:
+def test_receipts_of_a_batch_name_the_epoch_of_each_message() -> None:
     ours, older = (EpochEntry(Epoch(epoch), 0, incarnation, PhysicalOffset(0)) for epoch, incarnation in ((3, 2**64 - 1), (2, 5)))
     placed = [PlacedRun("t", 0, QueueOffset(at), PhysicalOffset(100 * at), [100], 7) for at in range(2)]
     stored = StoredFrame(PutStatus.PUT_OK, Ack.MASTER_FLUSHED, (), (), [older, ours], "a", placed, duplicate=False)

@@ -27,9 +27,7 @@ def test_a_registration_survives_the_way(sent: Registration) -> None:
         ("replication_addresses", [pb.NetworkAddress(network=f"n{number}") for number in range(wire.MAX_NETWORKS + 1)]),
     ],
 )
-def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_taken_apart(
-    field: str, many: list[pb.TopicEntry] | list[pb.NetworkAddress]
-) -> None:
+def test_oversized_registration_is_refused_before_it_is_parsed(field: str, many: list[pb.TopicEntry] | list[pb.NetworkAddress]) -> None:
     request = wire.registration_request(master())
     request.ClearField(field)
     getattr(request, field).extend(many)

@@ -38,7 +38,8 @@ def table_of_many(count: int) -> Producers:
     return table
 
 
-def test_the_first_sequence_of_a_forgotten_producer_that_is_sent_again_is_expired_and_one_that_is_new_is_not() -> None:
+def test_resent_first_sequence_of_a_forgotten_producer_is_unknown() -> None:
+    """A new one is not."""
     table = table_of_many(MAX_PRODUCERS + 1)
 
     assert isinstance(table.known("p0", 0, 1, sent_since=0), UnknownProducerId)
@@ -65,7 +66,8 @@ def test_nothing_is_expired_before_something_was_forgotten() -> None:
     assert table.find("new", 0) is None
 
 
-def test_a_producer_is_forgotten_with_the_first_record_of_a_day_that_is_more_than_7_days_behind_its_last_one() -> None:
+def test_producer_is_forgotten_7_days_after_its_last_record() -> None:
+    """With the first record of a day that is more than 7 days later."""
     table = Producers()
     note(table, "idle", 0, 0, day=10)
     note(table, "busy", 0, RECORD_BYTES, day=11)
@@ -90,7 +92,7 @@ def test_time_alone_makes_nobody_forgotten_and_who_comes_back_first_is_remembere
     assert table.known("p", 0, 2) == [0, RECORD_BYTES]
 
 
-def test_what_is_not_remembered_since_segments_were_dropped_is_expired_from_its_first_sequence_on() -> None:
+def test_sequences_dropped_with_their_segments_are_unknown_from_the_first() -> None:
     table = Producers()
     note(table, "gone", 0, 0)
     note(table, "p", 0, RECORD_BYTES)
@@ -103,7 +105,7 @@ def test_what_is_not_remembered_since_segments_were_dropped_is_expired_from_its_
     assert table.known("p", 1, 2) == [2 * RECORD_BYTES]
 
 
-def test_a_record_that_is_mended_is_not_taken_for_the_newest_of_a_producer_that_was_forgotten() -> None:
+def test_repaired_record_is_not_the_newest_of_a_forgotten_producer() -> None:
     table = Producers()
     note(table, "p", 1, RECORD_BYTES)  # sequence 0, at 0, is missing
     for number in range(MAX_PRODUCERS):
@@ -116,7 +118,8 @@ def test_a_record_that_is_mended_is_not_taken_for_the_newest_of_a_producer_that_
         table.find("p", 1)
 
 
-def test_after_a_cut_and_a_mending_the_longest_unused_producer_is_still_the_first_to_go() -> None:
+def test_least_recently_used_producer_goes_first_after_a_repair() -> None:
+    """And after a truncation."""
     table = table_of_many(MAX_PRODUCERS)
     end = MAX_PRODUCERS * RECORD_BYTES
     note(table, "p0", 1, end)

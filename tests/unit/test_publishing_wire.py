@@ -76,7 +76,8 @@ def test_an_order_key_beyond_its_limit_is_refused_and_the_message_named() -> Non
     assert raised.value.index == 1
 
 
-def test_a_frame_is_refused_at_the_message_that_exceeds_its_limit_and_none_behind_it_is_looked_at() -> None:
+def test_batch_is_refused_at_the_first_message_beyond_its_limit() -> None:
+    """None behind it is looked at."""
     fits = [message(body=bytes(MAX_BODY_BYTES))] * 2
     beyond = [message(body=b"x"), pb.Message(topic="nowhere")]
 

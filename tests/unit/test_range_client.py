@@ -35,9 +35,7 @@ class Refusing(Channels):
     ("refusal", "heard"),
     [(LimitReached("the number of ranges that are fetched", 32), Unavailable), (CorruptRecord("a/1", 7, ""), CorruptRecord)],
 )
-def test_a_node_that_serves_as_many_ranges_as_it_may_counts_as_one_that_does_not_answer_now(
-    refusal: DittoError, heard: type[DittoError]
-) -> None:
+def test_node_at_its_limit_of_ranges_counts_as_not_answering(refusal: DittoError, heard: type[DittoError]) -> None:
     async def fetch() -> None:
         ranges = RangeClient(Refusing(refusal), "a-1:10912", SlaveConfig())
         await anext(ranges.fetch(PhysicalOffset(0), PhysicalOffset(10)))

@@ -84,7 +84,8 @@ def test_a_heartbeat_with_an_impossible_epoch_is_refused_and_changes_nothing(reg
     assert [node.epoch for node in registry.page(0, "", "default").nodes] == [7]
 
 
-def test_who_asks_for_an_unknown_topic_among_thousands_alike_holds_the_nameserver_up_for_few_steps(registry: Registry) -> None:
+def test_request_for_an_unknown_topic_takes_few_steps_among_thousands(registry: Registry) -> None:
+    """The other topics are alike."""
     topics = tuple(TopicQueues(f"customer-orders-{number:04}-events", 1, 1, 6) for number in range(2_000))
     registry.register(replace(master(), topics=topics), "s1", at(0))
     steps = 0

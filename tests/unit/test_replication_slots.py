@@ -22,7 +22,8 @@ def record(node: str, flushed: int, *, connected: bool = True) -> SlaveRecord:
 
 
 @under(run)
-async def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_than_itself_as_soon_as_there_is_room() -> None:
+async def test_slave_records_its_masters_slots_of_other_nodes() -> None:
+    """As soon as there is room."""
     machine = Machine(random.Random(1))
     machine.open()
     told = (("a/1", PhysicalOffset(0)), ("a/2", PhysicalOffset(SMALL.segment_bytes)))
@@ -88,7 +89,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
     assert again.slaves == newest
 
 
-def test_a_member_holds_the_log_without_a_bound_and_is_removed_when_it_is_too_far_behind() -> None:
+def test_member_holds_the_log_without_bound_until_removed_for_its_lag() -> None:
     machine = Machine(random.Random(1))
     store = machine.lead()
     end = store.append([frame(b"x" * 2_000)], 1).end

@@ -62,7 +62,7 @@ def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: i
 @pytest.mark.parametrize(
     ("lows", "hidden", "leapt"), [(0, 0, 3), (1, 2, 3), (PART_ROWS - 1, 1, 1), (PART_ROWS + 1, 1, PART_ROWS), (1, PART_ROWS, 1)]
 )
-def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beginning(lows: int, hidden: int, leapt: int) -> None:
+def test_reserved_offsets_come_last_in_a_log_start(lows: int, hidden: int, leapt: int) -> None:
     tables = [{(f"t{at}", at % 9): at + 1 for at in range(count)} for count in (lows, hidden, leapt)]
     told = LogStart(PhysicalOffset(4_096), *tables)
 
@@ -190,7 +190,7 @@ def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
         wire.slave_event_from_pb(frame)
 
 
-def test_what_a_replica_belongs_to_and_has_promised_crosses_the_wire_in_its_handshake() -> None:
+def test_handshake_carries_the_replicas_group_and_promise() -> None:
     told = replace(handshake(1, 900), incarnation="i1", birth="b1", adopted=Epoch(3), promised=Epoch(LAST_EPOCH))
     frame = wire.handshake_to_pb(told)
 

@@ -32,7 +32,7 @@ def test_segments_go_whose_newest_record_is_too_old() -> None:
     assert decide(replace(LOG, now_ms=LOG.now_ms + 1), FOUR_HOURS, []).min_offset == 700
 
 
-def test_a_segment_whose_age_cannot_be_read_goes_with_a_later_one_and_never_by_itself() -> None:
+def test_segment_of_unreadable_age_goes_only_with_a_later_one() -> None:
     unread = [replace(each, newest_ms=None) if each.start in {100, 500} else each for each in SEGMENTS]
 
     assert decide(replace(LOG, segments=unread), FOUR_HOURS, []).min_offset == 500

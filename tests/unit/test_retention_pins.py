@@ -134,7 +134,8 @@ async def test_a_pin_that_ended_does_not_come_back_with_a_restart(node: Node) ->
 
 
 @told_by(play)
-async def test_on_a_full_disk_pins_end_and_are_given_up_and_that_is_written_down_when_there_is_room(node: Node) -> None:
+async def test_pins_end_on_a_full_disk_and_that_is_recorded_later(node: Node) -> None:
+    """They are released too; it is recorded when there is room."""
     await node.pins.pin("ended", None, 60)
     given_up = await node.pins.pin("up", None, 600)
     disk = node.machine.disk

@@ -18,7 +18,8 @@ def test_a_slave_that_another_one_has_replaced_is_not_missed() -> None:
     assert listed({"a/1", "a/2"}, 2) == [("a/1", "following"), ("a/3", "following")]
 
 
-def test_a_slave_that_left_is_named_until_as_many_others_are_connected_as_the_group_has() -> None:
+def test_removed_slave_is_named_until_the_group_is_complete() -> None:
+    """Until as many others are connected as the group has."""
     heard = {
         "a/1": SlaveRecord("a/1", ReplicaId("u-1", "1"), "gone"),
         "a/2": SlaveRecord("a/2", ReplicaId("u-2", "1"), "following", connected=True),

@@ -99,7 +99,8 @@ async def greeted(greeting: Handshake) -> tuple[SyncAction, bool]:
     return handshake_result.action, replica_of("a/1") in stream.term.confirm.holders
 
 
-def test_a_slave_whose_handshake_says_that_it_adopted_the_epoch_counts_before_its_first_ack() -> None:
+def test_slave_that_adopted_the_epoch_counts_before_its_first_ack() -> None:
+    """Its handshake says so."""
     assert run(greeted(HANDSHAKE)) == (SyncAction.STREAM, True)
 
 
@@ -107,7 +108,7 @@ def test_a_slave_that_has_not_adopted_the_epoch_streams_and_does_not_count() -> 
     assert run(greeted(replace(HANDSHAKE, adopted=Epoch(1)))) == (SyncAction.STREAM, False)
 
 
-def test_a_slave_that_is_told_to_truncate_does_not_count_until_it_sends_its_handshake_again() -> None:
+def test_slave_told_to_truncate_does_not_count_before_its_next_handshake() -> None:
     assert run(greeted(replace(HANDSHAKE, epoch_history=(BEGIN, OTHER), adopted=Epoch(2)))) == (SyncAction.TRUNCATE, False)
 
 
@@ -164,7 +165,7 @@ async def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused(mis
         await stream.served
 
 
-def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:
+def test_slave_silent_about_missing_bytes_holds_only_what_it_was_sent() -> None:
     async def copies(greeting: Handshake) -> int:
         stream = ServedStream(greeting, nothing())
         stream.term.record_skipped("a/1", at(40), at(60))
@@ -177,7 +178,9 @@ def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_
     assert [run(copies(replace(HANDSHAKE, missing_ranges=missing_ranges))) for missing_ranges in ((), None)] == [1, 0]
 
 
-def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_one_names_none() -> None:
+def test_slave_holds_no_bytes_that_its_ack_names_as_missing() -> None:
+    """Until an ack names none."""
+
     async def copies(*missing_ranges: MissingRanges | None) -> int:
         async def acks() -> AsyncIterator[SlaveMessage]:
             await asyncio.sleep(0.1)  # until it may stream
@@ -209,7 +212,9 @@ def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped()
         run(served())
 
 
-def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_handshake_settles_it() -> None:
+def test_operator_is_called_only_for_a_slave_that_never_fits() -> None:
+    """Not for one whose next handshake settles it."""
+
     async def impossible() -> AsyncIterator[SlaveMessage]:
         yield SlaveAck(Epoch(3), at(900), at(900), at(900), None)
         await asyncio.Event().wait()
@@ -223,7 +228,7 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
         run(ended(HANDSHAKE, impossible()))
 
 
-def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_silent_for_long_enough() -> None:
+def test_slave_that_neither_reads_nor_sends_is_dropped_after_the_timeout() -> None:
     async def ended() -> None:
         stream = ServedStream(HANDSHAKE, nothing(), reads=1)
         async with asyncio.timeout(60):

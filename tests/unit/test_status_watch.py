@@ -23,7 +23,7 @@ async def unread(watches: StatusWatches) -> None:
         await watches.watch(WatchOrder(1.0, 0), deaf)
 
 
-def test_a_watch_that_nobody_reads_is_let_go_and_does_not_end_as_one_of_a_node_that_stops() -> None:
+def test_unread_watch_is_dropped_with_another_reason_than_a_stop() -> None:
     run(unread(StatusWatches("a/0", lambda: STATUS, LoopClock())))
 
 

@@ -110,7 +110,8 @@ async def test_listeners_hear_that_the_term_ends(leading: Leading) -> None:
 
 
 @told_by(play)
-async def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_one_with_enough(leading: Leading) -> None:
+async def test_group_is_degraded_from_the_record_with_too_few_members_on(leading: Leading) -> None:
+    """Until the one with enough."""
     confirmed, times = leading.group.confirmed, list[bool]()
     for record in (record_of(revision=2), record_of(SLAVE, revision=3)):
         confirmed.record_known(record)
@@ -121,7 +122,7 @@ async def test_a_group_is_degraded_from_the_record_with_too_few_members_to_the_o
 
 
 @told_by(play)
-async def test_what_the_log_lacks_is_known_to_be_lost_when_a_quorum_must_have_adopted_the_epoch(leading: Leading) -> None:
+async def test_missing_bytes_are_lost_once_a_quorum_must_have_adopted_the_epoch(leading: Leading) -> None:
     before = leading.term.has_been_adopted
     leading.acked(0, adopted=False)
     streaming = leading.term.has_been_adopted

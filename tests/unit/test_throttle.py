@@ -32,7 +32,8 @@ def most_in_a_second(sent: list[Sent]) -> int:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
-def test_within_any_second_no_more_leaves_than_the_limit_and_one_chunk_and_over_time_the_limit_is_used(seed: int, streams: int) -> None:
+def test_no_second_carries_more_than_the_limit_and_one_chunk(seed: int, streams: int) -> None:
+    """Over time the limit is used."""
     limit, chunk = 1_000_000, 300_000
     shared = TokenBucket(limit)
     sent = send_all([ThrottleTurns(TokenBucket(0), shared) for _ in range(streams)], random.Random(seed), chunk, 20.0)
@@ -86,7 +87,8 @@ def test_all_that_goes_to_one_node_shares_its_limit_also_when_it_comes_back() ->
 
 
 @given(st.integers(0, 2**32))
-def test_streams_and_ranges_of_each_node_keep_its_limit_and_take_turns_whichever_limit_holds_them_back(seed: int) -> None:
+def test_streams_and_ranges_of_a_node_share_its_limit_in_turns(seed: int) -> None:
+    """Whichever limit holds them back."""
     own, all_of_them, chunk = 400_000, random.Random(seed).choice((300_000, 600_000, 2_000_000)), 100_000
     paces = Throttle(shared_bytes_per_s=all_of_them, own_bytes_per_s=own)
     sent = send_all([paces.of(node) for node in ("a/1", "a/1", "a/2", "a/2", "a/2")], random.Random(seed), chunk, 20.0)

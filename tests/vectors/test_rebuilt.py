@@ -50,7 +50,8 @@ def test_every_file_of_every_queue_is_rocketmqs_byte_for_byte(vector: Vector, tm
 
 
 @pytest.mark.parametrize("vector", KILLED, indirect=True)
-def test_of_a_broker_that_was_killed_every_unit_is_ours_too_and_what_it_had_not_come_to_follows(vector: Vector, tmp_path: Path) -> None:
+def test_rebuilt_queue_of_a_killed_broker_has_all_its_units(vector: Vector, tmp_path: Path) -> None:
+    """What it had not come to follows."""
     rebuilt(vector.folder / "commitlog", tmp_path / "store").close(clean=True)
 
     paths = sorted(path.relative_to(vector.folder) for path in (vector.folder / "consumequeue").rglob("*") if path.is_file())

@@ -42,7 +42,8 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
     ]
 
 
-def test_messages_in_what_is_not_mended_are_named_and_so_it_is_said_where_there_may_be_others() -> None:
+def test_messages_in_unrepaired_ranges_are_named() -> None:
+    """It is said where there may be others."""
     done = NodeRepair("a/0", EVERYTHING)
     runs = [MessageRun("orders", queue, QueueOffset(7), QueueOffset(8 + queue)) for queue in range(22)]
     done.ranges = [

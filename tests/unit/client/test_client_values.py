@@ -199,7 +199,7 @@ def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
     assert one == {"b": 40}
 
 
-def test_free_messages_pass_over_a_group_that_did_not_answer_lately_and_bound_ones_do_not() -> None:
+def test_only_unbound_messages_pass_over_a_group_that_did_not_answer() -> None:
     now = 0.0
     chooser = Partitioner(lambda: now)
     keyed = Message("t", b"", order_key="k1")

@@ -263,7 +263,8 @@ def test_a_batch_that_has_lingered_and_cannot_leave_wakes_nobody_until_it_fails(
     assert due - offered > 4, "the answer or the batch's own end comes next"
 
 
-def test_what_was_stored_before_its_producer_was_forgotten_is_unknown_and_never_stored_again() -> None:
+def test_stored_message_of_a_forgotten_producer_is_never_stored_again() -> None:
+    """It is unknown."""
     run = Run()
 
     play(run, [("offer", 1, False), ("open",), ("deliver", None), ("break_stream",), ("forget",), ("open",), ("deliver", None)])
@@ -301,7 +302,8 @@ def test_a_producer_that_was_forgotten_while_it_was_idle_goes_on_under_another_i
     assert run.stored == run.broker.log == [b"0", b"1"]
 
 
-def test_who_is_refused_by_name_fails_alone_and_the_rest_keep_their_order_in_front_of_what_came_later() -> None:
+def test_refused_message_fails_alone_and_the_rest_keep_their_order() -> None:
+    """They stay in front of what came later."""
     run = Run()
 
     play(
@@ -349,7 +351,7 @@ def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() ->
     assert [len(sent.frame.content()[0]) for sent in run.stream.out] == [2]
 
 
-def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its_second_copy() -> None:
+def test_late_batch_behind_a_refused_one_is_not_stored_twice() -> None:
     run = Run()
     gone = TopicNotFound("t", "a")
 

@@ -9,7 +9,7 @@ def test_a_master_of_a_newer_epoch_than_all_that_were_sent_to_is_proof() -> None
     assert not InDoubtSends().is_proof("p", epoch=2, sent=None)
 
 
-def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answers_next() -> None:
+def test_message_resent_in_vain_may_be_with_the_next_master_that_answers() -> None:
     unknowns = InDoubtSends()
     unknowns.resent_in_vain("p", 1)
     before = unknowns.is_proof("p", epoch=2, sent=1)

@@ -202,7 +202,8 @@ def test_schedule_10_a_stranger_that_had_adopted_the_epoch_holds_nothing_yet() -
     assert group.confirmed.holders == {replica_of("a/0"), replica_of("a/1", 2)}
 
 
-def test_schedule_13_the_recorded_master_goes_above_a_promise_of_a_failed_election_alone() -> None:
+def test_schedule_13_recorded_master_goes_above_a_failed_promise_alone() -> None:
+    """The promise is of a failed election."""
     # Rule: the record's master is an election quorum by itself, and stands without being silent.
     master = replace(A, promised=Epoch(6))
     candidacy = Candidacy("a/0", own=master)
