@@ -10,7 +10,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.harming import Actors, actors, build_shim
+from tests.support.disk_faults import Actors, actors, build_shim
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds its hooks here
 
 # A busy machine is no failure; a failure can be replayed. Not Hypothesis's own profile for CI, which tries the same examples every time.
@@ -36,7 +36,6 @@ FOLDERS = {
     "simulation": Folder(timeout_s=600),
     "soak": Folder(timeout_s=600, alone=True),
     "spark": Folder(timeout_s=900, alone=True),
-    "store": Folder(timeout_s=120),
     "transcripts": Folder(timeout_s=60),
     "unit": Folder(timeout_s=120),
     "vectors": Folder(timeout_s=120),

@@ -13,7 +13,7 @@ from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from tests.coordination.backends import BACKENDS, CLUSTER, Backend
 from tests.support.group_records import group_record
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 from tests.support.waiting import PATIENCE_S
 
 GROUPS = itertools.count()

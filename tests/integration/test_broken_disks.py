@@ -12,7 +12,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from tests.simulation.parser import ParsedLog
-from tests.support.harming import Actors, harming
+from tests.support.disk_faults import Actors, harming
 from tests.support.mounts import ThinDisk, small_tmpfs
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
 from tests.support.store_process import FAILED, FLUSHED, fill, log_of, middle, open_store

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chances import replayable
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.linked_group import SILENCE_S, LinkedGroup, linked_group
 from tests.support.proxy import Way
 from tests.support.real_group import MASTER, Settings
-from tests.support.told import Fate
+from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 TIMEOUT_S = 0.5

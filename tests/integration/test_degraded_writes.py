@@ -7,8 +7,8 @@ import pytest
 from dittomq.client import NotStored, PutStatus
 from dittomq.errors import NotEnoughReplicas
 from tests.support.command_line import CommandLine
+from tests.support.event_log import wrong_copies
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import wrong_copies
 from tests.support.traffic import missed
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 

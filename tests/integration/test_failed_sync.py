@@ -10,9 +10,9 @@ import pytest
 
 from dittomq.client import Message
 from dittomq.client.sync_client import SyncProducer
-from tests.support.harming import calls_in, harming, preloading
+from tests.support.disk_faults import calls_in, harming, preloading
+from tests.support.event_log import Fate, Told
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.told import Fate, Told
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S
 

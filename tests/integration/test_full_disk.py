@@ -8,9 +8,9 @@ import pytest
 
 from dittomq.client import NotStored, PutStatus
 from dittomq.errors import DiskFull
+from tests.support.event_log import wrong_copies, wrong_reads
 from tests.support.mounts import small_tmpfs
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 

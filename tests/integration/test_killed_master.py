@@ -6,8 +6,8 @@ import pytest
 
 from dittomq.client import Message
 from dittomq.errors import Unavailable
+from tests.support.event_log import Fate, Told, wrong_copies, wrong_reads
 from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_group
-from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chances import replayable
 from tests.support.history import History
 from tests.support.linked_group import QUICK
 from tests.support.lossy_link import LossyLink, lossy_link
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 SLAVE = "a/1"

@@ -26,9 +26,9 @@ from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
 from tests.support.naming import master
-from tests.support.stories import told_by
 from tests.support.tree import ROOT
-from tests.support.unread import refused_when_unread
+from tests.support.unread_pages import refused_when_unread
+from tests.support.virtual_time import told_by
 from tests.support.waiting import PATIENCE_S
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from dittomq.client import PutStatus
 from dittomq.testing.processes import module_environment
+from tests.support.event_log import wrong_reads
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.second_process import second_command, second_process
-from tests.support.told import wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 

@@ -15,7 +15,7 @@ from dittomq.doors.workers import ThreadLane
 from dittomq.rpc.health import Health, Phase
 from services import ops
 from services.ops import OpsServer
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 
 def page(port: int, path: str) -> tuple[int, str]:

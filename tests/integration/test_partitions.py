@@ -9,7 +9,7 @@ import pytest
 from dittomq.testing.state import NAMESERVER
 from tests.support.direct_writer import DirectWriter
 from tests.support.history import History
-from tests.support.parted_network import PartedCluster, PartedNetwork, network_for_test
+from tests.support.partitioned_network import PartedCluster, PartedNetwork, network_for_test
 from tests.support.real_group import TOPIC, RealGroup, group_of, shape
 from tests.support.waiting import PATIENCE_S, eventually
 

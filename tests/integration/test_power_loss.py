@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chances import replayable
 from tests.support.mounts import new_image
 from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder
 from tests.support.real_store import filled, numbers_in, reopened
+from tests.support.replayable_chance import replayable
 from tests.support.store_process import FLUSHED, OPTIONS, fill
 
 IMAGE_BYTES = 64 * 1024 * 1024

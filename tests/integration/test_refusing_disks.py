@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.event_log import Fate
 from tests.support.mounts import ThinDisk, loop_device, mounted_ext4, new_image
 from tests.support.privileges import bound_by_modes
 from tests.support.real_group import MASTER, SEGMENT_BYTES, RealGroup, real_group, shape
-from tests.support.told import Fate
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 
 REFUSED, INTERNAL = 1, 128

@@ -10,10 +10,10 @@ import pytest
 
 from dittomq.client import PutStatus
 from dittomq.client.sync_client import SyncProducer
-from tests.support.harming import calls_in, harming, preloading
+from tests.support.disk_faults import calls_in, harming, preloading
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.told import Fate
 from tests.support.waiting import PATIENCE_S, eventually
 
 INTERNAL = 128

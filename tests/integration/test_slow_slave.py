@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import Ack, Message
+from tests.support.event_log import wrong_copies
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import wrong_copies
 from tests.support.waiting import PATIENCE_S, eventually
 
 MIB = 1024 * 1024

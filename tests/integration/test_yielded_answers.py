@@ -10,7 +10,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
 from dittomq.errors import NotMaster, Unavailable
 from dittomq.rpc.channel import call
 from tests.support.loopback import MESSAGING, Loopback, over_sockets
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 from tests.support.waiting import PATIENCE_S
 
 

@@ -11,8 +11,8 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.interop.peer import Outgoing, Peer
 from tests.interop.release import Release, release
-from tests.interop.visits import VISITS, pay
-from tests.interop.written import EVENTS, Written, copy, open_store, read_all
+from tests.interop.rocketmq_visits import VISITS, pay
+from tests.interop.written_store import EVENTS, Written, copy, open_store, read_all
 from tests.support.real_group import SEGMENT_BYTES, TOPIC
 from tests.support.waiting import eventually
 

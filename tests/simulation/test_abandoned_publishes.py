@@ -11,9 +11,9 @@ from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Prod
 from dittomq.client.send_results import Stored
 from dittomq.errors import DiskFull, InvalidField
 from dittomq.message import MAX_FRAME_MESSAGES
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Refuse
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 FULL = DiskFull("a/0", 0, 1)
 

@@ -8,8 +8,8 @@ import pytest
 from dittomq.client import AsyncClient
 from dittomq.errors import ConnectionRefused, InvalidField, TopicNotFound, Unavailable
 from dittomq.offsets import Epoch
-from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import told_by
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import told_by
 
 
 @told_by(play, groups=("a", "b"))

@@ -17,7 +17,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 SEGMENT = 16_384
 STEP = 4_096

@@ -10,8 +10,8 @@ from dittomq.cli.consume import Printer, Wanted, print_messages
 from dittomq.cli.exits import Exit
 from dittomq.client import AsyncClient, Page
 from dittomq.errors import InvalidField, OffsetOutOfRange
-from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import told_by
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import told_by
 
 
 async def fill(mq: AsyncClient) -> None:

@@ -15,12 +15,12 @@ from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from services.nameserver.config import NameserverConfig
 from services.nameserver.wiring import serve
-from tests.simulation.life import Life
 from tests.simulation.service_logs import log_into
+from tests.simulation.simulated_process import Life
 from tests.simulation.transport import SimulatedTransport
 from tests.simulation.world import Power, World
 from tests.support.group_records import group_record
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 KEY = GroupKey("dittomq", "a")
 FIRST = group_record("a", "first")

@@ -5,7 +5,7 @@ import pytest
 from dittomq.commitlog.disk.storage import read_file
 from dittomq.errors import StorageFailure
 from tests.simulation.disk import PAGE, SECTOR, Disk
-from tests.simulation.life import Life, SimCrashed
+from tests.simulation.simulated_process import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 
 OLD, NEW = b"o", b"n"

@@ -8,7 +8,7 @@ from dittomq.client import Ack, AsyncClient, Message, OutcomeUnknown
 from dittomq.commitlog.queues import producer_state
 from dittomq.errors import UnknownProducerId
 from tests.simulation.group import Group, play
-from tests.simulation.operating import as_client
+from tests.simulation.operator import as_client
 from tests.simulation.workload import read_everything
 
 FEW = 2

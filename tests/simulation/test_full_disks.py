@@ -7,13 +7,13 @@ import pytest
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.replica_reader import NodeAddress
-from tests.simulation import forgetful
+from tests.simulation import short_retention
 from tests.simulation.disk import BOUNDLESS
-from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import RESERVE_BYTES
+from tests.simulation.short_retention import OLD_S
 from tests.simulation.world import Power, World
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 
 @told_by(play)
@@ -124,8 +124,8 @@ def fill(world: World, name: str) -> None:
     disk.capacity_bytes = disk.used_bytes()
 
 
-@told_by(forgetful.play)
-async def test_expiry_and_retention_wait_for_room_on_a_full_disk(group: forgetful.Group, /, world: World) -> None:
+@told_by(short_retention.play)
+async def test_expiry_and_retention_wait_for_room_on_a_full_disk(group: short_retention.Group, /, world: World) -> None:
     """A lease has ended, and the log is too old."""
     await group.copies.pin(NodeAddress("a", 0, "test", "a0:10911"), "night", 60.0)
     await group.publish(4)
@@ -146,8 +146,8 @@ async def test_expiry_and_retention_wait_for_room_on_a_full_disk(group: forgetfu
     await group.equal()
 
 
-@told_by(forgetful.play)
-async def test_slave_catches_up_with_a_master_that_cannot_checkpoint(group: forgetful.Group, /, world: World) -> None:
+@told_by(short_retention.play)
+async def test_slave_catches_up_with_a_master_that_cannot_checkpoint(group: short_retention.Group, /, world: World) -> None:
     """The master's disk has no room."""
     world.nodes["a1"].crash(Power.KILL)
     await world.buried()
@@ -167,8 +167,10 @@ async def test_slave_catches_up_with_a_master_that_cannot_checkpoint(group: forg
 
 
 @pytest.mark.parametrize("name", ["a0", "a1"])
-@told_by(forgetful.play)
-async def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(group: forgetful.Group, /, world: World, name: str) -> None:
+@told_by(short_retention.play)
+async def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(
+    group: short_retention.Group, /, world: World, name: str
+) -> None:
     await group.publish(1)
     await group.equal()
     fill(world, name)

@@ -16,9 +16,9 @@ from dittomq.errors import (
     Unavailable,
 )
 from dittomq.offsets import Epoch
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 FULL = DiskFull("a/0", 0, 1)
 

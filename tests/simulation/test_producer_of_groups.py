@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored
-from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import told_by
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import told_by
 
 
 def messages(count: int, start: int = 0) -> list[Message]:

@@ -8,9 +8,9 @@ import pytest
 
 from dittomq.client import AsyncClient
 from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, TopicNotFound, Unavailable
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import RECORD_BYTES
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 SECOND = timedelta(seconds=1)
 

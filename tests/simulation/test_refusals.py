@@ -18,9 +18,9 @@ from dittomq.errors import (
     Refused,
     TopicNotFound,
 )
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 FEW = NotEnoughReplicas("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)

@@ -8,10 +8,10 @@ import structlog
 from dittomq.errors import ConfigError, DuplicateBrokerId
 from dittomq.routes import DataVersion, NodeState, Registration, TopicQueues
 from services.nameserver.config import NameserverConfig, NodeConfig
-from tests.simulation.town import Town, play
+from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_A, UUID_B, master, orders, slave
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 
 @told_by(play)

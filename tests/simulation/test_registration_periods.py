@@ -11,10 +11,10 @@ from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig, RegistryConfig
 from tests.simulation.group import Group
 from tests.simulation.group import play as play_group
-from tests.simulation.town import Town, play
+from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 SHORT = NameserverConfig(registry=RegistryConfig(broker_expiry_ms=6_000))
 

@@ -16,7 +16,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 _SEGMENT = 65_536
 _THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, heartbeat_ms=1_000), FlushMode.SYNC_FLUSH, _SEGMENT)

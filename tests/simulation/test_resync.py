@@ -7,10 +7,10 @@ import pytest
 
 from dittomq.errors import DittoError
 from tests.simulation.disk import BOUNDLESS
-from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
+from tests.simulation.short_retention import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.world import Power, World
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 HALF_OPERATIONS = 20
 

@@ -7,9 +7,9 @@ import pytest
 from dittomq.broker.config import RetentionTable
 from dittomq.client.replica_reader import NodeAddress
 from dittomq.errors import SessionExpired
-from tests.simulation.forgetful import OLD_S, RETENTION, SEGMENT, Group, play
+from tests.simulation.short_retention import OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.world import Power, World
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 NODES = {name: NodeAddress("a", number, "test", f"{name}:10911") for number, name in enumerate(("a0", "a1"))}
 

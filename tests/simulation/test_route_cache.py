@@ -10,10 +10,10 @@ from dittomq.client.replica_reader import ReplicaReader
 from dittomq.errors import NotReady, TopicNotFound, Unavailable
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
-from tests.simulation.town import Town, play
+from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master, slave
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 
 @told_by(play)

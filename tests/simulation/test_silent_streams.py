@@ -10,7 +10,7 @@ from dittomq.errors import SessionExpired
 from dittomq.rpc.channel import Channels
 from services.slave.connection import ReplicationConnection
 from tests.simulation.group import Group, play
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 
 @told_by(play)

@@ -13,7 +13,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=2**30)
 SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)

@@ -10,7 +10,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 LIMIT = 100_000
 CHUNK = 65_536  # a segment of these stores

@@ -11,8 +11,8 @@ from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFoun
 from dittomq.metadata.formats import TOPICS
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from tests.simulation.group import Group, play
-from tests.simulation.operating import look_at
-from tests.support.stories import told_by
+from tests.simulation.operator import look_at
+from tests.support.virtual_time import told_by
 
 
 async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:

@@ -10,9 +10,9 @@ from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, Outco
 from dittomq.errors import DittoError, FencedEpoch, InvalidField, OutOfOrderSequence, StorageFailure
 from dittomq.offsets import Epoch
 from dittomq.routes import Role
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Log, Reply
-from tests.support.stories import told_by
+from tests.support.virtual_time import told_by
 
 
 def messages(count: int) -> list[Message]:

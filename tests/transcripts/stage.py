@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.transcripts import seating, sessions
+from tests.transcripts import seats, sessions
 from tests.transcripts.script import facts
 
 
@@ -33,7 +33,7 @@ class Actor(Protocol):
 PLAYS = sorted(Path(__file__).parent.glob("*.txt"))
 CASTS: Mapping[str, Callable[[dict[str, Any], float], Actor]] = {
     "master": sessions.Master,
-    "seats": seating.Door,
+    "seats": seats.Door,
     "slave": sessions.Slave,
 }
 

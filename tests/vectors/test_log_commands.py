@@ -12,7 +12,7 @@ import xxhash
 
 from dittomq.cli.app import run
 from dittomq.commitlog.records.compression import inflate
-from tests.support.differing import first_difference
+from tests.support.sequence_difference import first_difference
 from tests.vectors.conftest import Line, Vector
 
 MARK_BYTES = 8

@@ -16,8 +16,8 @@ from dittomq.doors.clock import OsClock
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind, decode
 from dittomq.offsets import PhysicalOffset
 from tests.support import vectors
-from tests.support.differing import first_difference
-from tests.unit.test_table_files import assert_read_and_written
+from tests.support.sequence_difference import first_difference
+from tests.unit.metadata.test_formats import assert_read_and_written
 from tests.vectors.conftest import Line
 from tests.vectors.test_log_commands import dump, in_rocketmqs_words, normal
 

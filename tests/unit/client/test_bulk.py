@@ -14,7 +14,7 @@ from dittomq.client.send_results import Absent, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
 from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_MESSAGES, Message
 from dittomq.routes import QueueRange, Route
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 SEED = 7
 TOPICS = ("orders", "bills")

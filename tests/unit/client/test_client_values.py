@@ -24,7 +24,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
 from dittomq.tokens import Token, decode_token, encode_token
 from tests.support.fake_broker import node_of
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**64 - 1))

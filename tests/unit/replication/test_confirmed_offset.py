@@ -8,7 +8,7 @@ from dittomq.message import Ack
 from dittomq.replication.confirmed_offset import ConfirmedOffset, holders_of, may_change
 from dittomq.replication.membership_states import Following
 from dittomq.replication.missing_ranges import MissingInGroup
-from tests.support.confirming import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
+from tests.support.confirming_group import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
 
 THREE = record_of("a/1", "a/2")
 

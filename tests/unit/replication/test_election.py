@@ -34,8 +34,8 @@ from dittomq.replication.election_events import (
     WriteRecord,
 )
 from dittomq.replication.election_states import ELECTION_MOVES, Attempt
-from tests.support.confirming import member_of, record_of, replica_of
-from tests.support.electing import BY_ITSELF, SENT, THREE, Candidacy, position, rules_of
+from tests.support.candidacy import BY_ITSELF, SENT, THREE, Candidacy, position, rules_of
+from tests.support.confirming_group import member_of, record_of, replica_of
 
 A, B, C = position("a/0"), position("a/1"), position("a/2")
 

@@ -28,8 +28,8 @@ from dittomq.replication.election_states import Attempt
 from dittomq.replication.membership import MemberReasonKind, WriteRefusalKind
 from dittomq.replication.membership_states import RecordWrite
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
-from tests.support.confirming import RULES, ConfirmingGroup, caught_up, decided, member_of, must, nodes, record_of, replica_of
-from tests.support.electing import BY_ITSELF, ONE_COPY, SENT, THREE, Candidacy, position, rules_of, versioned
+from tests.support.candidacy import BY_ITSELF, ONE_COPY, SENT, THREE, Candidacy, position, rules_of, versioned
+from tests.support.confirming_group import RULES, ConfirmingGroup, caught_up, decided, member_of, must, nodes, record_of, replica_of
 
 A, B, C = position("a/0"), position("a/1"), position("a/2")
 LOSS = StandOrder(SentBy.OPERATOR, allow_data_loss=True)

@@ -1,0 +1,173 @@
+"""Damaged ranges on pages that the disk does not give: such a page is written whole or not at all, and what was not written stays noted."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from typing import cast
+
+import pytest
+
+from dittomq.broker.range_server import RangeServer
+from dittomq.broker.repair import Peer, Repairer, RepairerParts
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.store import Store
+from dittomq.copies import RangeOutcome
+from dittomq.epoch_history import FOREIGN, EpochEntry
+from dittomq.errors import CorruptRecord
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import RangePiece
+from tests.support.inline_lane import InlineLane
+from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
+from tests.unit.broker.test_repair import copy_of, serving
+from tests.unit.commitlog.test_bad_pages import PAGE, BadPages
+from tests.unit.commitlog.test_damage import entries
+
+SEGMENT = f"commitlog/{0:020d}"
+
+
+class RecordByRecord:
+    """A peer whose pieces are of one record each; it breaks off before `until`."""
+
+    def __init__(self, peer: RangeServer, log: bytes, until: int) -> None:
+        self._peer = peer
+        self._ends = [end for _, end in entries(log)]
+        self._until = until
+
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        while start < end:
+            if start >= self._until:
+                raise CorruptRecord("a/2", start, "it is damaged there too")
+            to = PhysicalOffset(min(end, *(each for each in self._ends if each > start)))
+            async for piece in self._peer.fetch(start, to):
+                yield piece
+            start = to
+
+
+def in_use() -> tuple[Store, BadPages, bytes, Store]:
+    """A store whose pages may go bad; its log; and another copy of it."""
+    machine = Machine(random.Random(1))
+    store = dispatched(machine)
+    log, other = whole_log(store), copy_of(store, Machine(random.Random(2)))
+    store.close(clean=True)
+    door = BadPages(machine)
+    return Store.open(cast("Storage", door), SMALL, chance=random.Random(1), wall_ms=9_000), door, log, other
+
+
+def mended_by(store: Store, *sources: RecordByRecord) -> list[RangeOutcome]:
+    peers = [Peer(f"a/{number}", source) for number, source in enumerate(sources, 2)]
+
+    async def found() -> Sequence[Peer]:
+        return list(peers)
+
+    lane = InlineLane()
+    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
+
+
+def damaged_by(store: Store, door: BadPages, *pages: int) -> tuple[int, int]:
+    """The one range that is noted when these pages go bad."""
+    door.bad[SEGMENT] = set(pages)
+    store.verify(0, SMALL.segment_bytes)
+    [(start, end)] = store.damaged
+    return start, end
+
+
+@pytest.mark.parametrize("pages", [(1,), (0, 1), (1, 2), (0, 1, 2, 3), (3,)])
+def test_pieces_that_end_inside_bad_pages_are_written_with_those_behind_them(pages: tuple[int, ...]) -> None:
+    store, door, log, other = in_use()
+    start, end = damaged_by(store, door, *pages)
+
+    [outcome] = mended_by(store, RecordByRecord(serving(other), log, len(log)))
+
+    assert outcome == RangeOutcome(PhysicalOffset(start), PhysicalOffset(end), "a/2")
+    assert (store.damaged, door.bad[SEGMENT], whole_log(store)) == ([], set(), log)
+
+
+def test_record_that_ends_inside_a_bad_page_is_never_repaired() -> None:
+    """Another replica goes on there."""
+    store, door, log, other = in_use()
+    start, end = damaged_by(store, door, 1, 2)
+    middle = next(at for at, _ in entries(log) if at > 2 * PAGE + 100)
+
+    mended, outcome = mended_by(store, RecordByRecord(serving(other), log, middle))
+
+    [(left, to)] = store.damaged
+    assert mended == RangeOutcome(PhysicalOffset(start), PhysicalOffset(left), "a/2")
+    assert (left, to, outcome.source) == (outcome.start, end, "")
+    assert start < left <= 2 * PAGE
+    assert "damaged there too" in outcome.problem
+    assert door.bad[SEGMENT] == {2}
+    assert store.read(start, left - start) == log[start:left]
+    [outcome] = mended_by(store, RecordByRecord(serving(other), log, middle), RecordByRecord(serving(other), log, len(log)))
+    assert (outcome.source, store.damaged, whole_log(store)) == ("a/3", [], log)
+
+
+def test_a_page_that_goes_bad_around_a_damaged_record_is_noted_whole_and_mended_then() -> None:
+    store, door, log, other = in_use()
+    at, end = next((at, end) for at, end in entries(log) if at > PAGE + 100 and end < 2 * PAGE)
+    door.bad[SEGMENT] = set()
+    inode = door.machine.disk.names.files[SEGMENT]
+    inode.write(memoryview(b"\xff"), at + 90, random.Random(1))
+    store.verify(at, end)
+    assert store.damaged == [(at, end)]
+    door.bad[SEGMENT] = {1}
+
+    [first] = mended_by(store, RecordByRecord(serving(other), log, len(log)))
+
+    assert (first.source, "a part of the page" in first.problem) == ("", True)
+    [(low, high)] = store.damaged
+    assert low <= PAGE < 2 * PAGE <= high
+    [second] = mended_by(store, RecordByRecord(serving(other), log, len(log)))
+    assert (second.source, store.damaged, whole_log(store)) == ("a/2", [], log)
+
+
+def test_bytes_of_two_hands_that_share_a_bad_page_are_written_at_once() -> None:
+    store, door, log, other = in_use()
+    border = next(end for at, end in entries(log) if at > PAGE and end > PAGE + 100)
+    theirs = EpochEntry(Epoch(1), FOREIGN, 9, PhysicalOffset(border))
+    for each in (store, other):
+        each.replace_epoch_history((*each.epoch_history, theirs))
+    damaged_by(store, door, 1)
+
+    [outcome] = mended_by(store, RecordByRecord(serving(other), log, len(log)))
+
+    assert (outcome.source, store.damaged, whole_log(store)) == ("a/2", [], log)
+
+
+def test_a_bad_page_in_which_the_log_ends_is_mended_and_written_on() -> None:
+    store, door, log, other = in_use()
+    base = len(log) - len(log) % SMALL.segment_bytes
+    door.bad[f"commitlog/{base:020d}"] = {(len(log) - base) // PAGE}
+    store.verify(base, len(log))
+    assert store.damaged[-1].end == len(log)
+
+    [outcome] = mended_by(store, RecordByRecord(serving(other), log, len(log)))
+
+    assert (outcome.source, store.damaged, whole_log(store)) == ("a/2", [], log)
+    store.append([frame(b"next")], 9_000)
+    assert whole_log(store).startswith(log)
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_what_the_disk_gives_again_of_a_range_is_told_as_mended_by_the_node_itself(helped: bool) -> None:
+    store, door, log, other = in_use()
+    start, end = damaged_by(store, door, 1, 2)
+    door.bad[SEGMENT] = {2}
+
+    mended, rest = mended_by(store, *[RecordByRecord(serving(other), log, len(log))][: int(helped)])
+
+    assert (mended.start, mended.source) == (start, "a/1")
+    assert (mended.end, rest.start, rest.end, rest.source) == (rest.start, mended.end, end, "a/2" if helped else "")
+    assert store.damaged == ([] if helped else [(rest.start, end)])
+    assert start < rest.start <= 2 * PAGE
+
+
+def test_readable_parts_behind_a_bad_page_are_reported_in_order() -> None:
+    store, door, _, _ = in_use()
+    start, end = damaged_by(store, door, 1, 2)
+    door.bad[SEGMENT] = {1}
+
+    first, *rest = mended_by(store)
+
+    assert (first.start, first.source) == (start, "")
+    assert [(each.source, each.end) for each in rest] == [("a/1", end)]
+    assert store.damaged == [(start, first.end)]
