@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.transcripts import seats, sessions
+from tests.transcripts.order import ORDER
 from tests.transcripts.script import facts
 
 
@@ -30,7 +31,7 @@ class Actor(Protocol):
         ...
 
 
-PLAYS = sorted(Path(__file__).parent.glob("*.txt"))
+PLAYS = [Path(__file__).with_name(f"{name}.txt") for name in ORDER]
 CASTS: Mapping[str, Callable[[dict[str, Any], float], Actor]] = {
     "master": sessions.Master,
     "seats": seats.Door,
