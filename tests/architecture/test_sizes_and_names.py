@@ -28,6 +28,12 @@ def test_test_names_are_short() -> None:
     assert [f"{path}: {name}" for path, name in names if len(name) > MAX_TEST_NAME] == []
 
 
+def test_no_module_imports_from_a_test_module() -> None:
+    imported = [(path, module) for path in files(".py") for module in _imported_modules(path)]
+
+    assert [f"{path}: {module}" for path, module in imported if module.startswith("tests.") and ".test_" in module] == []
+
+
 def test_nothing_is_named_after_a_drawer() -> None:
     named = [str(path) for path in files(".py") for part in path.with_suffix("").parts if _is_drawer(part)]
     classes = [f"{path}: {name}" for path in files(".py") for name in _class_names(path) if _is_drawer(re.sub("([A-Z])", r"_\1", name))]
@@ -42,6 +48,14 @@ def _is_drawer(name: str) -> bool:
 def _class_names(path: Path) -> Iterator[str]:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+def _imported_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 def _test_names(path: Path) -> Iterator[str]:

@@ -11,10 +11,10 @@ from dittomq.errors import CorruptRecord, DittoError
 from dittomq.ha_status import HaStatus
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
+from tests.simulation.flipped_bits import flip
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
-from tests.simulation.test_repair import flip
 from tests.simulation.world import Power
 from tests.support.virtual_time import told_by
 

@@ -12,6 +12,7 @@ from dittomq.ha_status import NodeView
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.disk import Deed, Inode, Operation
+from tests.simulation.flipped_bits import flip
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
@@ -30,15 +31,6 @@ async def publish(mq: AsyncClient, bodies: Sequence[bytes]) -> None:
     async with mq.producer() as producer:
         for body in bodies:
             await producer.publish("orders", body, queue=0)
-
-
-def flip(group: Group, machine: str, position: int) -> None:
-    """One bit changes on that machine's disk, durably, behind everybody's back."""
-    base = position - position % _SEGMENT
-    inode = group.node(machine).disk.names.files[f"commitlog/{base:020d}"]
-    inode.sync()
-    inode.write(memoryview(bytes([inode.read(1, position - base)[0] ^ 4])), position - base, group.node(machine).disk.chance)
-    inode.sync()
 
 
 async def restart_with_flips(group: Group, *positions: int) -> None:

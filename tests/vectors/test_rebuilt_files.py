@@ -1,25 +1,20 @@
 """What we make of the log of a running RocketMQ broker when nothing else is there, against what the broker had made of it."""
 
 import hashlib
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.records.format import UNIT
-from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.doors.chance import os_chance
-from dittomq.doors.clock import OsClock
+from dittomq.commitlog.store import Store
 from dittomq.message import StoredMessage
 from dittomq.properties import OURS
 from tests.support import vectors
 from tests.support.sequence_difference import first_difference
 from tests.vectors.conftest import STORES, Vector
-from tests.vectors.test_key_index import NOT_READ
-from tests.vectors.test_store_opening import QUEUE_FILE_UNITS
+from tests.vectors.rebuilt_store import NOT_READ, rebuilt
 
 # Killed before all of the log was in the queues; some hold a unit of a torn record. What is refused, NOT_READ, is not built either.
 KILLED = [name for name in STORES if name.startswith(("killed", "diverged"))]
@@ -28,15 +23,6 @@ CLOSED = [name for name in STORES if name not in {*KILLED, *NOT_READ}]
 PULLED = {"crc-5.3.3": ["client"], "plain-4.9.7": ["client"], "plain-5.3.3": ["client"], "ipv6-5.3.3": ["client-0", "client-1", "client-2"]}
 # The client's own additions, and what is compared by itself.
 LEFT_OUT = OURS | {"MIN_OFFSET", "MAX_OFFSET"}
-
-
-def rebuilt(log: Path, folder: Path) -> Store:
-    """A store of the log alone, its queues and index built."""
-    shutil.copytree(log, folder / "commitlog")
-    options = StoreOptions(segment_bytes=next(log.iterdir()).stat().st_size, queue_file_units=QUEUE_FILE_UNITS, reserve_bytes=0)
-    store = Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
-    store.dispatch(store.end)
-    return store
 
 
 @pytest.mark.parametrize("vector", CLOSED, indirect=True)

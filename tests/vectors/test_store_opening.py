@@ -13,11 +13,11 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.errors import StoreOpenFailed
 from tests.vectors.conftest import STORES, Vector
+from tests.vectors.rebuilt_store import QUEUE_FILE_UNITS
 
 Units = dict[int, tuple[int, ...]]
 """By queue offset: position, size and tags code of a message."""
 
-QUEUE_FILE_UNITS = 1_000
 REFUSED = {"queues-5.3.3/master": "batch queues", "queues-5.3.3/slave": "queue extensions"}
 
 

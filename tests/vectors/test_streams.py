@@ -17,9 +17,9 @@ from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TO
 from dittomq.offsets import PhysicalOffset
 from tests.support import vectors
 from tests.support.sequence_difference import first_difference
-from tests.unit.metadata.test_formats import assert_read_and_written
+from tests.support.table_round_trip import assert_read_and_written
 from tests.vectors.conftest import Line
-from tests.vectors.test_log_commands import dump, in_rocketmqs_words, normal
+from tests.vectors.log_dump import dump, in_rocketmqs_words, normal
 
 VARIANTS = ["ha-4.9.7", "ha-5.3.3"]
 SEGMENT_BYTES = 262_144

@@ -11,36 +11,17 @@ import pytest
 from dittomq.broker.range_server import MAX_FETCHES, RangeServer
 from dittomq.broker.repair import Peer, Repairer, RepairerParts
 from dittomq.commitlog.records.decoding import decode
-from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
 from dittomq.errors import CorruptRecord, LimitReached, Unavailable
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import run
+from tests.support.record_damage import HARMS, entries
 from tests.support.stores import SMALL, Machine, dispatched, frame, open_epoch, whole_log
 from tests.support.virtual_time import under
-from tests.unit.commitlog.test_damage import HARMS, entries
-from tests.unit.commitlog.test_repair import rot
-
-
-def copy_of(store: Store, machine: Machine) -> Store:
-    """Another replica's store with the same log."""
-    return copy_of_log(store, whole_log(store), machine)
-
-
-def copy_of_log(store: Store, log: bytes, machine: Machine) -> Store:
-    """The same, of a store whose log has rotted since."""
-    copy = machine.open()
-    copy.replace_epoch_history(store.epoch_history)
-    for base in range(0, len(log), store.segment_bytes):
-        copy.write_chunk(base, log[base : base + store.segment_bytes])
-    copy.sync()
-    return copy
-
-
-def serving(store: Store) -> RangeServer:
-    return RangeServer(lambda: (store,), InlineLane(), "test", "a", lambda _: None)
+from tests.unit.broker.repair_sources import copy_of, copy_of_log, damage, mend, serving
+from tests.unit.commitlog.repaired_stores import rot
 
 
 class Silent:
@@ -65,23 +46,6 @@ class Changing:
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
         async for piece in self._peer.fetch(start, end, past_damage=past_damage):
             yield replace(piece, **self._changes)  # type: ignore[arg-type]
-
-
-def mend(store: Store, peers: Sequence[Peer]) -> list[RangeOutcome]:
-    async def found() -> Sequence[Peer]:
-        return peers
-
-    lane = InlineLane()
-    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
-
-
-def damage(store: Store, machine: Machine, *numbers: int) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
-    all_of_them = entries(whole_log(store))
-    found = [(PhysicalOffset(all_of_them[number][0]), PhysicalOffset(all_of_them[number][1])) for number in numbers]
-    for start, end in found:
-        rot(machine, whole_log(store), HARMS["body"], start, end)
-    store.verify(0, store.end)
-    return found
 
 
 def test_what_one_copy_does_not_hold_whole_the_next_one_does() -> None:

@@ -8,27 +8,19 @@ from typing import TypeVar
 import pytest
 
 from dittomq.broker.repair import Peer, Repairer, RepairerParts
-from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
-from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
+from dittomq.copies import RangeOutcome, RepairOrder
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 from tests.support.inline_lane import InlineLane
 from tests.support.intercepted_reads import hearing
+from tests.support.record_damage import HARMS, entries
 from tests.support.stores import SMALL, Machine, dispatched, whole_log
-from tests.unit.broker.test_repair import copy_of, serving
-from tests.unit.commitlog.test_damage import HARMS, entries
-from tests.unit.commitlog.test_repair import rot
+from tests.unit.broker.repair_runs import messages_of, named, repair
+from tests.unit.broker.repair_sources import copy_of, serving
+from tests.unit.commitlog.repaired_stores import rot
 
 R = TypeVar("R")
-
-
-def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> RepairReport:
-    async def found() -> Sequence[Peer]:
-        return peers
-
-    lane = InlineLane()
-    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair(order))
 
 
 def test_repair_verifies_unread_records_in_the_asked_range_only() -> None:
@@ -240,23 +232,6 @@ def test_validated_repair_reports_its_ranges_and_changes_nothing() -> None:
     assert (report.start, report.end, report.is_done) == (0, len(log), True)
     assert [(each.start, each.end, each.source) for each in report.ranges] == [(known, end, "")]
     assert store.damaged == before
-
-
-def messages_of(log: bytes, start: int, end: int) -> dict[tuple[str, int], list[int]]:
-    """By queue, the offsets of the messages that lie there."""
-    found: dict[tuple[str, int], list[int]] = {}
-    for low, high in entries(log):
-        if start <= low < end:
-            record = decode(log[low:high], low)
-            found.setdefault((record.topic, record.queue), []).append(record.queue_offset)
-    return found
-
-
-def named(outcome: RangeOutcome) -> dict[tuple[str, int], list[int]]:
-    found: dict[tuple[str, int], list[int]] = {}
-    for run in outcome.messages:
-        found.setdefault((run.topic, run.queue), []).extend(range(run.first, run.end))
-    return found
 
 
 def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:

@@ -10,8 +10,8 @@ from dittomq.errors import LimitReached
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.interceptors import UnreadError
 from tests.support.metadata_node import LoopClock, run
+from tests.support.sample_status import STATUS
 from tests.support.virtual_time import under
-from tests.unit.services.test_ha_metrics import STATUS
 
 
 async def deaf(_: HaStatus) -> None:

@@ -14,8 +14,8 @@ from dittomq.errors import CorruptRecord, StoreOpenFailed
 from dittomq.properties import tags_code
 from dittomq.reads import Readable
 from tests.support.stores import SMALL, Machine, frame, whole_log
-from tests.unit.commitlog.queues.test_key_index import SIZES, from_the_log, kept, keyed, on_disk
-from tests.unit.commitlog.test_bad_sectors import BadSectors
+from tests.unit.commitlog.bad_sectors import BadSectors
+from tests.unit.commitlog.queues.key_index_files import SIZES, from_the_log, kept, keyed, on_disk
 
 OPTIONS = replace(SMALL, key_sizes=SIZES)
 QUEUE_FILE = f"consumequeue/orders/0/{0:020d}"

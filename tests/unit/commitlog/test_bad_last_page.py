@@ -9,11 +9,11 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StorageFailure, StoreOpenFailed
 from tests.simulation.disk import BOUNDLESS
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dies, dispatched, frame, open_epoch, places, whole_log
-from tests.unit.broker.test_repair import copy_of, serving
-from tests.unit.commitlog.test_bad_pages import PAGE, BadPages
-from tests.unit.commitlog.test_damage import entries
-from tests.unit.commitlog.test_repair_of_bad_pages import RecordByRecord, mended_by
+from tests.unit.broker.repair_sources import copy_of, serving
+from tests.unit.commitlog.bad_pages import PAGE, BadPages
+from tests.unit.commitlog.piecewise_repair import RecordByRecord, mended_by
 
 
 def last_page_of(log: bytes) -> tuple[str, int]:

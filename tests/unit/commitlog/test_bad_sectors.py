@@ -1,7 +1,5 @@
 """Bytes of the log that a disk does not give."""
 
-import errno
-import os
 import random
 from dataclasses import replace
 
@@ -12,38 +10,10 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
 from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log, put_log
-from tests.support.intercepted_reads import HeardReads
 from tests.support.stores import SMALL, Machine, draft, frame, led, places
+from tests.unit.commitlog.bad_sectors import BadSectors, three_messages
 
 WIDE = replace(SMALL, segment_bytes=64 * 1_024)
-
-
-class BadSectors(HeardReads):
-    """A door to a disk that refuses to read some bytes of a file, the log's first segment by default."""
-
-    def __init__(self, machine: Machine, path: str = f"commitlog/{0:020d}") -> None:
-        super().__init__(machine.storage(), self._refuse)
-        self._path = path
-        self.bad = range(0)
-        self.says = errno.EIO  # of them
-
-    def _refuse(self, path: str, offset: int, length: int) -> None:
-        if path == self._path and offset < self.bad.stop and self.bad.start < offset + length:
-            raise OSError(self.says, os.strerror(self.says))
-
-    def unlink(self, path: str) -> None:
-        """The next file of that name lies elsewhere on the disk."""
-        self._storage.unlink(path)
-        if path == self._path:
-            self.bad = range(0)
-
-
-def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:
-    door = BadSectors(Machine(random.Random(1)))
-    store = led(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
-    (placed,) = store.append([frame(b"one", b"two", b"three")], 1).placed
-    store.dispatch(store.end)
-    return door, store, places(placed)
 
 
 def test_message_on_a_bad_sector_is_refused_by_its_position() -> None:

@@ -13,9 +13,9 @@ from dittomq.commitlog.disk.storage import File, OsStorage, Storage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.errors import NotReady, Refused, StorageFailure
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dispatched, filled, frame, led, whole_log
-from tests.unit.commitlog.test_bad_pages import BadPages, PagedFile
-from tests.unit.commitlog.test_damage import entries
+from tests.unit.commitlog.bad_pages import BadPages, PagedFile
 
 GROUPS = 300
 

@@ -11,10 +11,10 @@ from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.records.format import UNIT
 from dittomq.copies import MessageRun, RepairOrder
 from dittomq.offsets import PhysicalOffset, QueueOffset
+from tests.support.record_damage import HARMS, entries
 from tests.support.stores import Machine, dispatched, whole_log
-from tests.unit.broker.test_repair_requests import messages_of, named, repair
-from tests.unit.commitlog.test_damage import HARMS, entries
-from tests.unit.commitlog.test_repair import rot
+from tests.unit.broker.repair_runs import messages_of, named, repair
+from tests.unit.commitlog.repaired_stores import rot
 
 _MANY = 100_000
 

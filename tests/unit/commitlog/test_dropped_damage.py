@@ -13,8 +13,8 @@ from dittomq.copies import LogStart
 from dittomq.doors.clock import OsClock
 from dittomq.errors import NotReady, UnknownProducerId
 from tests.support.inline_lane import InlineLane
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dies, frame, open_epoch, places, whole_log
-from tests.unit.commitlog.test_damage import entries
 
 SEGMENT = SMALL.segment_bytes
 RARE = ("rare", 0)

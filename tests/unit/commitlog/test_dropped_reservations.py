@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.commitlog.store import Store
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
-from tests.unit.commitlog.test_offset_reservation import given, lead, lost
+from tests.unit.commitlog.reserved_offsets import given, lead, lost
 
 SEGMENT = SMALL.segment_bytes
 MANY = 60

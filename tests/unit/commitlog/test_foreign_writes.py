@@ -11,15 +11,12 @@ from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, sealed_crc
 from dittomq.commitlog.store import Frame, StopKind, Store
-from dittomq.epoch_history import FOREIGN
 from dittomq.errors import CorruptRecord
 from tests.simulation.simulated_process import SimCrashed
 from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log, sealed_by_rocketmq
 from tests.support.stores import SMALL, Machine, draft, filled, frame, open_epoch, whole_log
-from tests.unit.commitlog.test_rocketmq_import import bodies
-
-SEGMENT = SMALL.segment_bytes
-THEIRS = [draft(queue=at % 3, body=b"theirs %d" % at + b"." * 500) for at in range(40)]
+from tests.unit.commitlog.foreign_logs import SEGMENT, THEIRS, stretches
+from tests.unit.commitlog.message_bodies import bodies
 
 
 def left(machine: Machine, *, clean: bool, frames: int = 30) -> tuple[int, bytes]:
@@ -53,10 +50,6 @@ def append(machine: Machine, end: int) -> bytes:
     data = foreign_log(THEIRS, end, SEGMENT, {("orders", queue): 20 for queue in range(3)})
     put_log(machine, data, end)
     return data
-
-
-def stretches(store: Store) -> list[tuple[int, bool, int]]:
-    return [(entry.epoch, entry.master_id == FOREIGN, entry.start) for entry in store.epoch_history]
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])

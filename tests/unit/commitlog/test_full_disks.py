@@ -13,6 +13,7 @@ from dittomq.errors import DiskFull
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.support.stores import SMALL, Machine, frame, whole_log
+from tests.unit.commitlog.full_disk import leave
 
 OPTIONS = replace(SMALL, reserve_bytes=32 * 1024)
 SEGMENT = OPTIONS.segment_bytes
@@ -35,10 +36,6 @@ def busy(machine: Machine) -> Store:
     store.sync()
     store.persist_watermark(store.end, store.end)
     return store
-
-
-def leave(machine: Machine, free: int) -> None:
-    machine.disk.capacity_bytes = machine.disk.used_bytes() + free
 
 
 def fill_up(store: Store) -> None:

@@ -12,7 +12,7 @@ from dittomq.commitlog.records.format import Host
 from dittomq.commitlog.store import Store
 from tests.support.foreign_records import put_log, sealed_by_rocketmq
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
-from tests.unit.commitlog.test_rocketmq_import import bodies
+from tests.unit.commitlog.message_bodies import bodies
 
 HOST = Host(ip_address("2001:db8::7").packed, 10_911)
 SENT = [[b"%d of %d" % (number, count) for number in range(count)] for count in (1, 3, 40, 1, 60)]

@@ -10,9 +10,9 @@ from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from tests.simulation.simulated_process import SimCrashed
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, filled, whole_log
-from tests.unit.commitlog.test_damage import entries
-from tests.unit.commitlog.test_repair import SEGMENT, assert_whole, follow
+from tests.unit.commitlog.repaired_stores import SEGMENT, assert_whole, follow
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from dittomq.errors import DittoError, NotReady, StorageFailure, StoreOpenFailed
 from tests.simulation.loop import SimulatedLoop
 from tests.support.inline_lane import InlineLane
 from tests.support.stores import Machine, frame, whole_log
-from tests.unit.commitlog.queues.test_key_index import TOPIC
-from tests.unit.commitlog.test_bad_pages import OPTIONS, PAGE, BadPages, in_use, opened
+from tests.unit.commitlog.bad_pages import OPTIONS, PAGE, BadPages, in_use, opened
+from tests.unit.commitlog.queues.key_index_files import TOPIC
 
 SEGMENT = f"commitlog/{0:020d}"
 OF_THE_BYTES = [errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.EREMOTEIO]

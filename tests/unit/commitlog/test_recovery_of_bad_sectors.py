@@ -5,9 +5,9 @@ import random
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
+from tests.support.record_damage import entries, served
 from tests.support.stores import SMALL, Machine, frame, whole_log
-from tests.unit.commitlog.test_bad_sectors import BadSectors
-from tests.unit.commitlog.test_damage import entries, served
+from tests.unit.commitlog.bad_sectors import BadSectors
 
 PAGE = 4_096
 

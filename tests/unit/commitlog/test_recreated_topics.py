@@ -9,7 +9,7 @@ from dittomq.commitlog.offline.verify import verify
 from dittomq.commitlog.store import Store
 from tests.support.foreign_records import foreign_log, put_file, put_log
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch
-from tests.unit.commitlog.test_rocketmq_import import bodies
+from tests.unit.commitlog.message_bodies import bodies
 
 SEGMENT = SMALL.segment_bytes
 

@@ -23,11 +23,12 @@ from dittomq.errors import CorruptRecord, NotReady, StorageFailure
 from dittomq.offsets import PhysicalOffset
 from tests.simulation.simulated_process import SimCrashed
 from tests.support.inline_lane import InlineLane
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dispatched, frame, open_epoch, whole_log
-from tests.unit.broker.test_repair import copy_of, mend, serving
-from tests.unit.commitlog.test_bad_pages import BadPages, PagedFile
-from tests.unit.commitlog.test_damage import entries
-from tests.unit.commitlog.test_repair import SEGMENT, assert_whole
+from tests.unit.broker.repair_sources import copy_of, mend, serving
+from tests.unit.commitlog.bad_pages import BadPages, PagedFile
+from tests.unit.commitlog.repaired_stores import SEGMENT, assert_whole
+from tests.unit.commitlog.segment_files import path_of, remove
 
 Door = TypeVar("Door", bound=BadPages)
 Loss = Callable[[Machine, int], None]
@@ -39,16 +40,6 @@ def in_use() -> tuple[Machine, Store, bytes, Store]:
     machine = Machine(random.Random(1), OPTIONS)
     store = dispatched(machine)
     return machine, store, whole_log(store), copy_of(store, Machine(random.Random(2)))
-
-
-def path_of(number: int) -> str:
-    return f"commitlog/{number * SEGMENT:020d}"
-
-
-def remove(machine: Machine, number: int) -> None:
-    storage = machine.beside()
-    storage.unlink(path_of(number))
-    storage.sync_folder("commitlog")
 
 
 def move_away(machine: Machine, number: int) -> None:

@@ -1,46 +1,22 @@
 """Damaged ranges on pages that the disk does not give: such a page is written whole or not at all, and what was not written stays noted."""
 
-import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
 from typing import cast
 
 import pytest
 
-from dittomq.broker.range_server import RangeServer
-from dittomq.broker.repair import Peer, Repairer, RepairerParts
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
 from dittomq.epoch_history import FOREIGN, EpochEntry
-from dittomq.errors import CorruptRecord
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import RangePiece
-from tests.support.inline_lane import InlineLane
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
-from tests.unit.broker.test_repair import copy_of, serving
-from tests.unit.commitlog.test_bad_pages import PAGE, BadPages
-from tests.unit.commitlog.test_damage import entries
+from tests.unit.broker.repair_sources import copy_of, serving
+from tests.unit.commitlog.bad_pages import PAGE, BadPages
+from tests.unit.commitlog.piecewise_repair import RecordByRecord, mended_by
 
 SEGMENT = f"commitlog/{0:020d}"
-
-
-class RecordByRecord:
-    """A peer whose pieces are of one record each; it breaks off before `until`."""
-
-    def __init__(self, peer: RangeServer, log: bytes, until: int) -> None:
-        self._peer = peer
-        self._ends = [end for _, end in entries(log)]
-        self._until = until
-
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
-        while start < end:
-            if start >= self._until:
-                raise CorruptRecord("a/2", start, "it is damaged there too")
-            to = PhysicalOffset(min(end, *(each for each in self._ends if each > start)))
-            async for piece in self._peer.fetch(start, to):
-                yield piece
-            start = to
 
 
 def in_use() -> tuple[Store, BadPages, bytes, Store]:
@@ -51,16 +27,6 @@ def in_use() -> tuple[Store, BadPages, bytes, Store]:
     store.close(clean=True)
     door = BadPages(machine)
     return Store.open(cast("Storage", door), SMALL, chance=random.Random(1), wall_ms=9_000), door, log, other
-
-
-def mended_by(store: Store, *sources: RecordByRecord) -> list[RangeOutcome]:
-    peers = [Peer(f"a/{number}", source) for number, source in enumerate(sources, 2)]
-
-    async def found() -> Sequence[Peer]:
-        return list(peers)
-
-    lane = InlineLane()
-    return asyncio.run(Repairer(RepairerParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
 
 
 def damaged_by(store: Store, door: BadPages, *pages: int) -> tuple[int, int]:

@@ -18,12 +18,12 @@ from dittomq.replication.events import RangePiece
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.loop import SimulatedLoop
 from tests.support.inline_lane import InlineLane
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dispatched, frame, whole_log
-from tests.unit.broker.test_repair import copy_of, damage, serving
-from tests.unit.commitlog.test_damage import entries
-from tests.unit.commitlog.test_full_disks import leave
-from tests.unit.commitlog.test_offset_reservation import given, lead, lost
-from tests.unit.commitlog.test_repair import SEGMENT, copy
+from tests.unit.broker.repair_sources import copy_of, damage, serving
+from tests.unit.commitlog.full_disk import leave
+from tests.unit.commitlog.repaired_stores import SEGMENT, copy
+from tests.unit.commitlog.reserved_offsets import given, lead, lost
 
 FREE = [0, 8_192, 40_000]
 RESERVE = 1_000_000

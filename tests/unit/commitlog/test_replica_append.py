@@ -8,7 +8,7 @@ from dittomq.epoch_history import EpochEntry
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from tests.support.stores import SMALL, Machine, whole_log
-from tests.unit.commitlog.test_repair import follow
+from tests.unit.commitlog.repaired_stores import follow
 
 
 @pytest.fixture

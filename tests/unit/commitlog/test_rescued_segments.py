@@ -15,9 +15,9 @@ from tests.simulation.disk import BOUNDLESS
 from tests.simulation.simulated_process import SimCrashed
 from tests.support.failing_storage import CrashingFile, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, dispatched, whole_log
-from tests.unit.broker.test_repair import mend
-from tests.unit.commitlog.test_removed_segments import path_of, remove
-from tests.unit.commitlog.test_repair import SEGMENT, assert_whole
+from tests.unit.broker.repair_sources import mend
+from tests.unit.commitlog.repaired_stores import SEGMENT, assert_whole
+from tests.unit.commitlog.segment_files import path_of, remove
 
 AT = SEGMENT + 5_000
 

@@ -12,6 +12,7 @@ from dittomq.errors import CorruptRecord, MessageTooLarge, StoreOpenFailed
 from tests.simulation.simulated_process import SimCrashed
 from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
+from tests.unit.commitlog.message_bodies import bodies
 
 SEGMENT = SMALL.segment_bytes
 DRAFTS = [draft(queue=at % 3, body=b"%d:" % at + b"x" * 900, tag="tag", identity=("p", at)) for at in range(60)]
@@ -36,18 +37,6 @@ def flip(machine: Machine, position: int) -> None:
     file = machine.storage().open(f"commitlog/{position - position % SEGMENT:020d}")
     file.pwrite(bytes([LOG[position] ^ 1]), position % SEGMENT)
     file.fdatasync()
-
-
-def bodies(store: Store) -> list[bytes]:
-    store.dispatch(store.end)
-    found = []
-    for topic, queue in store.queues():
-        at, stop = store.queue_range(topic, queue)
-        while at < stop:
-            page = store.read_queue(topic, queue, at, 100, 1 << 20)
-            found += [(message.physical_offset, message.body) for message in page.messages]
-            at = page.next_offset
-    return [body for _, body in sorted(found)]
 
 
 def test_a_store_that_rocketmq_closed_is_opened_whole(machine: Machine) -> None:

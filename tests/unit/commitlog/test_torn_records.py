@@ -10,7 +10,7 @@ from dittomq.commitlog.store import Frame
 from dittomq.epoch_history import FOREIGN
 from tests.support.foreign_records import HOST, foreign_log, put_file, put_log
 from tests.support.stores import Machine, draft, frame, whole_log
-from tests.unit.commitlog.test_foreign_writes import SEGMENT, THEIRS, stretches
+from tests.unit.commitlog.foreign_logs import SEGMENT, THEIRS, stretches
 
 SECTOR = 512
 TRACE = draft(body=b"torn")._replace(properties=b"trace\x01" + b"T" * 3 * SECTOR + b"\x02")

@@ -7,7 +7,7 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, frame, led, open_epoch, queues_of, whole_log
-from tests.unit.commitlog.queues.test_key_index import OPTIONS, TOPIC, fill, from_the_log, kept, on_disk
+from tests.unit.commitlog.queues.key_index_files import OPTIONS, TOPIC, fill, from_the_log, kept, on_disk
 
 
 def test_queues_end_with_the_log_after_a_truncation_died_clearing_a_unit() -> None:

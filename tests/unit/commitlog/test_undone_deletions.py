@@ -5,8 +5,8 @@ import random
 import pytest
 
 from tests.support.stores import Machine
-from tests.unit.commitlog.test_dropped_segments import SEGMENT, read_all, settled
-from tests.unit.commitlog.test_log_start import EARLY, copy_of, next_offset, ranges
+from tests.unit.commitlog.dropped_logs import SEGMENT, read_all, settled
+from tests.unit.commitlog.late_logs import EARLY, copy_of, next_offset, ranges
 
 ORDERS = ("orders", 0)
 

@@ -9,34 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.metadata import fastjson
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS, DamagedFile, TableKind, decode, encode
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.support import vectors
+from tests.support.table_round_trip import assert_read_and_written
 
 KEPT = Path(__file__).parents[2] / "support" / "rocketmq_config"  # some rows of each file; recorded stores have them all
 KIND_OF = {Path(kind.path).name: kind for kind in KINDS}
-
-
-def assert_keeps(old: Any, new: Any, where: str = "") -> None:
-    """Everything in `old` is in `new` with the same value; `new` may have defaults besides."""
-    if not isinstance(old, dict):
-        assert new == old, where
-        return
-    for key, value in old.items():
-        if value != {}:  # a topic and group without a queue has no row
-            assert_keeps(value, new[key], f"{where}.{key}")
-
-
-def assert_read_and_written(kind: TableKind[Any], data: bytes) -> None:
-    table = decode(kind, data)
-    written = encode(kind, table)
-
-    assert decode(kind, written) == table
-    assert_keeps(fastjson.loads(data.decode()), fastjson.loads(written.decode()))
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.rglob("*.json")), ids=lambda path: f"{path.parent.name}-{path.name}")

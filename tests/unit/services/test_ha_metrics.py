@@ -6,28 +6,11 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dittomq.ha_status import HaStatus, NodeView, PinView
+from dittomq.ha_status import HaStatus, NodeView
 from dittomq.routes import Role
 from services.ha_metrics import HaCollector
-from tests.support.ha_answers import MASTER
+from tests.support.sample_status import STATUS
 from tests.support.virtual_time import under
-
-STATUS = replace(
-    MASTER,
-    end=900,
-    flushed=800,
-    confirmed=700,
-    readable=700,
-    members=(),
-    failover="",
-    coordination_store="",
-    nodes=(
-        NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
-        NodeView("a/1", "slave", "in sync", received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),
-        NodeView("a/2", "slave", "gone", since_ms=8_000, last_drop_reason="silent for 20 s", last_drop_ms=8_500),
-        NodeView("a/3", "slave", "unknown"),
-    ),
-)
 
 
 def scraped(registry: CollectorRegistry) -> list[str]:

@@ -21,7 +21,7 @@ from dittomq.commitlog.records.rocketmq_records import INNER_BATCH
 from dittomq.commitlog.store import Frame, Store
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, led, whole_log
-from tests.unit.commitlog.test_bad_sectors import BadSectors
+from tests.unit.commitlog.bad_sectors import BadSectors
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=200, reserve_bytes=0)
 QUEUE = "consumequeue/orders/0"

@@ -5,49 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
+from dittomq.commitlog.offline.compare import Outcome, Side, compare
 from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
-from dittomq.commitlog.offline.store_digest import InvalidDigestFile, Range, StoreDigest, digest_store
+from dittomq.commitlog.offline.store_digest import InvalidDigestFile, Range
 from dittomq.errors import InvalidField, StoreOpenFailed
 from tests.support import vectors
 from tests.support.foreign_records import foreign_log
 from tests.support.stores import draft
 from tests.support.synthetic_log import SyntheticLog
-
-SEGMENT = 512 * 1024
-
-
-def digest(store: Path, asked: Range | None = None) -> StoreDigest:
-    return digest_store(OsStorage(store), str(store), asked)  # real files are what is tested
-
-
-def compared(first: Path, second: Path, asked: Range | None = None) -> Comparison:
-    sides = [Side(name, from_bytes(to_bytes(digest(store, asked)), name)) for name, store in (("A", first), ("B", second))]
-    return compare(*sides)
+from tests.unit.commitlog.offline.digest_files import SEGMENT, compared, damage, digest, written
 
 
 def store_of(log: SyntheticLog, folder: Path, segments: range | None = None) -> Path:
     return written(log.data, folder, segments)
 
 
-def written(data: bytes | bytearray, folder: Path, segments: range | None = None) -> Path:
-    (folder / "commitlog").mkdir(parents=True)
-    for number in segments or range(-(-len(data) // SEGMENT) + 1):
-        piece = bytes(data[number * SEGMENT : (number + 1) * SEGMENT]).ljust(SEGMENT, b"\0")
-        (folder / "commitlog" / f"{number * SEGMENT:020d}").write_bytes(piece)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def log() -> SyntheticLog:
     return SyntheticLog(SEGMENT).fill(random.Random(3), 4_000)
-
-
-def damage(store: Path, position: int, data: bytes) -> None:
-    with (store / "commitlog" / f"{position - position % SEGMENT:020d}").open("r+b") as file:
-        file.seek(position % SEGMENT)
-        file.write(data)
 
 
 def test_the_one_leaf_that_differs_between_rocketmqs_own_copies_is_found(tmp_path: Path) -> None:

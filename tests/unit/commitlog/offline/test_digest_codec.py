@@ -20,7 +20,7 @@ from dittomq.commitlog.offline.digest_codec import from_bytes, to_bytes
 from dittomq.commitlog.offline.store_digest import InvalidDigestFile, Range, digest_store
 from dittomq.errors import InvalidField, StoreOpenFailed
 from tests.support.synthetic_log import SyntheticLog
-from tests.unit.commitlog.offline.test_compare import SEGMENT, written
+from tests.unit.commitlog.offline.digest_files import SEGMENT, written
 
 Body = dict[str, Any]
 HUGE = 1 << 70

@@ -20,7 +20,7 @@ from dittomq.commitlog.records.format import mark
 from tests.support.foreign_records import foreign_record
 from tests.support.stores import draft
 from tests.support.synthetic_log import SyntheticLog
-from tests.unit.commitlog.offline.test_compare import SEGMENT, compared, damage, digest, written
+from tests.unit.commitlog.offline.digest_files import SEGMENT, compared, damage, digest, written
 
 MOST = 10
 GARBAGE = b"\xee" * 16

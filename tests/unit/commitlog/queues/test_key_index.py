@@ -3,7 +3,7 @@
 import json
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,24 +14,25 @@ from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues.key_format import ENTRY, ROCKETMQ_KEY_SIZES, Header, KeyMark, KeySizes, key_hash
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
-from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from dittomq.message import Draft
 from tests.simulation.simulated_process import SimCrashed
 from tests.support.foreign_records import foreign_record, put_log
-from tests.support.stores import SMALL, Machine, draft, led, open_epoch, queues_of, whole_log
+from tests.support.stores import Machine, draft, led, open_epoch, queues_of, whole_log
+from tests.unit.commitlog.queues.key_index_files import (
+    OPTIONS,
+    SIZES,
+    TOPIC,
+    Files,
+    built,
+    fill,
+    from_the_log,
+    kept,
+    keyed,
+    on_disk,
+)
 
-SIZES = KeySizes(slots=7, entries=12)
-OPTIONS = replace(SMALL, key_sizes=SIZES)
-TOPIC = "orders"
-
-Files = Mapping[str, bytes]
 """By name, whole."""
-
-
-def keyed(*keys: str, body: bytes = b"body") -> Draft:
-    return draft(TOPIC, body=body)._replace(properties=f"TAGS\x01tag\x02KEYS\x01{' '.join(keys)}\x02".encode())
 
 
 def filled(machine: Machine, messages: int = 40) -> Store:
@@ -39,12 +40,6 @@ def filled(machine: Machine, messages: int = 40) -> Store:
     store = machine.lead()
     fill(store, range(messages))
     return store
-
-
-def fill(store: Store, numbers: range) -> None:
-    for number in numbers:
-        keys = [f"key-{number + at}" for at in range(3 if number % 6 == 0 else 1)]
-        store.append([Frame([keyed(*keys) if number % 2 == 0 else draft(body=b"x" * 300)])], number * 700)
 
 
 @pytest.fixture
@@ -279,41 +274,6 @@ def test_a_file_of_rocketmqs_size_takes_the_room_of_what_it_holds(tmp_path: Path
     [path] = (tmp_path / "index").iterdir()
     assert path.stat().st_size == ROCKETMQ_KEY_SIZES.file_bytes
     assert path.stat().st_blocks * 512 < 256 * 1024
-
-
-def kept(store: Store) -> None:
-    """All is durable and known to the checkpoint."""
-    store.sync()
-    store.dispatch(store.end)
-    store.checkpoint()
-
-
-def on_disk(machine: Machine) -> Files:
-    files = machine.disk.names.files
-    return {path.removeprefix("index/"): inode.read(inode.size, 0) for path, inode in sorted(files.items()) if path.startswith("index/")}
-
-
-def from_the_log(log: bytes, sizes: KeySizes = SIZES) -> Files:
-    """What the index of a whole log must be."""
-    return built(messages_of(log), sizes)
-
-
-def built(messages: list[Keyed], sizes: KeySizes) -> Files:
-    machine = Machine(random.Random(1))
-    storage = machine.storage()
-    storage.make_folder("dittomq")
-    index = KeyIndex(storage, OpenFiles(storage, 8), KeyMark(sizes), None)
-    index.add(messages)
-    index.write()
-    return on_disk(machine)
-
-
-def messages_of(log: bytes) -> list[Keyed]:
-    found: list[Keyed] = []
-    for base in range(0, len(log), OPTIONS.segment_bytes):
-        entries = scan(log[base : base + OPTIONS.segment_bytes], base, base + OPTIONS.segment_bytes).entries
-        found += [Keyed(entry.topic, entry.start, entry.store_ms, entry.keyed) for entry in entries if entry.keyed]
-    return found
 
 
 def hashes(files: Files) -> list[int]:

@@ -14,9 +14,9 @@ from dittomq.commitlog.queues.key_format import KeyMark
 from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Store
 from dittomq.errors import StorageFailure
+from tests.support.record_damage import entries, loses
 from tests.support.stores import SMALL, Machine, frame, open_epoch, places, whole_log
-from tests.unit.commitlog.test_damage import entries, loses
-from tests.unit.commitlog.test_repair import rot
+from tests.unit.commitlog.repaired_stores import rot
 
 UNITS = SMALL.queue_file_units
 COUNT = 4 * UNITS + 10

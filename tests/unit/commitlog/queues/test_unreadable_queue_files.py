@@ -17,9 +17,9 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import StoreOpenFailed
 from tests.support.foreign_records import put_file
 from tests.support.stores import SMALL, Machine, dies
-from tests.unit.commitlog.test_bad_pages import PAGE, BadPages
-from tests.unit.commitlog.test_dropped_segments import settled
-from tests.unit.commitlog.test_log_start import EARLY, next_offset, ranges, rocketmqs
+from tests.unit.commitlog.bad_pages import PAGE, BadPages
+from tests.unit.commitlog.dropped_logs import settled
+from tests.unit.commitlog.late_logs import EARLY, next_offset, ranges, rocketmqs
 
 OLDER, NEWEST = (f"consumequeue/early/0/{at * UNIT_BYTES:020d}" for at in (0, 40))
 NEVER = f"consumequeue/never/0/{0:020d}"

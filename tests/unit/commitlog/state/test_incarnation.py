@@ -10,8 +10,8 @@ import pytest
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StorageFailure
 from tests.simulation.disk import Disk, Inode
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, dies, filled, frame, whole_log
-from tests.unit.commitlog.test_damage import entries
 
 UNSYNCED = replace(SMALL, acks_unsynced=True)
 

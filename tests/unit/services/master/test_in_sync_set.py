@@ -25,7 +25,7 @@ from tests.support.inline_lane import InlineLane
 from tests.support.memory_coordination import Fate, MemoryCoordination
 from tests.support.stores import Machine
 from tests.support.virtual_time import told_by
-from tests.unit.services.master.test_term import NoQueues
+from tests.unit.services.master.empty_queues import NoQueues
 
 KEY: Final = GroupKey("c", "a")
 

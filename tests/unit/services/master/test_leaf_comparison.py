@@ -10,8 +10,8 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import LeafDigests, LeafProbe
 from dittomq.replication.master_events import LeafDiffers, LeavesCompared
 from services.master.replica_sender import compare_leaves
+from tests.support.record_damage import entries
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
-from tests.unit.commitlog.test_damage import entries
 
 
 @pytest.fixture

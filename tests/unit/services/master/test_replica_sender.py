@@ -28,7 +28,7 @@ from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine
 from tests.support.virtual_time import under
-from tests.unit.services.master.test_term import NoQueues
+from tests.unit.services.master.empty_queues import NoQueues
 
 BEGIN, OTHER, NEWEST = (EpochEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
 HANDSHAKE = replace(handshake(1, 100, epoch_history=(BEGIN, NEWEST)), birth="birth", adopted=Epoch(3), promised=Epoch(3))

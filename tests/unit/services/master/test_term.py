@@ -8,21 +8,15 @@ import pytest
 
 from dittomq.errors import FencedEpoch
 from dittomq.message import Ack
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import Epoch
 from services.master.term import Opened, Term
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
 from tests.support.confirming_group import MASTER, ConfirmingGroup, at, record_of, replica_of
 from tests.support.virtual_time import told_by
+from tests.unit.services.master.empty_queues import NoQueues
 
 SLAVE = "a/1"
-
-
-class NoQueues:
-    readable = PhysicalOffset(0)
-
-    def readable_to(self, end: PhysicalOffset) -> None:
-        self.readable = end
 
 
 class Leading:

@@ -10,7 +10,7 @@ from dittomq.replication.events import HandshakeResult, SyncAction
 from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine
 from tests.support.virtual_time import under
-from tests.unit.services.slave.test_replica import at, chunk, entry, flushed, following, handshake, next_border, stream
+from tests.unit.services.slave.following_slave import at, chunk, entry, flushed, following, handshake, next_border, stream
 
 
 @pytest.mark.parametrize("harm", ["records of other sizes", "a header that rotted", "damage before it"])
