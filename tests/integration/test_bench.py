@@ -77,7 +77,7 @@ def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Pa
     assert {path.parent.name for path in tmp_path.glob("*/rocketmq")} == {"rocketmq", "new-slave"}
 
 
-def test_who_is_not_measured_stands_still_with_all_that_it_started(tmp_path: Path) -> None:
+def test_peer_that_is_not_measured_is_suspended_with_all_that_it_started(tmp_path: Path) -> None:
     program = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE); child.wait()"
 
     with running([sys.executable, "-c", program], tmp_path) as process:

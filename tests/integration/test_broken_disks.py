@@ -141,7 +141,7 @@ def test_store_fails_when_any_fdatasync_of_a_checkpoint_fails(tmp_path: Path, ha
 
 
 @pytest.mark.parametrize("part", ["commitlog", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, part: str) -> None:
+def test_failed_fdatasync_in_a_truncation_leaves_the_log_old_or_truncated(tmp_path: Path, harmed: Actors, part: str) -> None:
     for log, status, said in acted_with_failing_syncs(tmp_path, harmed, "cut", part):
         assert is_whole_or_cut(log)
         assert status != 0 or len(log.records) == int(said[-1])

@@ -196,7 +196,7 @@ def test_largest_offset_is_out_of_range_on_the_master_only(group: RealGroup) -> 
     assert (answer.status, answer.next_offset) == (pb.PULL_STATUS_NO_NEW_MESSAGE, HUGE)
 
 
-def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
+def test_a_hostile_batch_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
     hostile = [
         pb.PublishStreamRequest(frame_id=1, messages=[message()] * 1_025),
         pb.PublishStreamRequest(frame_id=2),

@@ -45,7 +45,7 @@ def others(parted: Parted, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("ways", ["both ways", "what it sends", "what it receives"])
-def test_a_master_that_is_parted_from_all_is_fenced_and_replaced(whole: Parted, ways: str) -> None:
+def test_a_master_that_is_cut_off_from_all_is_fenced_and_replaced(whole: Parted, ways: str) -> None:
     """One that is only deaf may have removed its slaves from the record before they miss it: then nobody leads until it hears again."""
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)
@@ -65,7 +65,7 @@ def test_a_master_that_is_parted_from_all_is_fenced_and_replaced(whole: Parted, 
     history.check()
 
 
-def test_a_master_that_is_parted_from_its_slaves_only_leads_alone_or_not_at_all(whole: Parted) -> None:
+def test_a_master_that_is_cut_off_from_its_slaves_only_leads_alone_or_not_at_all(whole: Parted) -> None:
     """Both sides reach the store: the one whose write comes first goes on, the master without its slaves, or a slave without the master."""
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)

@@ -84,7 +84,7 @@ def started(folder: Path, slaves: int, disk: ExitStack) -> Iterator[Bench]:
         yield bench
 
 
-def test_a_write_that_comes_out_short_stops_the_master_and_its_torn_record_is_cut(bench: Bench) -> None:
+def test_short_write_stops_the_master_and_its_torn_record_is_truncated(bench: Bench) -> None:
     group = bench.group
     limit = group.wait_equal() % SEGMENT_BYTES + 50_000
     _, hard = resource.prlimit(group.cluster.pid(MASTER), resource.RLIMIT_FSIZE)

@@ -35,7 +35,7 @@ async def send(group: Group, *bodies: bytes) -> FrameReceipt:
 
 
 @told_by(play)
-async def test_a_message_of_an_earlier_epoch_and_one_of_this_are_told_apart_in_one_frame(group: Group, mq: AsyncClient) -> None:
+async def test_a_message_of_an_earlier_epoch_and_one_of_this_are_told_apart_in_one_batch(group: Group, mq: AsyncClient) -> None:
     [created] = await mq.admin.create_topic("orders", 1)
     assert created.error is None
     first = (await send(group, b"one", b"two")).receipt(1)

@@ -56,7 +56,7 @@ def with_two_records(doors: BrokerDoors) -> tuple[Store, int]:
     return store, start
 
 
-def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
+def test_what_came_where_as_much_was_truncated_is_written_down_too() -> None:
     marks: list[recovery_point.RecoveryPoint | None] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:

@@ -107,7 +107,7 @@ def copies_are_equal(group: Group) -> None:
 
 
 @told_by(play, SHAPE)
-async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it(group: Group, mq: AsyncClient) -> None:
+async def test_old_bytes_hold_no_stream_back_and_are_all_verified_in_steps_beside_it(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     assert end > 5 * SEGMENT
@@ -212,7 +212,7 @@ async def test_slave_does_not_count_comparisons_with_an_old_master(group: Group,
 
 
 @told_by(play, SHAPE)
-async def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave(group: Group, mq: AsyncClient) -> None:
+async def test_master_forgets_what_it_verified_as_a_slave(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     await is_verified(mq, (await mq.admin.ha_status("a/0")).end)
     await asyncio.sleep(2)

@@ -102,7 +102,7 @@ async def test_one_that_takes_its_masters_place_while_that_is_there_does_so_too(
 
 
 @told_by(play)
-async def test_one_that_has_copied_its_masters_log_anew_beside_its_old_store_does_so_too(group: Group, /, world: World) -> None:
+async def test_one_that_has_resynced_beside_its_old_store_does_so_too(group: Group, /, world: World) -> None:
     await forget_early(group)
     world.nodes["a1"].start()
     await group.equal()

@@ -57,7 +57,7 @@ async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTo
 
 
 @told_by(play)
-async def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored(town: ClientTown, mq: AsyncClient) -> None:
+async def test_a_refused_batch_fails_alone_and_the_batches_behind_it_are_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.extend([Reply.STORE, Refuse(FULL)])
     async with mq.producer() as orders:
         outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")

@@ -181,7 +181,9 @@ async def test_missing_range_that_no_replica_holds_keeps_no_slave_out_of_sync(gr
 
 @pytest.mark.parametrize("rotten", ["a0", "a1"])
 @told_by(play, _THREE_COPIES)
-async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(group: Group, mq: AsyncClient, /, rotten: str) -> None:
+async def test_restart_with_cold_damage_truncates_no_slave_and_keeps_none_out_of_sync(
+    group: Group, mq: AsyncClient, /, rotten: str
+) -> None:
     await publish(mq, _BODIES)
     await asyncio.sleep(3)  # what is damaged lies before the point from which a start reads
     await group.kill(rotten)

@@ -122,7 +122,7 @@ async def test_resync_progress_is_unknown_before_the_masters_end_is_known(group:
 
 
 @told_by(play)
-async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_stream_holds(group: Group, /, world: World) -> None:
+async def test_a_slave_says_since_when_it_resyncs_and_not_since_when_its_stream_holds(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     await half_made(group)
     since = {(await group.status("a1")).nodes[0].since_ms}

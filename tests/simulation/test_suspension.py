@@ -61,7 +61,7 @@ def test_connection_to_a_suspended_process_breaks_at_a_missed_keepalive(still_s:
     assert seen == (["keepalive"] if breaks else [])
 
 
-def test_a_process_that_stands_still_can_be_killed() -> None:
+def test_a_process_that_is_suspended_can_be_killed() -> None:
     world = World(1)
 
     async def story() -> None:

@@ -58,7 +58,7 @@ def test_what_is_not_all_here_has_no_digest() -> None:
     assert digest(store, 0, MIB // 2) is None
 
 
-def test_what_is_damaged_has_no_digest_until_it_is_mended() -> None:
+def test_what_is_damaged_has_no_digest_until_it_is_repaired() -> None:
     made, store = opened()
     whole = digest(store, 0, store.end)
     flip(made, 17 * MIB)

@@ -265,7 +265,7 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
     assert met == [start]
 
 
-def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
+def test_what_another_one_has_repaired_by_its_turn_is_nobodys_work() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     peers = [Peer("a/2", serving(copy_of(store, other)))]
@@ -285,7 +285,7 @@ def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
     assert second == []
 
 
-def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody() -> None:
+def test_a_range_that_retention_drops_while_it_is_fetched_was_repaired_by_nobody() -> None:
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
     store.persist_watermark(store.end, store.end)

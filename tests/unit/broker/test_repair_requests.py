@@ -103,7 +103,7 @@ def rotten_cold(machine: Machine, store: Store, *numbers: int) -> list[tuple[Phy
 
 
 @pytest.mark.parametrize("calls_before", [1, 2, 3])
-def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repair_names_what_is_repaired_in_the_background_while_it_verifies(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", 5_000)
     machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
     store = dispatched(machine)
@@ -174,7 +174,7 @@ def test_a_repair_goes_on_where_the_log_begins_when_retention_overtakes_it(
 
 @pytest.mark.parametrize("verify_bytes", [5_000, 1 << 20])
 @pytest.mark.parametrize("reads_before", range(3))
-def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
+def test_a_repair_ends_where_the_log_does_when_that_is_truncated_beside_it(
     verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dittomq.broker.repair.VERIFY_BYTES", verify_bytes)
@@ -258,7 +258,7 @@ def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
     assert (mended.source, mended.messages, mended.more_messages) == ("a/2", (), False)
 
 
-def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_said() -> None:
+def test_messages_in_an_unread_missing_range_are_reported_as_unnamed() -> None:
     machines = [Machine(random.Random(seed)) for seed in (1, 2)]
     log = whole_log(dispatched(machines[0]))
     slave = machines[1].open()

@@ -62,7 +62,7 @@ async def test_a_pin_holds_all_of_the_log_or_what_was_asked_until_its_lease_is_o
 
 
 @told_by(play)
-async def test_a_renewed_lease_begins_anew_and_one_that_is_over_cannot_be_renewed(node: Node) -> None:
+async def test_a_renewed_lease_starts_again_and_one_that_is_over_cannot_be_renewed(node: Node) -> None:
     pin = await node.pins.pin("run", None, 60)
     node.clock.now_s += 59
     assert await node.pins.renew(pin.pin_id, 60) == pin
@@ -109,7 +109,7 @@ async def test_one_pin_too_many_is_refused_until_another_one_ends(node: Node) ->
 
 
 @told_by(play)
-async def test_a_restart_keeps_the_pins_and_begins_their_leases_anew(node: Node) -> None:
+async def test_a_restart_keeps_the_pins_and_starts_their_leases_again(node: Node) -> None:
     pin, given_up = await node.pins.pin("run", PhysicalOffset(100), 60), await node.pins.pin("up", None, 60)
     await node.pins.renew(pin.pin_id, 600)
     await node.pins.unpin(given_up.pin_id)

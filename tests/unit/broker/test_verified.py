@@ -9,7 +9,7 @@ from dittomq.offsets import PhysicalOffset
 PROVEN = VerifiedUpTo(PhysicalOffset(100_000), "8d3b7c0a")
 
 
-def test_a_proven_end_is_the_one_that_was_written_or_none_whatever_bit_rots(tmp_path: Path) -> None:
+def test_a_verified_end_is_the_one_that_was_written_or_none_whatever_bit_rots(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
     assert save_verified(storage, PROVEN) or storage.free_bytes() < 1 << 20
     kept = tmp_path / "dittomq" / "verified-equal"
@@ -28,7 +28,7 @@ def test_a_proven_end_is_the_one_that_was_written_or_none_whatever_bit_rots(tmp_
     assert load_verified(storage) == PROVEN
 
 
-def test_a_proven_end_of_a_version_that_did_not_seal_it_is_proven_anew(tmp_path: Path) -> None:
+def test_a_verified_end_of_a_version_that_did_not_seal_it_is_verified_again(tmp_path: Path) -> None:
     (tmp_path / "dittomq").mkdir()
     (tmp_path / "dittomq" / "verified-equal").write_bytes(b"100000 8d3b7c0a")
 

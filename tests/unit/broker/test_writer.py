@@ -76,7 +76,7 @@ def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
 
 
 @told_by(play)
-async def test_a_frame_by_itself_is_synced_where_it_was_written(told: Told) -> None:
+async def test_a_batch_by_itself_is_synced_where_it_was_written(told: Told) -> None:
     [run] = await (await told.writer.submit(frame(b"one"), 3))
     await told.writer.drained()
 

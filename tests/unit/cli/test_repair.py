@@ -69,7 +69,7 @@ def test_one_damaged_range_is_told_as_one() -> None:
     assert report_lines(done)[-1] == "a/0  5,000 bytes verified, 1 range was damaged, 0 still are"
 
 
-def test_what_was_mended_beyond_the_bytes_that_were_asked_for_is_explained() -> None:
+def test_what_was_repaired_beyond_the_bytes_that_were_asked_for_is_explained() -> None:
     asked, inside = NodeRepair("a/0", [(1_500, 1_600)]), NodeRepair("a/0", [(1_000, 2_000)])
     for done in (asked, inside):
         done.verified_bytes = 1_000

@@ -330,7 +330,7 @@ def test_refused_message_fails_alone_and_the_rest_keep_their_order() -> None:
     assert run.broker.log == [b"0", b"2", b"3", b"4", b"5"]
 
 
-def test_batches_that_are_offered_in_one_turn_leave_in_one_frame() -> None:
+def test_sends_that_are_offered_in_one_turn_leave_in_one_batch() -> None:
     run = Run()
     play(run, [("offer", 1, False), ("open",), ("deliver", None), ("answer", 0)])
     assert run.stream is not None
@@ -340,7 +340,7 @@ def test_batches_that_are_offered_in_one_turn_leave_in_one_frame() -> None:
     assert [len(sent.frame.content()[0]) for sent in run.stream.out] == [2]
 
 
-def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() -> None:
+def test_an_answer_lets_the_next_batch_go_and_not_before_the_turn_has_ended() -> None:
     run = Run()
     play(run, [("offer", 1, False), ("open",), ("offer", 1, False), ("end_turn",), ("deliver", None), ("answer", 0)])
     assert run.stream is not None

@@ -126,7 +126,7 @@ async def test_a_body_that_is_too_large_or_no_bytes_is_refused_behind_those_that
     ]
 
 
-def test_a_frame_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() -> None:
+def test_a_batch_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() -> None:
     chance = random.Random(SEED)
     for number in range(300):
         waiting = BatchQueue()

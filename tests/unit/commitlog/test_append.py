@@ -77,7 +77,7 @@ def test_a_record_fills_a_segment_up_to_the_mark(store: Store) -> None:
 
 
 @pytest.mark.parametrize("producer", ["", "p"])
-def test_a_large_frame_is_stored_as_its_messages_one_by_one(producer: str) -> None:
+def test_a_large_batch_is_stored_as_its_messages_one_by_one(producer: str) -> None:
     chance = random.Random(11)
     bodies = [chance.randbytes(chance.randrange(600)) for _ in range(200)]
     identities = [(producer, at) if producer else None for at in range(len(bodies))]
@@ -106,7 +106,7 @@ def test_a_large_frame_is_stored_as_its_messages_one_by_one(producer: str) -> No
     assert [large.find_sequence("p", at) for at in range(200)] == [small.find_sequence("p", at) for at in range(200)]
 
 
-def test_a_large_frame_with_one_bad_message_leaves_nothing(store: Store) -> None:
+def test_a_large_batch_with_one_bad_message_leaves_nothing(store: Store) -> None:
     good = [draft(body=b"%d" % at) for at in range(50)]
     store.append([Frame(good)], 1)
     end = store.end
@@ -118,7 +118,7 @@ def test_a_large_frame_with_one_bad_message_leaves_nothing(store: Store) -> None
     assert places(store.append([Frame(good)], 1).placed[0])[0].queue_offset == 50
 
 
-def test_a_large_frame_with_a_message_that_no_segment_can_hold_is_refused(store: Store) -> None:
+def test_a_large_batch_with_a_message_that_no_segment_can_hold_is_refused(store: Store) -> None:
     store.append([frame(b"topics are learned from a first message")], 1)
     end = store.end
 
@@ -139,7 +139,7 @@ def test_store_time_never_goes_back_not_even_over_a_restart(machine: Machine, st
     assert again.append([frame(b"c")], 4_000).store_ms == 5_000
 
 
-def test_a_refused_frame_leaves_nothing_and_its_neighbours_stay(store: Store) -> None:
+def test_a_refused_batch_leaves_nothing_and_its_neighbours_stay(store: Store) -> None:
     bad = Frame([draft(body=b"first"), draft(topic="a/b")])
     too_large = Frame([draft(body=b"z" * (MAX_BODY_BYTES + 1))])
     too_many_properties = Frame([draft()._replace(properties=b"a\x01" + b"b" * 32_760 + b"\x02")])
@@ -152,7 +152,7 @@ def test_a_refused_frame_leaves_nothing_and_its_neighbours_stay(store: Store) ->
     assert [offset for offset, _ in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0]] == [0, 1]
 
 
-def test_a_retried_frame_gets_its_first_places_back(store: Store) -> None:
+def test_a_retried_batch_gets_its_first_places_back(store: Store) -> None:
     first = places(store.append([frame(b"a", b"b", producer="p", first=0)], 1).placed[0])
     end = store.end
 
@@ -172,7 +172,7 @@ def test_a_retry_that_overlaps_appends_only_what_is_new(store: Store) -> None:
     assert [place.queue_offset for place in mixed] == [1, 2]
 
 
-def test_a_frame_and_its_retry_in_one_group_store_it_once(store: Store) -> None:
+def test_a_batch_and_its_retry_in_one_group_store_it_once(store: Store) -> None:
     one = frame(b"a", b"b", producer="p", first=0)
 
     group = store.append([one, one, frame(b"c", producer="p", first=2)], 1)

@@ -66,7 +66,7 @@ def test_a_start_notes_what_the_page_hides_and_the_log_goes_on_behind_it(stop: s
     assert whole_log(store).startswith(log)
 
 
-def test_a_slave_goes_on_copying_behind_it_before_it_is_mended() -> None:
+def test_a_slave_goes_on_copying_behind_it_before_it_is_repaired() -> None:
     door, log, other = bad_at_the_end("clean")
     other.append([frame(b"next")], 9_000)
     store = again(door)
@@ -107,7 +107,7 @@ def test_append_to_a_bad_last_page_ends_the_node() -> None:
     assert again(door).end == placed.end
 
 
-def test_a_cut_into_a_bad_page_is_done_and_what_is_left_of_it_is_damage() -> None:
+def test_a_truncation_into_a_bad_page_is_done_and_what_is_left_of_it_is_damage() -> None:
     door, log, other = bad_at_the_end("clean")
     path, page = last_page_of(log)
     door.bad.clear()
@@ -159,7 +159,7 @@ def test_a_start_on_a_full_disk_writes_nothing_over_what_it_cannot_note() -> Non
     assert (whole_log(store), store.damaged) == (log, [])
 
 
-def test_a_start_on_a_full_disk_that_cuts_nothing_is_not_refused_for_its_last_record() -> None:
+def test_start_on_a_full_disk_that_truncates_nothing_is_not_refused() -> None:
     door, log, _ = bad_at_the_end("clean")
     door.bad.clear()
     path, _ = last_page_of(log)

@@ -67,7 +67,7 @@ def test_unreadable_index_header_goes_when_the_log_is_dropped_past_it() -> None:
 
 
 @pytest.mark.parametrize("where", ["the key index", "a queue", "a queue's file is gone"])
-def test_a_cut_that_cannot_read_what_follows_from_the_log_builds_it_again(where: str) -> None:
+def test_a_truncation_that_cannot_read_what_follows_from_the_log_builds_it_again(where: str) -> None:
     machine, store, door = in_use()
     to = next(position for at, position in left_of(whole_log(store), 0)[TOPIC, 0] if at == 40)
     if where == "a queue's file is gone":
@@ -143,7 +143,7 @@ def test_log_that_cannot_be_opened_refuses_the_start_and_is_not_damaged() -> Non
     assert (whole_log(again), again.damaged, again.recovery_cut) == (log, [], None)
 
 
-def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_node() -> None:
+def test_repair_of_a_message_with_an_unreadable_unit_ends_no_node() -> None:
     machine, store, door = in_use(messages=60)
     start, end = (position for _, position in left_of(whole_log(store), 0)[TOPIC, 0][20:22])
     raw = store.read(start, end - start)

@@ -155,7 +155,7 @@ class CutFile(PagedFile):
             door.reader.join(10)
 
 
-def test_who_reads_what_is_cut_just_then_is_told_to_ask_again_and_of_no_damage() -> None:
+def test_reader_during_a_truncation_is_told_to_ask_again_and_of_no_damage() -> None:
     machine = Machine(random.Random(1))
     store = dispatched(machine)
     store.close(clean=True)

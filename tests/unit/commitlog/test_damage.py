@@ -14,7 +14,7 @@ from tests.support.stores import SMALL, Machine, queues_of
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_damage_below_the_watermark_costs_that_record_and_no_other(machine: Machine, name: str) -> None:
+def test_damage_below_the_recovery_point_costs_that_record_and_no_other(machine: Machine, name: str) -> None:
     log, (start, end) = harmed(machine, HARMS[name])
 
     again = machine.open()

@@ -56,7 +56,7 @@ def next_offset(store: Store) -> int:
     return int(places(placed)[0].queue_offset)
 
 
-def test_what_no_queue_has_read_stays_with_all_behind_it_until_it_is_mended() -> None:
+def test_what_no_queue_has_read_stays_with_all_behind_it_until_it_is_repaired() -> None:
     store, start, lost = slave(Machine(random.Random(7)), master())
 
     with pytest.raises(NotReady, match="which numbers their messages have is not known"):

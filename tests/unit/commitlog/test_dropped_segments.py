@@ -76,7 +76,7 @@ def test_producers_go_on_and_what_became_of_dropped_sequences_is_not_remembered(
             opened.close(clean=True)
 
 
-def test_the_log_is_cut_and_goes_on_behind_what_was_dropped(machine: Machine) -> None:
+def test_the_log_is_truncated_and_goes_on_behind_what_was_dropped(machine: Machine) -> None:
     store = settled(machine)
     log = whole_log(store)
     store.drop_before(SEGMENT)
@@ -153,7 +153,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
         again.begin_at(LogStart(PhysicalOffset(0)))
 
 
-def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Machine) -> None:
+def test_a_log_that_was_truncated_to_nothing_can_begin_before_and_behind(machine: Machine) -> None:
     store = settled(machine)
     store.cut(0)
 

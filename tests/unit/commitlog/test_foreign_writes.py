@@ -87,7 +87,7 @@ def test_sealed_records_are_told_from_ours_by_our_clean_stop(machine: Machine) -
     assert again.find_sequence("p", 60) is None, "a producer's sequence in a copy of RocketMQ is not believed"
 
 
-def test_a_torn_record_of_ours_is_still_cut_after_a_kill(machine: Machine) -> None:
+def test_a_torn_record_of_ours_is_still_truncated_after_a_kill(machine: Machine) -> None:
     store = filled(machine)
     end = store.end
     group = store.append([frame(b"torn" * 50)], 99)
@@ -157,7 +157,7 @@ def test_records_sealed_behind_our_kill_are_told_by_their_born_host(machine: Mac
     assert bodies(machine.open())[-10:] == [b"theirs %d" % at for at in range(10)]
 
 
-def test_what_we_wrote_behind_the_watermark_stays_ours(machine: Machine) -> None:
+def test_what_we_wrote_behind_the_recovery_point_stays_ours(machine: Machine) -> None:
     store = filled(machine)
     flushed = store.flushed
     store.append([frame(b"ours", producer="q", first=0)], 99)
@@ -280,7 +280,7 @@ def test_rocketmq_that_only_ended_a_segment_and_went_on_in_the_next_is_recognise
     assert stretches(store) == [(1, False, 0), (1, True, end)]
 
 
-def test_a_torn_end_of_rocketmqs_is_cut_and_the_rest_of_its_records_kept(machine: Machine) -> None:
+def test_a_torn_end_of_rocketmqs_is_truncated_and_the_rest_of_its_records_kept(machine: Machine) -> None:
     end, _ = left(machine, clean=True)
     theirs = append(machine, end)
     put_log(machine, bytes(10), end + len(theirs) - 10)
@@ -291,7 +291,7 @@ def test_a_torn_end_of_rocketmqs_is_cut_and_the_rest_of_its_records_kept(machine
     assert store.recovery_cut is not None
 
 
-def test_garbage_behind_our_clean_stop_is_cut_as_ever(machine: Machine) -> None:
+def test_garbage_behind_our_clean_stop_is_truncated_as_ever(machine: Machine) -> None:
     end, log = left(machine, clean=True)
     put_log(machine, b"\xda\xa3\x20\xa7" * 50, end)
 

@@ -169,7 +169,7 @@ def _write_anew(machine: Machine, operations: int) -> bool:
     return True
 
 
-def test_a_format_is_never_lowered_neither_by_a_cut_nor_by_who_needs_less(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_format_is_lowered_neither_by_a_truncation_nor_by_an_older_need(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "FORMAT", NEWER)
     filled(machine).close(clean=True)
     make_newer(machine.storage())

@@ -64,7 +64,7 @@ def durable_in(log: bytes, number: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed"])
 @pytest.mark.parametrize("numbers", [(1,), (2,), (1, 2)])
-def test_what_was_durable_in_lost_segments_is_damage_and_is_mended_to_the_last_byte(
+def test_durable_bytes_of_lost_segments_are_damage_and_are_repaired_whole(
     machine: Machine, numbers: tuple[int, ...], *, clean: bool
 ) -> None:
     log = stopped(machine, clean=clean)
@@ -84,7 +84,7 @@ def test_what_was_durable_in_lost_segments_is_damage_and_is_mended_to_the_last_b
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed"])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_of_a_segment_that_is_cut_short_only_what_is_gone_is_damage(machine: Machine, number: int, *, clean: bool) -> None:
+def test_only_the_missing_part_of_a_shortened_segment_is_damage(machine: Machine, number: int, *, clean: bool) -> None:
     log = stopped(machine, clean=clean)
     shorten(machine, number, 5_000)
     whole = max(end for _, end in entries(log) if number * SEGMENT < end <= number * SEGMENT + 5_000)

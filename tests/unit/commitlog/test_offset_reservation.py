@@ -135,7 +135,7 @@ def test_topics_begin_at_0_again_when_the_damage_is_whole(machine: Machine) -> N
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: Machine, power: bool) -> None:
+def test_queue_reserves_once_and_remembers_it_whenever_the_store_stops(machine: Machine, power: bool) -> None:
     store, _, _ = lost(machine)
     lead(store)
     expected = store.next_offsets("orders")
@@ -154,7 +154,7 @@ def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: M
 
 
 @pytest.mark.parametrize("taken_in", ["not", "taken in", "before a start"])
-def test_a_cut_of_what_came_behind_the_leap_gives_nothing_back(machine: Machine, taken_in: str) -> None:
+def test_a_truncation_of_what_came_behind_the_reservation_gives_nothing_back(machine: Machine, taken_in: str) -> None:
     store, _, _ = lost(machine)
     lead(store)
     end = store.end
@@ -174,7 +174,7 @@ def test_a_cut_of_what_came_behind_the_leap_gives_nothing_back(machine: Machine,
 
 @pytest.mark.parametrize("taken_in", [True, False])
 @pytest.mark.parametrize("below", [0, 1, 5])
-def test_a_cut_that_takes_the_damage_with_it_takes_the_leap_too(machine: Machine, taken_in: bool, below: int) -> None:
+def test_a_truncation_that_takes_the_damage_with_it_takes_the_reservation_too(machine: Machine, taken_in: bool, below: int) -> None:
     store, log, (start, _) = lost(machine, 2)
     lead(store, opener=1)
     given(store)
@@ -192,7 +192,7 @@ def test_a_cut_that_takes_the_damage_with_it_takes_the_leap_too(machine: Machine
     assert first_of(store, UNKNOWN) == 0
 
 
-def test_a_cut_between_two_leaps_gives_nothing_of_the_first_back(machine: Machine) -> None:
+def test_truncation_between_two_reservations_gives_nothing_of_the_first_back(machine: Machine) -> None:
     store, _, _ = lost(machine)
     lead(store)
     first = store.next_offsets("orders")
@@ -227,7 +227,7 @@ def test_reserved_offsets_without_a_damage_range_outlive_a_truncation(machine: M
     assert given(store) == expected[KEY]
 
 
-def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -> None:
+def test_interrupted_reservation_is_made_at_least_as_far_by_the_next_start() -> None:
     done, operations = False, 0
     while not done:
         machine = Machine(random.Random(7))
@@ -261,7 +261,7 @@ def test_damage_in_indexed_bytes_hides_nothing(machine: Machine) -> None:
     assert given(again) == 20
 
 
-def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mended(machine: Machine) -> None:
+def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_repaired(machine: Machine) -> None:
     store, log, (start, end) = lost(machine, before=2)
     store.dispatch(store.end)
     store.close(clean=True)
@@ -282,7 +282,7 @@ def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mende
     assert given(last) == 20
 
 
-def test_a_hole_that_a_master_told_of_is_unread_until_it_is_filled(machine: Machine) -> None:
+def test_missing_range_named_by_a_master_is_unread_until_it_is_fetched(machine: Machine) -> None:
     log = whole_log(filled(Machine(random.Random(1))))
     at = entries(log)
     store = machine.open()

@@ -107,7 +107,7 @@ def test_queues_get_no_hole_for_records_that_could_not_be_read_when_they_were_bu
 
 
 @pytest.mark.parametrize("lose", [Machine.kill, Machine.lose_power])
-def test_a_start_that_cannot_read_the_log_now_is_refused_and_cuts_nothing(lose: Callable[[Machine], None]) -> None:
+def test_a_start_that_cannot_read_the_log_now_is_refused_and_truncates_nothing(lose: Callable[[Machine], None]) -> None:
     machine, store, _ = in_use()
     log = whole_log(store)
     lose(machine)
@@ -121,7 +121,7 @@ def test_a_start_that_cannot_read_the_log_now_is_refused_and_cuts_nothing(lose: 
     assert (whole_log(again), again.damaged, again.recovery_cut) == (log, [], None)
 
 
-def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_later() -> None:
+def test_repairer_that_cannot_read_a_suspected_range_looks_again_later() -> None:
     machine, store, door = refusing(errno.EMFILE)
     machine.disk.names.files[SEGMENT].write(memoryview(b"\xff"), 5_000, machine.chance)
 
@@ -154,7 +154,7 @@ def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_la
     assert low <= 5_000 < high
 
 
-def test_a_mender_says_once_that_it_cannot_read_and_once_that_it_can_again() -> None:
+def test_a_repairer_says_once_that_it_cannot_read_and_once_that_it_can_again() -> None:
     machine, store, door = refusing(errno.EMFILE)
 
     async def nobody() -> Sequence[Peer]:

@@ -112,7 +112,7 @@ def test_a_later_segment_with_bytes_goes_to_the_side_file_too(machine: Machine) 
     assert again.end == end
 
 
-def test_damage_below_the_watermark_drops_nothing_behind_it(machine: Machine) -> None:
+def test_damage_below_the_recovery_point_drops_nothing_behind_it(machine: Machine) -> None:
     store = filled(machine)
     end, (low, high) = store.end, damage_behind_checkpoint(machine, store)
     machine.kill()
@@ -192,7 +192,7 @@ def test_a_damaged_side_file_that_nothing_replaces_is_refused_by_name(machine: M
         machine.open()
 
 
-def test_with_watermark_and_checkpoint_damaged_nothing_is_guessed(machine: Machine) -> None:
+def test_with_recovery_point_and_checkpoint_damaged_nothing_is_guessed(machine: Machine) -> None:
     filled(machine)
     machine.kill()
     damage(machine, "dittomq/watermark", "flip")
@@ -202,7 +202,7 @@ def test_with_watermark_and_checkpoint_damaged_nothing_is_guessed(machine: Machi
         machine.open()
 
 
-def test_a_missing_segment_below_the_watermark_is_refused_and_named(machine: Machine) -> None:
+def test_a_missing_segment_below_the_recovery_point_is_refused_and_named(machine: Machine) -> None:
     filled(machine)
     machine.kill()
     last = max(path for path in machine.disk.names.files if path.startswith("commitlog/"))

@@ -58,7 +58,7 @@ def test_bad_sector_below_the_recovery_point_is_damage_until_it_reads(page: int)
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_above_the_watermark_it_ends_the_log_and_peers_are_asked_for_more(power: bool) -> None:
+def test_above_the_recovery_point_it_ends_the_log_and_peers_are_asked_for_more(power: bool) -> None:
     machine = Machine(random.Random(1))
     log = left(machine, mark=2, power=power)
     door = BadSectors(machine)

@@ -148,7 +148,7 @@ def copy_log(master: Store, slave: Store) -> None:
 
 
 @pytest.mark.parametrize("stops", ["goes on", "killed"])
-def test_messages_that_come_for_the_second_time_behind_a_cut_stay_deleted(machine: Machine, stops: str) -> None:
+def test_messages_that_come_for_the_second_time_behind_a_truncation_stay_deleted(machine: Machine, stops: str) -> None:
     """A slave hears of the deletion before it has them, and is cut before them: they begin with 0, and are no topic made again."""
     deleted(machine)
     master = machine.open()

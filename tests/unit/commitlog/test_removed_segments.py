@@ -82,7 +82,7 @@ def test_removed_segment_is_all_damage_and_comes_from_another_replica() -> None:
     assert_whole(machine.open(), log)
 
 
-def test_a_file_that_is_still_open_is_not_mended_where_nobody_finds_it_again() -> None:
+def test_a_file_that_is_still_open_is_not_repaired_where_nobody_finds_it_again() -> None:
     machine, store, log, other = in_use()
     inode = machine.disk.names.files[path_of(1)]
     inode.write(memoryview(bytes(10)), 5_000, machine.chance)
@@ -253,7 +253,7 @@ def test_a_start_after_the_file_was_removed_that_was_written_knows_what_is_gone(
 
 
 @LOSSES
-def test_what_is_mended_in_a_file_that_loses_its_name_meanwhile_is_not_called_mended(lose: Loss) -> None:
+def test_repair_in_a_file_that_loses_its_name_does_not_count(lose: Loss) -> None:
     machine, store, log, other = in_use()
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
@@ -353,7 +353,7 @@ def test_written_file_regains_its_full_size_when_repaired() -> None:
     assert_whole(machine.open(), log)
 
 
-def test_a_cut_into_it_ends_no_later_start() -> None:
+def test_a_truncation_into_it_ends_no_later_start() -> None:
     machine, store, log, _ = in_use()
     to = store.append([frame(b"next")], 9_000).start
     store.close(clean=True)

@@ -25,7 +25,7 @@ def known_sequences(store: Store, count: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_what_a_start_finds_damaged_is_mended_to_the_last_byte_and_stays_so(machine: Machine, name: str) -> None:
+def test_what_a_start_finds_damaged_is_repaired_to_the_last_byte_and_stays_so(machine: Machine, name: str) -> None:
     log, (start, end) = harmed(machine, HARMS[name])
     store = machine.open()
     store.dispatch(store.end)
@@ -60,7 +60,7 @@ def test_cold_damage_is_noted_by_whoever_verifies_it_and_nothing_else_is(machine
     assert machine.open().damaged == [(start, end)]
 
 
-def test_a_range_is_mended_piece_by_piece_and_what_is_left_stays_noted(machine: Machine) -> None:
+def test_a_range_is_repaired_piece_by_piece_and_what_is_left_stays_noted(machine: Machine) -> None:
     store = dispatched(machine)
     log = whole_log(store)
     at = [pair for pair in entries(log) if pair[0] >= SEGMENT][2:5]
@@ -103,7 +103,7 @@ def test_only_whole_records_that_begin_a_damaged_range_and_end_in_it_are_taken(m
     assert store.damaged == [(start, end)]
 
 
-def test_what_was_mended_and_not_yet_filed_is_found_whole_after_a_crash(machine: Machine) -> None:
+def test_what_was_repaired_and_not_yet_filed_is_found_whole_after_a_crash(machine: Machine) -> None:
     log, (start, end) = harmed(machine, HARMS["body"])
     store = machine.open()
     store.dispatch(store.end)
@@ -155,7 +155,7 @@ def test_what_is_not_flushed_yet_is_never_called_damaged(machine: Machine) -> No
     assert store.damaged == []
 
 
-def test_what_lies_in_a_hole_above_the_readable_end_comes_with_its_turn(machine: Machine, log: bytes) -> None:
+def test_what_lies_in_a_missing_range_above_the_readable_end_comes_with_its_turn(machine: Machine, log: bytes) -> None:
     at = entries(log)
     store = follow(machine.open())
     copy(store, log, [(at[4][0], at[6][1])])
@@ -168,7 +168,7 @@ def test_what_lies_in_a_hole_above_the_readable_end_comes_with_its_turn(machine:
     assert_whole(store, log)
 
 
-def test_a_queue_whose_first_message_lies_in_a_hole_begins_with_it_when_it_is_mended(machine: Machine, log: bytes) -> None:
+def test_queue_whose_first_message_is_missing_begins_with_it_once_repaired(machine: Machine, log: bytes) -> None:
     at = entries(log)
     store = follow(machine.open())
     copy(store, log, [(0, at[4][1])])
@@ -183,7 +183,7 @@ def test_a_queue_whose_first_message_lies_in_a_hole_begins_with_it_when_it_is_me
     assert known_sequences(store, len(at)) == dict(enumerate(low for low, _ in at))
 
 
-def test_a_hole_begins_where_the_log_ends_and_lies_in_one_segment(machine: Machine, log: bytes) -> None:
+def test_missing_range_starts_at_the_log_end_and_lies_in_one_segment(machine: Machine, log: bytes) -> None:
     store = follow(machine.open())
     store.write_chunk(0, log[: entries(log)[0][1] + 10])
 
@@ -197,7 +197,7 @@ def test_a_hole_begins_where_the_log_ends_and_lies_in_one_segment(machine: Machi
     assert store.damaged == []
 
 
-def test_a_cut_forgets_the_holes_that_it_takes(machine: Machine, log: bytes) -> None:
+def test_a_truncation_forgets_the_missing_ranges_that_it_takes(machine: Machine, log: bytes) -> None:
     at = entries(log)
     store = follow(machine.open())
     copy(store, log[: at[9][1]], [(at[2][0], at[3][1]), (at[6][0], at[7][1])])

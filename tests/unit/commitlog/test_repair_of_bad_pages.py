@@ -67,7 +67,7 @@ def test_record_that_ends_inside_a_bad_page_is_never_repaired() -> None:
     assert (outcome.source, store.damaged, whole_log(store)) == ("a/3", [], log)
 
 
-def test_a_page_that_goes_bad_around_a_damaged_record_is_noted_whole_and_mended_then() -> None:
+def test_page_that_goes_bad_around_a_damaged_record_is_noted_and_repaired_whole() -> None:
     store, door, log, other = in_use()
     at, end = next((at, end) for at, end in entries(log) if at > PAGE + 100 and end < 2 * PAGE)
     door.bad[SEGMENT] = set()
@@ -99,7 +99,7 @@ def test_bytes_of_two_hands_that_share_a_bad_page_are_written_at_once() -> None:
     assert (outcome.source, store.damaged, whole_log(store)) == ("a/2", [], log)
 
 
-def test_a_bad_page_in_which_the_log_ends_is_mended_and_written_on() -> None:
+def test_a_bad_page_in_which_the_log_ends_is_repaired_and_written_on() -> None:
     store, door, log, other = in_use()
     base = len(log) - len(log) % SMALL.segment_bytes
     door.bad[f"commitlog/{base:020d}"] = {(len(log) - base) // PAGE}
@@ -114,7 +114,7 @@ def test_a_bad_page_in_which_the_log_ends_is_mended_and_written_on() -> None:
 
 
 @pytest.mark.parametrize("helped", [False, True])
-def test_what_the_disk_gives_again_of_a_range_is_told_as_mended_by_the_node_itself(helped: bool) -> None:
+def test_what_the_disk_gives_again_of_a_range_is_told_as_repaired_by_the_node_itself(helped: bool) -> None:
     store, door, log, other = in_use()
     start, end = damaged_by(store, door, 1, 2)
     door.bad[SEGMENT] = {2}

@@ -71,7 +71,7 @@ def test_missing_range_without_room_stays_noted_and_is_fetched_later(machine: Ma
     assert (store.damaged, whole_log(store)) == ([], log)
 
 
-def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: Machine) -> None:
+def test_a_record_is_repaired_in_place_with_the_room_that_appends_leave(machine: Machine) -> None:
     machine.options = replace(SMALL, reserve_bytes=RESERVE)
     store = dispatched(machine)
     log = whole_log(store)
@@ -85,7 +85,7 @@ def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: M
     assert (store.file_mended(), store.damaged, whole_log(store)) == (True, [], log)
 
 
-def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Machine) -> None:
+def test_fetching_a_missing_range_takes_none_of_the_room_that_appends_leave(machine: Machine) -> None:
     machine.options = replace(SMALL, reserve_bytes=RESERVE)
     store, log = with_a_hole(machine)
     leave(machine, RESERVE)
@@ -97,7 +97,7 @@ def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Ma
 
 
 @pytest.mark.parametrize("free", FREE)
-def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_room(machine: Machine, free: int) -> None:
+def test_what_was_repaired_stays_on_the_register_of_a_full_disk_until_there_is_room(machine: Machine, free: int) -> None:
     store = dispatched(machine)
     log = whole_log(store)
     [(start, end)] = damage(store, machine, 20)
@@ -141,7 +141,7 @@ class Filling:
         leave(self._machine, 0)
 
 
-def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room(machine: Machine) -> None:
+def test_repairer_on_a_full_disk_repairs_once_there_is_room(machine: Machine) -> None:
     store = dispatched(machine)
     log, other = whole_log(store), copy_of(store, Machine(random.Random(2)))
     with contextlib.suppress(DiskFull):

@@ -123,7 +123,7 @@ def test_a_chunk_across_a_segments_end_is_refused(slave: Store, log: bytes) -> N
         slave.write_chunk(0, log[: SMALL.segment_bytes + 1])
 
 
-def test_a_cut_takes_the_half_record_too(slave: Store, log: bytes) -> None:
+def test_a_truncation_takes_the_half_record_too(slave: Store, log: bytes) -> None:
     slave.write_chunk(0, log[:9_999])
     end = slave.end
     assert end < slave.written_raw

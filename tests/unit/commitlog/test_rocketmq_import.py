@@ -120,7 +120,7 @@ def test_without_a_checkpoint_that_says_more_the_first_damage_ends_the_log(machi
     assert store.recovery_cut.saved_bytes == len(LOG) - STARTS[3]
 
 
-def test_a_torn_last_record_that_rocketmq_would_keep_is_cut(machine: Machine) -> None:
+def test_a_torn_last_record_that_rocketmq_would_keep_is_truncated(machine: Machine) -> None:
     kill_rocketmq(machine, 0)
     put_log(machine, bytes(5), len(LOG) - 5)
 

@@ -125,7 +125,7 @@ def test_what_is_prepared_is_no_part_of_the_log(store: Store, machine: Machine) 
     assert machine.files() == before
 
 
-def test_it_outlives_a_cut(store: Store, door: CrashingStorage) -> None:
+def test_it_outlives_a_truncation(store: Store, door: CrashingStorage) -> None:
     roll(store)
     store.ahead.prepare_segment()
 
@@ -140,7 +140,7 @@ def test_it_outlives_a_cut(store: Store, door: CrashingStorage) -> None:
     assert sum(map(len, queues_of(whole_log(store), SIZE).values())) == 2
 
 
-def test_a_cut_right_behind_a_roll_can_be_finished_wherever_power_is_lost() -> None:
+def test_a_truncation_right_behind_a_roll_can_be_finished_wherever_power_is_lost() -> None:
     for call in itertools.count(1):
         machine = Machine(random.Random(call))
         door = CrashingStorage(machine.storage())

@@ -59,7 +59,7 @@ def test_a_store_held_by_another_process_is_refused_until_that_process_ends(tmp_
     store.close(clean=True)
 
 
-def test_a_short_write_fails_the_store_and_the_torn_record_is_cut_into_a_side_file(tmp_path: Path) -> None:
+def test_short_write_fails_the_store_and_saves_the_torn_record_aside(tmp_path: Path) -> None:
     store = reopen(tmp_path)
     open_epoch(store)
     end = store.append([frame(b"whole")], 1).end

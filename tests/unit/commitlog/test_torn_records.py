@@ -41,7 +41,7 @@ def abort(request: pytest.FixtureRequest) -> bytes | None:
     return mark
 
 
-def test_it_is_cut_as_ever_when_nothing_was_appended_behind_it(torn: tuple[Machine, bytes, bytes], abort: bytes | None) -> None:
+def test_it_is_truncated_as_ever_when_nothing_was_appended_behind_it(torn: tuple[Machine, bytes, bytes], abort: bytes | None) -> None:
     machine, log, record = torn
     put_file(machine, "abort", abort)
 
@@ -75,7 +75,7 @@ def test_torn_ones_alone_are_damaged_when_rocketmq_took_them_for_whole_and_went_
 
 
 @pytest.mark.parametrize("left", ["TW", "TWT"])
-def test_whole_ones_behind_it_are_cut_with_it_when_rocketmq_went_on_nowhere(
+def test_whole_ones_behind_it_are_truncated_with_it_when_rocketmq_went_on_nowhere(
     torn: tuple[Machine, bytes, bytes], abort: bytes | None, left: str
 ) -> None:
     machine, log, record = torn

@@ -36,7 +36,7 @@ def test_queues_end_with_the_log_after_a_truncation_died_clearing_a_unit() -> No
     assert {"write consumequeue", ""} <= struck, "the cut was struck in its queues, and ran to its end"
 
 
-def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
+def test_a_truncation_names_a_place_where_a_record_begins(machine: Machine) -> None:
     store = filled(machine)
 
     with pytest.raises(InvalidField, match="no record begins at 7"):
@@ -47,7 +47,7 @@ def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
     assert store.generation == 0
 
 
-def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machine) -> None:
+def test_a_truncation_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machine) -> None:
     store = filled(machine)
 
     store.cut(0)

@@ -312,7 +312,7 @@ def test_a_replica_says_what_it_lacks_and_what_no_longer() -> None:
     assert len(group.confirmed.copies(at(100), at(200))) == 1
 
 
-def test_a_replica_says_nothing_of_a_hole_that_it_has_not_reached() -> None:
+def test_a_replica_says_nothing_of_a_missing_range_that_it_has_not_reached() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
     group.confirmed.record_skipped("a/1", at(200), at(300))

@@ -366,7 +366,7 @@ def test_schedule_26_a_member_that_did_not_promise_leaves_at_once() -> None:
     assert (nodes(change), [reason.kind for reason in change.reasons]) == (["a/1"], [MemberReasonKind.NO_PROMISE])
 
 
-def test_schedule_27_a_master_drops_a_parted_slave_before_that_stands() -> None:
+def test_schedule_27_a_master_drops_a_partitioned_slave_before_its_candidacy() -> None:
     # Rule: leave_ms is below silence_ms.
     assert RULES.leave_s < rules_of("a/1").silence_s
 

@@ -60,7 +60,7 @@ def test_a_refusal_arrives_as_the_same_error_with_the_same_fields(kind: type[Dit
 
 
 @pytest.mark.parametrize("kind", CROSSING)
-def test_a_refusal_inside_a_frame_is_rebuilt_from_its_facts(kind: type[DittoError]) -> None:
+def test_a_refusal_inside_a_batch_is_rebuilt_from_its_facts(kind: type[DittoError]) -> None:
     sent = sample(kind)
 
     facts = status.facts(sent)

@@ -111,7 +111,7 @@ def test_the_first_line_names_node_queue_offset_and_byte_of_a_difference() -> No
     )
 
 
-def test_a_copy_of_another_history_is_not_for_repair_but_to_be_copied_anew() -> None:
+def test_a_copy_of_another_history_is_not_for_repair_but_to_be_resynced() -> None:
     found = document(run(group(findings=(replace(finding(), kind=Kind.DIVERGED),), differing=(LEAF,))), show_bytes=False)
 
     assert advice(found)[0].startswith("a/2: stop it")

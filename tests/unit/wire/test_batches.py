@@ -95,7 +95,7 @@ def test_any_runs_give_the_drafts_of_their_messages() -> None:
         assert short == long, f"frame {number} of seed 20"
 
 
-def test_a_frame_has_messages_or_runs() -> None:
+def test_a_batch_has_messages_or_runs() -> None:
     frame = pb.PublishStreamRequest(messages=[pb.Message(topic="orders", body=b"a")], runs=[run(b"b")])
 
     for take in (lambda: publish_frame(frame, topics()), lambda: resent_frame(frame)):
@@ -103,14 +103,14 @@ def test_a_frame_has_messages_or_runs() -> None:
             take()
 
 
-def test_a_frame_has_a_bounded_number_of_runs_also_of_empty_ones() -> None:
+def test_a_batch_has_a_bounded_number_of_runs_also_of_empty_ones() -> None:
     frame = pb.PublishStreamRequest(runs=[run()] * (MAX_FRAME_MESSAGES + 1))
 
     with pytest.raises(InvalidField, match="at most 1,024 runs, not 1,025"):
         publish_frame(frame, topics())
 
 
-def test_a_resent_frame_counts_the_messages_of_its_runs() -> None:
+def test_a_resent_batch_counts_the_messages_of_its_runs() -> None:
     frame = pb.PublishStreamRequest(runs=[run(b"a", b"b"), run(b"c")], producer_id="p", first_sequence=5)
 
     assert resent_frame(frame).sequences == range(5, 8)

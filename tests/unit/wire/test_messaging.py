@@ -103,7 +103,7 @@ def test_the_longest_tag_of_a_message_and_256_tags_can_be_asked_for(tags: set[st
     assert messaging.pull_order(messaging.pull_request(order)).tags == tags
 
 
-def test_a_frame_carries_every_part_of_its_messages() -> None:
+def test_a_batch_carries_every_part_of_its_messages() -> None:
     full = Message("t", b"\x00", None, ("k1", "k2"), "tag", "order", {"p": "q"}, 7, 8)
     frame = messaging.FrameRequest(5, [full, Message("t", b"")], [3, 0], None, Ack.MASTER_FLUSHED, 2.5, "p-0", 9, 700)
 
@@ -154,7 +154,7 @@ def test_receipts_of_a_batch_name_the_epoch_of_each_message() -> None:
     assert alone.token == frame.receipt(0).token
 
 
-def test_each_message_of_a_frame_gets_its_own_receipt() -> None:
+def test_each_message_of_a_batch_gets_its_own_receipt() -> None:
     frame = messaging.frame_outcome(stored_response())
     assert isinstance(frame, FrameReceipt)
 
@@ -172,7 +172,7 @@ def test_each_message_of_a_frame_gets_its_own_receipt() -> None:
         frame.receipt(3)
 
 
-def test_a_frame_without_an_outcome_or_of_an_unknown_status_is_refused() -> None:
+def test_a_batch_without_an_outcome_or_of_an_unknown_status_is_refused() -> None:
     unknown = stored_response()
     unknown.stored.status = 99  # type: ignore[assignment]  # a later version's
 

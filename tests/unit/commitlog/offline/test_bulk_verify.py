@@ -123,7 +123,7 @@ def test_each_byte_of_a_record_counts_alike_where_another_hand_wrote_before_us(t
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_records_of_another_hand_without_any_property_are_proven_like_others(tmp_path: Path) -> None:
+def test_records_of_another_hand_without_any_property_are_verified_like_others(tmp_path: Path) -> None:
     data = foreign_log([draft(body=b"body %d" % at) for at in range(40)], 0, OPTIONS.segment_bytes)
     segment_of(tmp_path).parent.mkdir()
     segment_of(tmp_path).write_bytes(data.ljust(OPTIONS.segment_bytes, b"\0"))

@@ -81,7 +81,7 @@ def test_one_that_is_missing_or_cut_short_is_built_again_wherever_it_was(number:
     assert machine.open().notes == []
 
 
-def test_a_cut_across_a_missing_one_gives_no_number_twice() -> None:
+def test_a_truncation_across_a_missing_one_gives_no_number_twice() -> None:
     machine, bodies = of_five_files()
     store = machine.open()
     to = entries(whole_log(store))[UNITS + 5][0]
@@ -187,7 +187,7 @@ def test_omitted_queue_file_made_by_a_repair_is_missing_when_it_goes() -> None:
     assert lacks_files(storage, held_by(index), ("orders", 0), 0)
 
 
-def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed() -> None:
+def test_those_between_a_repaired_message_and_where_its_queue_began_are_not_missed() -> None:
     storage = Machine(random.Random(3)).storage()
     index = QueueIndex(storage, OpenFiles(storage, 8), UNITS, SMALL.segment_bytes, begins_late=True)
     queue = index.queue("orders", 0)
@@ -232,7 +232,7 @@ def test_queue_file_lost_while_written_ends_the_node_and_is_rebuilt() -> None:
     assert read(again) == [*bodies, b"first", b"second"]
 
 
-def test_a_cut_misses_no_files_that_somebody_else_dropped_with_the_log() -> None:
+def test_a_truncation_misses_no_files_that_somebody_else_dropped_with_the_log() -> None:
     machine = Machine(random.Random(3))
     store = machine.lead()
     for _ in range(COUNT):

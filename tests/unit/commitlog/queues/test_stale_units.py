@@ -82,7 +82,7 @@ def test_units_of_records_that_a_power_loss_took_do_not_outlive_it(machine: Mach
     assert_whole(machine)
 
 
-def test_units_that_a_cut_took_do_not_come_back_with_a_later_power_loss(machine: Machine) -> None:
+def test_units_that_a_truncation_took_do_not_come_back_with_a_later_power_loss(machine: Machine) -> None:
     store = machine.lead()
     kept = store.append([frame(b"kept", queue=0)], 1).end
     store.append([frame(b"cut", queue=0) for _ in range(60)], 2)

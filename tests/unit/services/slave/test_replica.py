@@ -174,7 +174,7 @@ async def test_confirmed_offset_of_missing_bytes_does_not_cover_the_next_masters
 
 @pytest.mark.parametrize("turns", range(12))
 @under(run)
-async def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
+async def test_slave_told_to_resync_while_it_is_asked_to_end_ends(turns: int) -> None:
     one = next_border(0)
     async with following(Machine(random.Random(6))) as (master, _):
         await handshake(master)
@@ -205,7 +205,7 @@ async def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_it
 
 
 @under(run)
-async def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log() -> None:
+async def test_what_was_verified_with_one_master_counts_for_no_other() -> None:
     size = SMALL.segment_bytes
     told: list[tuple[int, str]] = []
     async with following(Machine(random.Random(4))) as (master, _):

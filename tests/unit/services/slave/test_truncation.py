@@ -36,7 +36,7 @@ async def test_slave_truncates_where_the_record_with_that_byte_begins(harm: str)
 
 @pytest.mark.parametrize("behind", [0, 8])
 @under(run)
-async def test_a_slave_that_is_told_to_cut_within_a_record_cuts_all_of_it(behind: int) -> None:
+async def test_slave_told_to_truncate_within_a_record_truncates_all_of_it(behind: int) -> None:
     size = SMALL.segment_bytes
     second = next_border(0)
     machine = Machine(random.Random(7))
