@@ -16,6 +16,7 @@ SIZES = KeySizes(slots=7, entries=12)
 OPTIONS = replace(SMALL, key_sizes=SIZES)
 TOPIC = "orders"
 Files = Mapping[str, bytes]
+"""By name, whole."""
 
 
 def keyed(*keys: str, body: bytes = b"body") -> Draft:

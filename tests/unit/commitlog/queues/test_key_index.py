@@ -32,8 +32,6 @@ from tests.unit.commitlog.queues.key_index_files import (
     on_disk,
 )
 
-"""By name, whole."""
-
 
 def filled(machine: Machine, messages: int = 40) -> Store:
     """A store in use with several files of the index: every second message has keys, some have three."""
