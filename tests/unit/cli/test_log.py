@@ -74,6 +74,7 @@ def files(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_store_in_use_is_read_without_a_lock_and_nothing_in_it_is_written(command: str, tmp_path: Path) -> None:
     folder = tmp_path / "store"
@@ -126,6 +127,7 @@ def test_the_watch_on_writes_and_locks_sees_them(deed: str, tmp_path: Path) -> N
     assert (done.returncode, done.stderr[:10]) == (99, "forbidden:")
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_memory_does_not_grow_with_the_log(command: str, tmp_path: Path) -> None:
     peaks_mib = []
@@ -140,6 +142,7 @@ def test_memory_does_not_grow_with_the_log(command: str, tmp_path: Path) -> None
     assert peaks_mib[1] < peaks_mib[0] + 24, peaks_mib
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_terminal_sees_a_progress_bar_and_nothing_else_does(command: str, tmp_path: Path) -> None:
     folder = tmp_path / "store"

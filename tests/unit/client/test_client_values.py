@@ -27,6 +27,7 @@ from tests.support.fake_broker import node_of
 from tests.support.virtual_time import under
 
 
+@pytest.mark.tier("test")
 @given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**64 - 1))
 def test_a_token_comes_back_as_it_was(broker: str, epoch: int, end: int, incarnation: int | None) -> None:
     token = Token(broker, Epoch(epoch), PhysicalOffset(end), incarnation)

@@ -123,6 +123,7 @@ def test_a_truncation_into_a_bad_page_is_done_and_what_is_left_of_it_is_damage()
     assert (outcome.source, whole_log(store)) == ("a/2", log[:to])
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_page_that_a_dying_truncation_wrote_is_noted_by_the_next_start(power: bool) -> None:
     was_cut, done, operations = set(), False, 0

@@ -20,6 +20,7 @@ from tests.unit.commitlog.bad_pages import BadPages, PagedFile
 GROUPS = 300
 
 
+@pytest.mark.tier("test")
 def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(tmp_path: Path) -> None:
     options = StoreOptions(segment_bytes=16 * 1024, queue_file_units=100, reserve_bytes=0, open_files=4, zero_window_bytes=8_192)
     store = led(OsStorage(tmp_path), options, chance=os_chance(), wall_ms=0)

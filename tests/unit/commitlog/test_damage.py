@@ -28,6 +28,7 @@ def test_damage_below_the_recovery_point_costs_that_record_and_no_other(machine:
     assert {body[:1] for body in bodies} == {b"x", b"y"}
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("name", HARMS)
 def test_damage_in_real_files_costs_that_record_alone(machine: Machine, name: str, tmp_path: Path) -> None:
     """Whoever verifies the files finds it."""

@@ -121,6 +121,7 @@ def test_what_its_master_still_has_stays_whatever_it_tells() -> None:
         store.drop_before(SEGMENT, source.beginning())
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_wherever_such_a_drop_dies_no_number_is_given_twice(power: bool) -> None:
     whole, source = master(), master()

@@ -302,6 +302,7 @@ def test_garbage_behind_our_clean_stop_is_truncated_as_ever(machine: Machine) ->
     assert store.stopped is StopKind.CLEAN
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
 def test_dying_anywhere_while_a_visit_is_taken_in_changes_nothing(clean: bool) -> None:
     for operations in range(300):

@@ -184,6 +184,7 @@ def test_format_is_lowered_neither_by_a_truncation_nor_by_an_older_need(machine:
     assert (held.format, held.written_by, held.generation) == (NEWER, "9.4.1", 1)
 
 
+@pytest.mark.tier("test")
 def test_killed_first_start_leaves_older_versions_what_they_know() -> None:
     """Until the format is raised, an earlier version opens the store and finds all that it left there."""
     seen: set[tuple[int, bool, bool]] = set()

@@ -87,6 +87,7 @@ def test_a_store_with_such_a_message_is_whole(machine: Machine, behind: int) -> 
     assert (report.whole, report.counts) == (True, {})
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("claimed", [100, MAX_RECORD_BYTES], ids=["short", "long"])
 def test_such_a_message_that_is_damaged_costs_a_few_readings(machine: Machine, claimed: int) -> None:
     reads, store, start, end = filled(machine, behind=6 << 20, claimed=claimed)

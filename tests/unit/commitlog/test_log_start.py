@@ -150,6 +150,7 @@ def test_queue_emptied_by_rocketmq_continues_where_its_file_says(machine: Machin
     assert next_offset(again, "early") == 42
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_a_first_start_on_it_that_dies_anywhere_is_repeated_and_knows_it(power: bool) -> None:
     for operations in range(400):

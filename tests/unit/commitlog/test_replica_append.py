@@ -37,6 +37,7 @@ def test_chunks_cut_anywhere_make_the_same_log(slave: Store, log: bytes, seed: i
     assert (found.queue, found.queue_offset) == (1, 59)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("seed", range(8))
 def test_a_slave_that_is_killed_inside_a_record_goes_on_from_the_last_whole_one(machine: Machine, log: bytes, seed: int) -> None:
     chance = random.Random(seed)

@@ -75,6 +75,7 @@ def lead(chance: random.Random, machine: Machine, log: bytes) -> list[object]:
     return seen
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("bound", [65_536, 90])
 @pytest.mark.parametrize("seed", range(4))
 def test_both_ways_see_and_leave_the_same(seed: int, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:

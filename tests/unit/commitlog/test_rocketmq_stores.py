@@ -25,6 +25,7 @@ def test_a_store_of_rocketmq_that_is_refused_is_left_alone(tmp_path: Path) -> No
     assert sorted(str(path) for path in folder.rglob("*") if path.name != "lock") == [path for path in before if not path.endswith("lock")]
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("command", ["dump", "verify", "stats", "digest"])
 def test_a_segment_that_rocketmq_was_killed_while_making_changes_nothing(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -66,6 +67,7 @@ class RollsMeanwhile(OsStorage):
         return super().open(path, create=create, readonly=readonly)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("segments", [1, 2])
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_a_log_that_rolls_while_it_is_read_is_read_to_its_end(segments: int, one_by_one: bool, tmp_path: Path) -> None:

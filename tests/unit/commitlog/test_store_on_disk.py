@@ -44,6 +44,7 @@ def file_size_limit(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.tier("test")
 def test_a_store_held_by_another_process_is_refused_until_that_process_ends(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

@@ -10,6 +10,7 @@ from tests.support.stores import SMALL, Machine, filled, frame, led, open_epoch,
 from tests.unit.commitlog.queues.key_index_files import OPTIONS, TOPIC, fill, from_the_log, kept, on_disk
 
 
+@pytest.mark.tier("test")
 def test_queues_end_with_the_log_after_a_truncation_died_clearing_a_unit() -> None:
     struck = set()
     for call in range(1, 120):

@@ -78,6 +78,7 @@ def test_kill_is_not_reported_where_several_records_begin_behind_the_end(seed: i
     assert store.stopped is (StopKind.KILLED if beyond < max(torn, 1) else StopKind.FAILED_SYNC)
 
 
+@pytest.mark.tier("test")
 def test_failed_sync_seen_by_its_traces_makes_a_stranger() -> None:
     """Wherever the next starts die."""
     for operations in count():

@@ -34,6 +34,7 @@ def config_files(archive: Path) -> Iterator[tuple[TableKind[Any], bytes]]:
                 yield kind, file.read()
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("variant", vectors.VARIANTS)
 def test_all_config_files_of_a_recorded_store_keep_every_field(variant: str) -> None:
     files = list(config_files(vectors.folder() / variant / "store.tar.xz"))

@@ -35,6 +35,7 @@ def run(code: str, *arguments: str, **environment: str) -> "subprocess.Completed
     return subprocess.run(command, cwd=ROOT, env=inherited | environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("service", ["master", "slave", "nameserver"])
 def test_a_service_has_chosen_before_grpc_looks(service: str) -> None:
     ran = run(WATCHED, f"services.{service}", "--print-config")

@@ -44,6 +44,7 @@ def three(log: SyntheticLog, damaged: bytes | bytearray) -> dict[str, bytes]:
     return {"a/0": whole, "a/1": whole, "a/2": bytes(damaged)}
 
 
+@pytest.mark.tier("test")
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_flipped_byte_is_named_exactly_with_its_message_and_copy(log: SyntheticLog, data: st.DataObject) -> None:
@@ -67,6 +68,7 @@ def test_any_flipped_byte_is_named_exactly_with_its_message_and_copy(log: Synthe
     assert finding.kind is (Kind.CORRUPT_BODY if record.body_start <= position < record.body_end else expected)
 
 
+@pytest.mark.tier("test")
 @settings(max_examples=40, deadline=None)
 @given(start=st.integers(0, 5 * LEAF), length=st.integers(1, 3 * LEAF), seed=st.integers(0, 2**32))
 def test_overwritten_stretches_begin_and_end_exactly_where_bytes_differ(log: SyntheticLog, start: int, length: int, seed: int) -> None:

@@ -41,6 +41,7 @@ def test_every_record_is_counted_once_whatever_the_slices(log: SyntheticLog, sli
     assert read_in_slices(bytes(log.data), slice_bytes) == Joined(len(log.records), 6, 2, ())
 
 
+@pytest.mark.tier("test")
 @settings(max_examples=60)
 @given(data=st.data(), slice_bytes=st.sampled_from([4_096, 65_536, SEGMENT]))
 def test_a_flipped_byte_in_any_record_is_damage_in_that_record(log: SyntheticLog, data: st.DataObject, slice_bytes: int) -> None:

@@ -120,6 +120,7 @@ def test_unreadable_units_are_missing_and_not_taken_for_later_ones(one_by_one: b
     assert all("Input/output error" in each.problem for each in report.findings)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("page", range(6))
 def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, one_by_one: bool) -> None:

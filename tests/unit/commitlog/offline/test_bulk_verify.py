@@ -29,6 +29,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expected_units, "_READ_UNITS", (4, 8))
 
 
+@pytest.mark.tier("test")
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_damaged_store_is_reported_alike_at_once_and_one_by_one(seed: int, tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def segment_of(folder: Path) -> Path:
     return folder / "commitlog" / f"{0:020d}"
 
 
+@pytest.mark.tier("test")
 @pytest.mark.usefixtures("small_steps")
 def test_each_byte_of_a_record_counts(tmp_path: Path) -> None:
     place = one_queue(tmp_path, 40)[17]
@@ -73,6 +75,7 @@ def test_each_byte_of_a_record_counts(tmp_path: Path) -> None:
         put(log, bytes((whole,)), at)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.usefixtures("small_steps")
 def test_each_unit_of_a_queue_counts(tmp_path: Path) -> None:
     one_queue(tmp_path, 120)
@@ -99,6 +102,7 @@ def test_a_whole_record_of_another_queue_in_the_place_of_one_counts(tmp_path: Pa
     assert Kind.QUEUE_GAP in verified_alike(tmp_path)[0].counts
 
 
+@pytest.mark.tier("test")
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize(("row", "change"), [(17, 0x00), (17, 0x04), (40, 0x01)])
 def test_each_byte_of_a_record_counts_alike_where_another_hand_wrote_before_us(tmp_path: Path, row: int, change: int) -> None:

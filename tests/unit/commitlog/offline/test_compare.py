@@ -53,6 +53,7 @@ def test_a_closer_look_names_the_record_and_what_is_wrong_with_it(tmp_path: Path
     assert result.next_command == ""
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("name", ["plain-5.3.3", "plain-4.9.7", "crc-5.3.3", "ipv6-5.3.3", "queues-5.3.3", "controller-5.3.3"])
 def test_equal_copies_of_rocketmq_pass(name: str, tmp_path: Path) -> None:
     stores = vectors.unpack(name, tmp_path)
@@ -63,6 +64,7 @@ def test_equal_copies_of_rocketmq_pass(name: str, tmp_path: Path) -> None:
     assert result.compared_bytes > 0
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("name", ["killed-5.3.3", "killed-4.9.7"])
 def test_a_slave_that_was_killed_inside_a_record_lags_and_does_not_differ(name: str, tmp_path: Path) -> None:
     stores = vectors.unpack(name, tmp_path)

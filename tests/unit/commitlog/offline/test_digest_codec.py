@@ -176,6 +176,7 @@ def change(body: Body, data: st.DataObject) -> None:
             holder[last] = data.draw(ANY, "what")
 
 
+@pytest.mark.tier("test")
 @settings(max_examples=400)
 @given(data=st.data())
 def test_whatever_was_changed_by_hand_is_refused_in_a_sentence_or_can_be_compared(bodies: list[Body], data: st.DataObject) -> None:

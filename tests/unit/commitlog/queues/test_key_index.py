@@ -192,6 +192,7 @@ def test_the_log_is_dropped_while_a_full_file_waits_to_be_made() -> None:
     assert on_disk(machine) == from_the_log(log, sizes)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("sizes", [SIZES, KeySizes(slots=499, entries=60)], ids=["small", "wide"])
 @pytest.mark.parametrize("seed", [*range(30), 265])
 def test_no_stop_bends_it(seed: int, sizes: KeySizes, monkeypatch: pytest.MonkeyPatch) -> None:

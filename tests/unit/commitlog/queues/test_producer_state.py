@@ -218,6 +218,7 @@ def test_every_replica_remembers_the_same_however_it_took_the_log_in(log: list[F
         assert snapshot.to_bytes(end) == master.to_bytes(end)
 
 
+@pytest.mark.tier("test")
 @given(logs(), st.data())
 def test_what_is_in_the_log_is_told_with_its_place_or_expired_never_absent(log: list[Frame], data: st.DataObject) -> None:
     with few():

@@ -106,6 +106,7 @@ def test_queue_grown_behind_our_checkpoint_continues_past_unreadable_units() -> 
     assert next_offset(again, "early") == first_empty
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 @pytest.mark.parametrize("bad", [[NEWEST], [ORDERS], [NEWEST, OLDER, ORDERS]], ids=["emptied", "held", "both"])
 def test_a_start_on_it_that_dies_anywhere_is_repeated_and_gives_no_offset_twice(bad: list[str], power: bool) -> None:

@@ -43,6 +43,7 @@ def check(data: bytes, base: int, segment_end: int) -> int:
     return len(gathered)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("odd", [0, 0.002, 0.02])
 @pytest.mark.parametrize("seed", range(120))
 def test_damaged_odd_and_cut_off_stretches_read_the_same_both_ways(seed: int, odd: float) -> None:
@@ -55,6 +56,7 @@ def test_damaged_odd_and_cut_off_stretches_read_the_same_both_ways(seed: int, od
     check(changed(chance, data, base, segment_end), base, segment_end)
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("seed", range(60))
 def test_ipv6_stretches_read_the_same_both_ways_and_are_taken_at_once(seed: int) -> None:
     chance = random.Random(seed)

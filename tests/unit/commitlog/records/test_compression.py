@@ -39,6 +39,7 @@ def test_a_compressed_body_is_what_its_producer_sent(system_flag: int, size: int
     assert inflate(deflated(body, system_flag), system_flag) == body
 
 
+@pytest.mark.tier("test")
 @ALL
 def test_body_that_inflates_beyond_the_limit_is_refused_unallocated(system_flag: int) -> None:
     bomb = deflated(bytes(256 * 1024 * 1024), system_flag)

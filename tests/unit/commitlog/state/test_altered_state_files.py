@@ -20,6 +20,7 @@ WRONG = [b"", b"x", b"null", b"[]", b"{}", b"[[1]]", b'[["orders"]]', b'{"end":"
 UNORDERED = b"[[2,0,5,900],[1,0,5,100]]"
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_start_goes_on_without_it_or_refuses_the_store_and_names_the_file(name: str) -> None:
     for payload in [*WRONG, UNORDERED, struct.pack(">I", 2) + b"{}", struct.pack(">I", 1 << 31)]:
