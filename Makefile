@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop coordination sim explore soak mutants transcripts crash bench bench-store bench-replication bench-failover lint proto docs lock clean
+.PHONY: help demo check test nightly interop coordination sim explore soak mutants transcripts crash bench bench-store bench-replication bench-failover lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -15,15 +15,24 @@ help: ## say what can be made
 demo: .venv/ready ## run the main job: a cluster, a real data set, a kill -9, an audit; under 2 minutes after installation
 	@.venv/bin/dittomq demo
 
-test: .venv/ready ## lint and run every test; what is skipped is named with its reason (TESTS=tests/unit: only these)
+check: .venv/ready ## lint and run what is quick, to be run all day
+	@$(RUN) -m pytest -n 2 --tier check $(TESTS)
+
+test: .venv/ready ## what CI runs: lint and test all parts; what is skipped is named with its reason (TESTS=tests/unit: only these)
 	@$(RUN) -m pytest -n 2 $(TESTS)
 
+nightly: .venv/ready ## run every test, 1,000 seeds, every crash point, every order of events of small worlds, and half an hour of faults
+	@SKIPS=fail $(RUN) -m pytest -n 2 --tier nightly
+	@$(MAKE) --no-print-directory sim SEEDS=1000 FROM=300
+	@$(MAKE) --no-print-directory sim SEEDS=300 STRESS=any
+	@$(MAKE) --no-print-directory mutants crash explore soak MINUTES=30
+
 interop: .venv/ready ## open stores of ours with a real RocketMQ and the other way round; fails where anything for it is missing
-	@SKIPS=fail $(RUN) -m pytest tests/interop tests/vectors
+	@SKIPS=fail $(RUN) -m pytest --tier nightly tests/interop tests/vectors
 
 coordination: .venv/ready ## test every coordination store, with a real Kubernetes API too: builds that first, in ten minutes
 	@$(RUN) -m tests.support.kubernetes_api
-	@SKIPS=fail $(RUN) -m pytest -n 2 tests/coordination
+	@SKIPS=fail $(RUN) -m pytest -n 2 --tier nightly tests/coordination
 
 mutants: .venv/ready ## let the simulator hunt deliberate bugs and print the table: SEEDS=100 for each, BUG=gap only that
 	@$(RUN) -m tests.simulation.mutate $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BUG),--only $(BUG))

@@ -1,7 +1,8 @@
-"""What a folder says of its tests: a mark, a time limit, whether they may run beside others. And a library that harms a process's disk."""
+"""What a folder says of its tests: a mark, a time limit, a tier, whether they run alone. And a library that harms a process's disk."""
 
 import signal
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.harming import Actors, actors, build_shim
+from tests.support.disk_faults import Actors, actors, build_shim
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds its hooks here
 
 # A busy machine is no failure; a failure can be replayed. Not Hypothesis's own profile for CI, which tries the same examples every time.
@@ -18,15 +19,24 @@ settings.register_profile("here", settings.get_profile("default"), deadline=None
 settings.load_profile("here")
 
 
+class Tier(IntEnum):
+    """Which command runs a test first; a later one runs it as well."""
+
+    CHECK = 1  # `make check`, all day: 3 minutes on 2 cores
+    TEST = 2  # `make test`, what CI runs: 12 minutes
+    NIGHTLY = 3  # `make nightly`
+
+
 class Folder(NamedTuple):
-    """How tests of one folder run."""
+    """How tests of one folder run. Where `@pytest.mark.tier("nightly")` stands on a test, a class or a module, that is its tier."""
 
     timeout_s: int
+    tier: Tier = Tier.TEST
     alone: bool = False  # they load both cores or keep real deadlines: one of the folder at a time
 
 
 FOLDERS = {
-    "architecture": Folder(timeout_s=600),
+    "architecture": Folder(timeout_s=600, tier=Tier.CHECK),
     "containers": Folder(timeout_s=900, alone=True),
     "coordination": Folder(timeout_s=600, alone=True),
     "crash": Folder(timeout_s=300),
@@ -36,9 +46,8 @@ FOLDERS = {
     "simulation": Folder(timeout_s=600),
     "soak": Folder(timeout_s=600, alone=True),
     "spark": Folder(timeout_s=900, alone=True),
-    "store": Folder(timeout_s=120),
-    "transcripts": Folder(timeout_s=60),
-    "unit": Folder(timeout_s=120),
+    "transcripts": Folder(timeout_s=60, tier=Tier.CHECK),
+    "unit": Folder(timeout_s=120, tier=Tier.CHECK),
     "vectors": Folder(timeout_s=120),
 }
 _TESTS = Path(__file__).parent
@@ -57,6 +66,13 @@ class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes
         return name if FOLDERS[name].alone else nodeid
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    names = [tier.name.lower() for tier in Tier]
+    parser.addoption(
+        "--tier", choices=names, default="test", help="run the tests of this tier and of those before it (default %(default)s)"
+    )
+
+
 def pytest_configure() -> None:
     unknown = {path.relative_to(_TESTS).parts[0] for path in _TESTS.rglob("test_*.py")} - set(FOLDERS)
     if unknown:
@@ -69,12 +85,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolde
     return ByFolder(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = Tier[config.getoption("--tier").upper()]
+    named = {Path(argument.split("::")[0]).resolve() for argument in config.args if ".py" in argument}  # these run whatever their tier is
+    chosen: list[pytest.Item] = []
+    later: list[pytest.Item] = []
     for item in items:
         name = item.path.relative_to(_TESTS).parts[0]
         item.add_marker(name)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(FOLDERS[name].timeout_s))
+        (chosen if _tier(item, name) <= wanted or item.path in named else later).append(item)
+    config.hook.pytest_deselected(items=later)
+    items[:] = chosen
+
+
+def _tier(item: pytest.Item, folder: str) -> Tier:
+    marked = item.get_closest_marker("tier")
+    return FOLDERS[folder].tier if marked is None else Tier[marked.args[0].upper()]
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ from dittomq.rpc.buffers import keep_buffers
 from dittomq.testing import LocalCluster, Shape
 from dittomq.testing.state import NAMESERVER, Settings
 from tests.support.etcd import etcd_members
-from tests.support.parted_network import NoNamespacesError, PartedCluster, parted_network
+from tests.support.partitioned_network import NoNamespacesError, PartedCluster, parted_network
 
 SLAVES = 2
 NODES = (NAMESERVER, *(f"a/{number}" for number in range(SLAVES + 1)))

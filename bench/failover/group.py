@@ -14,7 +14,7 @@ from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
 from dittomq.testing import LocalCluster
 from dittomq.testing.processes import send
-from tests.support.told import Place, Told, wrong_epochs, wrong_reads
+from tests.support.event_log import Place, Told, wrong_epochs, wrong_reads
 
 TOPIC = "bench"
 QUEUES = 8

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from dittomq.client import AckLevelNotReached, AsyncClient, DittoError, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer, Receipt
-from tests.support.told import Told
+from tests.support.event_log import Told
 from tests.support.traffic import note
 
 PRODUCERS = 8

@@ -12,7 +12,7 @@ from bench.replication.pairs import up
 from dittomq.testing.state import NAMESERVER
 from tests.support.direct_writer import DirectWriter
 from tests.support.etcd import Etcd
-from tests.support.parted_network import PartedNetwork
+from tests.support.partitioned_network import PartedNetwork
 from tests.support.traffic import is_confirmed
 
 _WARM_S = 1.0

@@ -9,5 +9,5 @@ def test_the_page_of_all_settings_is_what_the_configuration_classes_say() -> Non
     assert configdoc.TARGET.read_text(encoding="utf-8") == configdoc.document(), "run `make docs`"
 
 
-def test_the_state_machines_in_the_page_on_replication_are_the_tables_that_sessions_obey() -> None:
+def test_replication_page_draws_the_tables_that_sessions_obey() -> None:
     assert statedoc.TARGET.read_text(encoding="utf-8") == statedoc.document(), "run `make docs`"

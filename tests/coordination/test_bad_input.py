@@ -22,7 +22,7 @@ from dittomq.errors import ConfigError, DittoError, UnreadableRecord
 from dittomq.group_record import MAX_RECORD_BYTES, encode
 from tests.coordination.backends import CLUSTER, ETCD, door_of
 from tests.support.group_records import group_record
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 KEY = GroupKey(CLUSTER, "a")
 FIRST = group_record("a", "first")

@@ -13,7 +13,7 @@ from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from tests.coordination.backends import BACKENDS, CLUSTER, Backend
 from tests.support.group_records import group_record
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 from tests.support.waiting import PATIENCE_S
 
 GROUPS = itertools.count()
@@ -64,12 +64,12 @@ async def created(door: CoordinationStore, key: GroupKey, record: GroupRecord) -
     return Versioned(record, outcome.version)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_group_without_a_record_has_none(door: CoordinationStore, key: GroupKey) -> None:
     assert await door.read(key) is None
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_record_is_created_only_where_there_is_none(door: CoordinationStore, key: GroupKey) -> None:
     first = await created(door, key, group_record(key.broker, "first"))
 
@@ -77,7 +77,7 @@ async def test_a_record_is_created_only_where_there_is_none(door: CoordinationSt
     assert await door.read(key) == first
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_record_changes_by_the_version_that_was_read(door: CoordinationStore, key: GroupKey) -> None:
     first = await created(door, key, group_record(key.broker, "first"))
     second = first.record.next("second", copies=1)
@@ -89,7 +89,7 @@ async def test_a_record_changes_by_the_version_that_was_read(door: CoordinationS
     assert await door.delete(key, first) == Conflict()
 
 
-@status_of(play)
+@played_by(play)
 async def test_groups_do_not_share_a_record(door: CoordinationStore, key: GroupKey) -> None:
     other = GroupKey(key.cluster, f"{key.broker}.longer")
     await created(door, key, group_record(key.broker, "here"))
@@ -98,7 +98,7 @@ async def test_groups_do_not_share_a_record(door: CoordinationStore, key: GroupK
     await created(door, other, group_record(other.broker, "there"))
 
 
-@status_of(play)
+@played_by(play)
 async def test_one_of_many_writers_at_once_wins(door: CoordinationStore, key: GroupKey, /, backend: Backend) -> None:
     found = await created(door, key, group_record(key.broker, "first"))
     for turn in range(5):
@@ -113,7 +113,7 @@ async def test_one_of_many_writers_at_once_wins(door: CoordinationStore, key: Gr
         assert await door.read(key) == found
 
 
-@status_of(play)
+@played_by(play)
 async def test_no_version_comes_twice_also_after_a_deletion(door: CoordinationStore, key: GroupKey) -> None:
     versions = []
     for turn in range(3):
@@ -129,7 +129,7 @@ async def test_no_version_comes_twice_also_after_a_deletion(door: CoordinationSt
     assert len(set(versions)) == len(versions)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_write_without_an_answer_is_unknown_and_recognised(door: CoordinationStore, key: GroupKey, /, backend: Backend) -> None:
     first = await created(door, key, group_record(key.broker, "first"))
     second = first.record.next("second")
@@ -144,7 +144,7 @@ async def test_a_write_without_an_answer_is_unknown_and_recognised(door: Coordin
     assert isinstance(await door.write(key, second.next("third"), found), Written)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_write_that_did_not_arrive_is_unknown_and_sent_again(door: CoordinationStore, key: GroupKey, /, backend: Backend) -> None:
     first = await created(door, key, group_record(key.broker, "first"))
     second = first.record.next("second")
@@ -155,7 +155,7 @@ async def test_a_write_that_did_not_arrive_is_unknown_and_sent_again(door: Coord
     assert isinstance(await door.write(key, second, first), Written)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_watch_hints_at_each_change_and_ends_at_a_gap(door: CoordinationStore, key: GroupKey, /, backend: Backend) -> None:
     hints: asyncio.Queue[bool] = asyncio.Queue()
 
@@ -184,7 +184,7 @@ async def test_a_watch_hints_at_each_change_and_ends_at_a_gap(door: Coordination
     await answering(backend)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_watch_of_one_group_knows_nothing_of_another(door: CoordinationStore, key: GroupKey) -> None:
     hints = door.watch(key)
     await anext(hints)
@@ -195,7 +195,7 @@ async def test_a_watch_of_one_group_knows_nothing_of_another(door: CoordinationS
             await anext(hints)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_record_outlives_the_death_of_its_store(door: CoordinationStore, key: GroupKey, /, backend: Backend) -> None:
     first = await created(door, key, group_record(key.broker, "first"))
     backend.kill()
@@ -207,7 +207,7 @@ async def test_a_record_outlives_the_death_of_its_store(door: CoordinationStore,
         assert isinstance(await other.write(key, first.record.next("second"), first), Written)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_store_that_is_down_is_unavailable_within_three_seconds(
     door: CoordinationStore, key: GroupKey, /, backend: Backend
 ) -> None:

@@ -19,7 +19,7 @@ from dittomq.errors import ConfigError, DittoError, Unavailable
 from tests.coordination.backends import CLUSTER, ETCD, door_of
 from tests.support.etcd import Etcd, ServerTls, etcd_members
 from tests.support.group_records import group_record
-from tests.support.stories import under
+from tests.support.virtual_time import under
 from tests.support.waiting import PATIENCE_S
 
 KEY = GroupKey(CLUSTER, "a")

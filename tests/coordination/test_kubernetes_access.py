@@ -10,7 +10,7 @@ from dittomq.coordination.kubernetes import KubernetesAccess, kubernetes_access,
 from dittomq.coordination.settings import CoordinationBackend, CoordinationTable
 from dittomq.errors import ConfigError
 from tests.coordination.backends import door_of
-from tests.support.lanes import InlineLane
+from tests.support.inline_lane import InlineLane
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 NO_POD: Mapping[str, str] = {}

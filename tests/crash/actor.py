@@ -168,7 +168,7 @@ class Actor:
         self.store.verify(self.store.min_offset, self.store.end)
         assert self.store.damaged
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Mend all that is known to be damaged, in two pieces each where there are two records."""
         mend_all(self.store, self.promises.log)
 

@@ -10,9 +10,9 @@ from dittomq.epoch_history import EpochEntry
 from dittomq.errors import StorageFailure
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
-from tests.crash.beginnings import CHUNK_BYTES, in_use, master_log, nothing, several_segments
-from tests.crash.mending import mends, receives_holes, starts_and_mends, with_rot, with_rot_and_power_lost
 from tests.crash.promises import Known
+from tests.crash.repair_scripts import mends, receives_holes, starts_and_mends, with_rot, with_rot_and_power_lost
+from tests.crash.script_setups import CHUNK_BYTES, in_use, master_log, nothing, several_segments
 from tests.simulation.disk import Inode
 from tests.support.failing_storage import Crashed, Harm
 from tests.support.stores import SMALL

@@ -18,11 +18,11 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from tests.simulation.parser import ParsedLog
-from tests.support.chances import replayable
-from tests.support.harming import Actors, Call, calls_in, harming
+from tests.support.disk_faults import Actors, Call, calls_in, harming
 from tests.support.mounts import new_image
 from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
+from tests.support.replayable_chance import replayable
 from tests.support.store_process import FLUSHED, log_of, open_store, table
 
 IMAGE_BYTES = 24 * 1024 * 1024

@@ -28,7 +28,7 @@ def test_a_quick_benchmark_prints_every_ratio_and_leaves_no_file(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_quick_benchmark_of_the_store_prints_a_figure_of_every_measure_and_leaves_no_file(tmp_path: Path) -> None:
+def test_quick_store_benchmark_prints_every_measure_and_leaves_no_file(tmp_path: Path) -> None:
     figures = _quick_figures("bench.store", tmp_path)
 
     names = [figure["name"] for figure in figures]
@@ -37,7 +37,8 @@ def test_a_quick_benchmark_of_the_store_prints_a_figure_of_every_measure_and_lea
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_quick_benchmark_of_replication_measures_beside_what_is_installed_and_names_what_is_not(tmp_path: Path) -> None:
+def test_quick_replication_benchmark_names_peers_that_are_not_installed(tmp_path: Path) -> None:
+    """It measures beside those that are installed."""
     ran = _quick("bench.replication", tmp_path, "--only", "least", "--only", "divergence", "--only", "etcd")
 
     names = [figure["name"] for figure in json.loads(ran.stdout)["figures"]]
@@ -76,7 +77,7 @@ def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Pa
     assert {path.parent.name for path in tmp_path.glob("*/rocketmq")} == {"rocketmq", "new-slave"}
 
 
-def test_who_is_not_measured_stands_still_with_all_that_it_started(tmp_path: Path) -> None:
+def test_peer_that_is_not_measured_is_suspended_with_all_that_it_started(tmp_path: Path) -> None:
     program = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE); child.wait()"
 
     with running([sys.executable, "-c", program], tmp_path) as process:

@@ -12,7 +12,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from tests.simulation.parser import ParsedLog
-from tests.support.harming import Actors, harming
+from tests.support.disk_faults import Actors, harming
 from tests.support.mounts import ThinDisk, small_tmpfs
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
 from tests.support.store_process import FAILED, FLUSHED, fill, log_of, middle, open_store
@@ -86,7 +86,7 @@ def sync_again(root: Path) -> None:
             os.fdatasync(file.fileno())
 
 
-def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_called_flushed(tmp_path: Path) -> None:
+def test_disk_that_loses_unwritten_pages_costs_nothing_called_flushed(tmp_path: Path) -> None:
     thin, root = ThinDisk(tmp_path / "disk", tmp_path / "behind", THIN_BYTES), tmp_path / "disk" / "store"
     with thin.made():
         with thin.mounted():
@@ -134,15 +134,14 @@ def acted_with_failing_syncs(folder: Path, harmed: Actors, deed: str, part: str)
 
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
-    tmp_path: Path, harmed: Actors, part: str
-) -> None:
+def test_store_fails_when_any_fdatasync_of_a_checkpoint_fails(tmp_path: Path, harmed: Actors, part: str) -> None:
+    """Nothing is lost."""
     for log, _, _ in acted_with_failing_syncs(tmp_path, harmed, "checkpoint", part):
         assert numbers_in(log) == list(range(FLUSHED + 100))
 
 
 @pytest.mark.parametrize("part", ["commitlog", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, part: str) -> None:
+def test_failed_fdatasync_in_a_truncation_leaves_the_log_old_or_truncated(tmp_path: Path, harmed: Actors, part: str) -> None:
     for log, status, said in acted_with_failing_syncs(tmp_path, harmed, "cut", part):
         assert is_whole_or_cut(log)
         assert status != 0 or len(log.records) == int(said[-1])

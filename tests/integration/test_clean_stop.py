@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from dittomq.client import Message, PutStatus
+from tests.support.event_log import Fate, wrong_copies
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import Fate, wrong_copies
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S, eventually
 

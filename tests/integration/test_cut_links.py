@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chances import replayable
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.linked_group import SILENCE_S, LinkedGroup, linked_group
 from tests.support.proxy import Way
 from tests.support.real_group import MASTER, Settings
-from tests.support.told import Fate
+from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 TIMEOUT_S = 0.5
@@ -46,9 +46,10 @@ def slave_is_back(linked: LinkedGroup) -> float:
 
 
 @pytest.mark.parametrize("ways", [BOTH, (Way.THERE,), (Way.BACK,)], ids=["both ways", "to the master", "to the slave"])
-def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_heals_without_a_copy(
+def test_cut_between_master_and_slave_degrades_and_heals_without_resync(
     linked: LinkedGroup, history: History, ways: tuple[Way, ...]
 ) -> None:
+    """The group is degraded within the time that a side may be silent."""
     group, link = linked.group, linked.link
     before = len(group.events(SLAVE, "log_truncated"))
     with (
@@ -79,9 +80,8 @@ def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_he
 
 
 @pytest.mark.parametrize("fault", ["answers are swallowed", "requests are swallowed", "connections break"])
-def test_a_client_that_is_cut_off_from_the_master_hears_of_nothing_wrong_and_a_retry_stores_nothing_twice(
-    linked: LinkedGroup, history: History, fault: str
-) -> None:
+def test_client_cut_off_from_the_master_stores_nothing_twice(linked: LinkedGroup, history: History, fault: str) -> None:
+    """It hears of nothing wrong, and sends again."""
     group, way_in = linked.group, linked.way_in
     before = set(history.told.bodies(Fate.UNKNOWN))
     with linked.mq.producer(timeout_s=TIMEOUT_S, retry_s=0.5) as producer:

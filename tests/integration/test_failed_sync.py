@@ -10,9 +10,9 @@ import pytest
 
 from dittomq.client import Message
 from dittomq.client.sync_client import SyncProducer
-from tests.support.harming import calls_in, harming, preloading
+from tests.support.disk_faults import calls_in, harming, preloading
+from tests.support.event_log import Fate, Told
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.told import Fate, Told
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S
 
@@ -115,7 +115,7 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
     assert (own / "boot").exists()
 
 
-def test_a_write_that_fails_stops_the_master_and_nothing_is_acknowledged_that_was_not_written(bench: Bench) -> None:
+def test_failed_write_stops_the_master_and_is_not_acknowledged(bench: Bench) -> None:
     group, told = bench.group, bench.told
     root = group.cluster.data_dir(MASTER)
     bench.restart(MASTER, nth=3, call="pwrite")

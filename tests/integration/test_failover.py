@@ -8,9 +8,9 @@ import pytest
 
 from dittomq.errors import PreconditionFailed
 from tests.support.direct_writer import DirectWriter
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.real_group import TOPIC, RealGroup, real_group, shape
-from tests.support.told import Fate
 from tests.support.waiting import PATIENCE_S, eventually
 
 SOME = 100

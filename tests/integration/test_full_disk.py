@@ -8,9 +8,9 @@ import pytest
 
 from dittomq.client import NotStored, PutStatus
 from dittomq.errors import DiskFull
+from tests.support.event_log import wrong_copies, wrong_reads
 from tests.support.mounts import small_tmpfs
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -38,7 +38,8 @@ def filler(group: RealGroup, name: str) -> Path:
 
 
 @pytest.mark.parametrize("full_disk_of", [MASTER], indirect=True)
-def test_a_full_disk_refuses_writes_before_they_happen_reads_go_on_and_writes_resume_by_themselves(full_disk_of: RealGroup) -> None:
+def test_full_disk_refuses_writes_before_they_happen_and_serves_reads(full_disk_of: RealGroup) -> None:
+    """Writes resume by themselves."""
     group = full_disk_of
     with group.mq.producer(retry_s=0.5) as producer, group.mq.producer(timeout_s=PATIENCE_S) as patient:
         publishing = Publishing(patient)

@@ -186,7 +186,8 @@ def test_a_hostile_pull_is_refused_with_its_reason(group: RealGroup, name: str, 
     assert refused(raised.value) == expected
 
 
-def test_the_largest_offset_is_out_of_range_on_the_master_and_not_there_yet_on_a_slave(group: RealGroup) -> None:
+def test_largest_offset_is_out_of_range_on_the_master_only(group: RealGroup) -> None:
+    """On a slave it is not there yet."""
     with pytest.raises(grpc.RpcError) as raised:
         group.call(MASTER, PULL, pull(offset=HUGE), pb.PullResponse)
     answer = group.call("a/1", PULL, pull(offset=HUGE), pb.PullResponse)
@@ -195,7 +196,7 @@ def test_the_largest_offset_is_out_of_range_on_the_master_and_not_there_yet_on_a
     assert (answer.status, answer.next_offset) == (pb.PULL_STATUS_NO_NEW_MESSAGE, HUGE)
 
 
-def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
+def test_a_hostile_batch_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
     hostile = [
         pb.PublishStreamRequest(batch_id=1, messages=[message()] * 1_025),
         pb.PublishStreamRequest(batch_id=2),

@@ -6,8 +6,8 @@ import pytest
 
 from dittomq.client import Message
 from dittomq.errors import Unavailable
+from tests.support.event_log import Fate, Told, wrong_copies, wrong_reads
 from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_group
-from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -40,7 +40,7 @@ def slaves_serve_all_they_have(group: RealGroup) -> bool:
     return all(status.readable == status.flushed for status in map(group.status, group.slaves))
 
 
-def test_a_master_killed_in_the_middle_of_a_publish_loses_nothing_that_was_acknowledged(group: RealGroup) -> None:
+def test_master_killed_in_mid_publish_loses_nothing_acknowledged(group: RealGroup) -> None:
     with group.mq.producer(retry_s=2.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
         publishing = Publishing(producer)
         publishing.publish(killing(group, messages(0, COUNT, size=100), KILL_AT))

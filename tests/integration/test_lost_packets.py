@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chances import replayable
 from tests.support.history import History
 from tests.support.linked_group import QUICK
 from tests.support.lossy_link import LossyLink, lossy_link
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 SLAVE = "a/1"
@@ -32,9 +32,8 @@ def group(link: LossyLink, tmp_path: Path) -> Iterator[RealGroup]:
         yield running
 
 
-def test_a_network_that_loses_three_packets_of_ten_makes_writes_slow_and_nobody_is_taken_for_dead(
-    link: LossyLink, group: RealGroup
-) -> None:
+def test_lossy_network_slows_writes_and_ends_no_session(link: LossyLink, group: RealGroup) -> None:
+    """It loses three packets of ten."""
     history, dropped, ended = History(group), group.events(MASTER, "slave_dropped"), group.events(SLAVE, "stream_ended")
     with history.reading(group.mq, SLAVE), group.mq.producer(timeout_s=PATIENCE_S) as producer:
         usual_s = min(seconds_for(lambda: history.publish(producer, 1)) for _ in range(SOME))

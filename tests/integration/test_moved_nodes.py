@@ -8,10 +8,10 @@ import pytest
 
 from dittomq.testing.ports import Ports, choose_ports
 from dittomq.testing.state import read_state, write_state
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.linked_group import QUICK
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.told import Fate
 from tests.support.waiting import eventually
 
 SLAVE, OTHER = "a/1", "a/2"

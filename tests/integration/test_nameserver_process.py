@@ -26,9 +26,9 @@ from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
 from tests.support.naming import master
-from tests.support.stories import status_of
 from tests.support.tree import ROOT
-from tests.support.unread import refused_when_unread
+from tests.support.unread_pages import refused_when_unread
+from tests.support.virtual_time import played_by
 from tests.support.waiting import PATIENCE_S
 
 
@@ -154,7 +154,7 @@ def test_probes_are_well_on_the_ops_port(nameserver: Running, path: str) -> None
     assert nameserver.page(path) == (200, "ok\n")
 
 
-@status_of(told)
+@played_by(told)
 async def test_metrics_count_calls_and_nodes(channels: Channels, /, nameserver: Running) -> None:
     await RouteCache([nameserver.clients], channels, OsClock()).brokers()
 
@@ -178,7 +178,7 @@ def test_an_ops_port_in_use_is_refused_in_one_sentence(nameserver: Running, tmp_
 
 
 @pytest.mark.parametrize("setting", ["listen.clients", "listen.ops"])
-def test_an_address_that_is_not_this_machines_is_refused_as_that_and_not_as_one_in_use(setting: str, tmp_path: Path) -> None:
+def test_foreign_listen_address_is_not_reported_as_in_use(setting: str, tmp_path: Path) -> None:
     clients, ops = free_addresses()
     elsewhere = f"192.0.2.7:{clients.rpartition(':')[2]}"
 
@@ -205,9 +205,9 @@ def test_a_signal_ends_the_process_cleanly(tmp_path: Path, number: signal.Signal
     [("ListBrokers", pb.ListBrokersRequest(page_size=1_000)), ("GetRoute", pb.GetRouteRequest(topic="orders"))],
     ids=["a page of nodes", "a route"],
 )
-def test_answers_that_a_client_does_not_read_take_a_bounded_part_of_memory_and_others_are_answered(
-    tmp_path: Path, method: str, request_: Any
-) -> None:
+def test_unread_nameserver_answers_take_bounded_memory(tmp_path: Path, method: str, request_: Any) -> None:
+    """Other clients are answered."""
+
     async def story(running: Running) -> None:
         address = running.clients
         async with Channels(GrpcTransport()) as channels:

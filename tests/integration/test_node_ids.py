@@ -5,9 +5,9 @@ from pathlib import Path
 
 from dittomq.client import PutStatus
 from dittomq.testing.processes import module_environment
+from tests.support.event_log import wrong_reads
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.second_process import second_command, second_process
-from tests.support.told import wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -59,7 +59,7 @@ def test_a_second_process_on_the_same_store_is_refused_and_changes_nothing(group
     assert group.writable()
 
 
-def test_a_stranger_that_leads_without_a_record_takes_neither_slaves_nor_bytes_from_the_master(tmp_path: Path) -> None:
+def test_impostor_that_leads_without_a_group_record_gets_no_slaves(tmp_path: Path) -> None:
     """Nameservers believe its higher epoch, and send clients there until it is gone; the replicas believe the group record."""
     alone = ("--set", "replication.replicas_expected=0")  # a wrong configuration: it leads at once
     unseen = ("--set", "node.nameservers=[]")

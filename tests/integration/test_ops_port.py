@@ -15,7 +15,7 @@ from dittomq.doors.workers import ThreadLane
 from dittomq.rpc.health import Health, Phase
 from services import ops
 from services.ops import OpsServer
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 
 def page(port: int, path: str) -> tuple[int, str]:
@@ -44,7 +44,7 @@ async def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
 
 
 @under(asyncio.run)
-async def test_a_service_that_is_shutting_down_is_not_ready_again_when_its_recovery_ends_meanwhile() -> None:
+async def test_stopping_service_stays_not_ready_when_its_recovery_ends() -> None:
     vitals = Health()
     await vitals.become(Phase.WAITING, "recovering")
     await vitals.become(Phase.DRAINING, "shutting down")
@@ -63,9 +63,10 @@ def test_a_process_whose_loop_is_stuck_is_not_alive(monkeypatch: pytest.MonkeyPa
     assert asyncio.run(story(lambda port: page(port, "/livez"))) == (503, "the event loop has not answered for 0.1 s\n")
 
 
-def test_callers_who_ask_nothing_take_a_bounded_number_of_threads_and_whoever_comes_later_is_served(
+def test_silent_callers_of_the_ops_port_take_a_bounded_number_of_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Later callers are served."""
     monkeypatch.setattr(ops, "MAX_CONNECTIONS", 3)
 
     def ask(port: int) -> tuple[int, int, int]:
@@ -86,7 +87,7 @@ def test_callers_who_ask_nothing_take_a_bounded_number_of_threads_and_whoever_co
     assert asyncio.run(story()) == (2, 3, 200)
 
 
-def test_a_process_without_descriptors_for_another_connection_asks_for_one_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_out_of_descriptors_retries_accept_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[None] = []
     served = threading.Event()
 

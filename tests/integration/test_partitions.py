@@ -9,7 +9,7 @@ import pytest
 from dittomq.testing.state import NAMESERVER
 from tests.support.direct_writer import DirectWriter
 from tests.support.history import History
-from tests.support.parted_network import PartedCluster, PartedNetwork, network_for_test
+from tests.support.partitioned_network import PartedCluster, PartedNetwork, network_for_test
 from tests.support.real_group import TOPIC, RealGroup, group_of, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -45,7 +45,7 @@ def others(parted: Parted, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("ways", ["both ways", "what it sends", "what it receives"])
-def test_a_master_that_is_parted_from_all_is_fenced_and_replaced(whole: Parted, ways: str) -> None:
+def test_a_master_that_is_cut_off_from_all_is_fenced_and_replaced(whole: Parted, ways: str) -> None:
     """One that is only deaf may have removed its slaves from the record before they miss it: then nobody leads until it hears again."""
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)
@@ -65,7 +65,7 @@ def test_a_master_that_is_parted_from_all_is_fenced_and_replaced(whole: Parted, 
     history.check()
 
 
-def test_a_master_that_is_parted_from_its_slaves_only_leads_alone_or_not_at_all(whole: Parted) -> None:
+def test_a_master_that_is_cut_off_from_its_slaves_only_leads_alone_or_not_at_all(whole: Parted) -> None:
     """Both sides reach the store: the one whose write comes first goes on, the master without its slaves, or a slave without the master."""
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)
@@ -82,7 +82,7 @@ def test_a_master_that_is_parted_from_its_slaves_only_leads_alone_or_not_at_all(
     history.check()
 
 
-def test_a_group_that_is_parted_from_its_coordination_store_goes_on_without_an_election(whole: Parted) -> None:
+def test_group_cut_off_from_its_coordination_store_needs_no_election(whole: Parted) -> None:
     group, network, history, old = whole.group, whole.network, whole.history, whole.group.master()
     epoch, before = group.status(old).epoch, dict(history.told.outcomes)
     with group.mq.producer() as producer:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chances import replayable
 from tests.support.mounts import new_image
 from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder
 from tests.support.real_store import filled, numbers_in, reopened
+from tests.support.replayable_chance import replayable
 from tests.support.store_process import FLUSHED, OPTIONS, fill
 
 IMAGE_BYTES = 64 * 1024 * 1024
@@ -26,7 +26,8 @@ TEARS: dict[str, Callable[[random.Random, int], set[int]]] = {
 
 
 @pytest.mark.parametrize("name", TEARS)
-def test_a_write_that_power_loss_tears_between_sectors_costs_nothing_flushed_and_its_rest_is_kept(tmp_path: Path, name: str) -> None:
+def test_write_torn_between_sectors_costs_nothing_flushed(tmp_path: Path, name: str) -> None:
+    """The rest of it is kept aside."""
     disk, root = tmp_path / "disk", tmp_path / "disk" / "store"
     segment = root / "commitlog" / f"{OPTIONS.segment_bytes:020d}"
     with fast_folder() as memory:

@@ -12,7 +12,7 @@ from tests.support.documents import Shown, commands, same_shape
 from tests.support.tree import files
 from tests.support.waiting import eventually
 
-_BY_OTHERS = ("make ", "grpcurl ")  # what CI runs itself, and what test_rpc_lines.py runs
+_BY_OTHERS = ("make ", "grpcurl ")  # what CI runs itself, and what test_rpc_examples.py runs
 _GUIDES = [path for path in files(".md") if path.parts[0] == "docs" and path.name != "rpc.md" and commands(path)]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.event_log import Fate
 from tests.support.mounts import ThinDisk, loop_device, mounted_ext4, new_image
 from tests.support.privileges import bound_by_modes
 from tests.support.real_group import MASTER, SEGMENT_BYTES, RealGroup, real_group, shape
-from tests.support.told import Fate
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 
 REFUSED, INTERNAL = 1, 128
@@ -84,7 +84,7 @@ def started(folder: Path, slaves: int, disk: ExitStack) -> Iterator[Bench]:
         yield bench
 
 
-def test_a_write_that_comes_out_short_stops_the_master_and_its_torn_record_is_cut(bench: Bench) -> None:
+def test_short_write_stops_the_master_and_its_torn_record_is_truncated(bench: Bench) -> None:
     group = bench.group
     limit = group.wait_equal() % SEGMENT_BYTES + 50_000
     _, hard = resource.prlimit(group.cluster.pid(MASTER), resource.RLIMIT_FSIZE)
@@ -111,7 +111,8 @@ def test_a_master_without_descriptors_stops_with_the_reason(bench: Bench) -> Non
     bench.nothing_is_lost("power loss")  # it could not even say what had happened
 
 
-def test_a_disk_that_turns_read_only_stops_the_master_which_is_refused_until_it_can_be_written(bench: Bench, device: Path) -> None:
+def test_disk_that_turns_read_only_stops_the_master(bench: Bench, device: Path) -> None:
+    """Its start is refused until the disk can be written."""
     group, root = bench.group, bench.group.cluster.data_dir(MASTER)
     Path(f"/sys/fs/ext4/{device.name}/trigger_fs_error").write_text("a test", encoding="ascii")
 
@@ -136,7 +137,8 @@ DENIED: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize("what", DENIED)
-def test_a_master_that_is_denied_something_refuses_to_start_in_one_sentence_and_bends_nothing(bench: Bench, what: str) -> None:
+def test_master_denied_a_permission_refuses_to_start_and_changes_nothing(bench: Bench, what: str) -> None:
+    """One sentence says why."""
     group, root = bench.group, bench.group.cluster.data_dir(MASTER)
     if group.cluster.is_alive(MASTER):
         bench.publish_some()
@@ -186,7 +188,8 @@ def test_a_master_that_is_denied_its_files_while_it_runs_stops_with_the_reason(b
     bench.nothing_is_lost("killed")
 
 
-def test_a_master_without_slaves_whose_disk_loses_what_it_could_not_write_back_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_lone_master_on_a_disk_that_loses_pages_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """The disk loses what it could not write back."""
     thin = ThinDisk(tmp_path / "cluster" / "a-0", tmp_path / "behind", THIN_BYTES)
     with thin.made(), ExitStack() as disk:
         disk.enter_context(thin.mounted())

@@ -30,7 +30,7 @@ def frame(first: int, count: int = 3, producer_id: str = "resender", topic: str 
     return pb.PublishStreamRequest(batch_id=first, messages=messages, producer_id=producer_id, first_sequence=first)
 
 
-def test_a_frame_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+def test_a_batch_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
     [first] = group.stream(MASTER, PUBLISH_STREAM, [frame(0)], pb.PublishStreamResponse)
     group.mq.admin.delete_topic(gone)
 
@@ -43,7 +43,7 @@ def test_a_frame_that_was_stored_before_its_topic_was_deleted_gets_its_first_rec
     assert (never.refused.reason, never.refused.index) == ("TOPIC_NOT_FOUND", 0)
 
 
-def test_a_frame_that_is_stored_in_part_only_is_refused_like_a_new_one(group: RealGroup, gone: str) -> None:
+def test_a_batch_that_is_stored_in_part_only_is_refused_like_a_new_one(group: RealGroup, gone: str) -> None:
     group.stream(MASTER, PUBLISH_STREAM, [frame(0, producer_id="parted")], pb.PublishStreamResponse)
     group.mq.admin.delete_topic(gone)
 
@@ -52,7 +52,8 @@ def test_a_frame_that_is_stored_in_part_only_is_refused_like_a_new_one(group: Re
     assert longer.refused.reason == "TOPIC_NOT_FOUND"
 
 
-def test_a_message_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+def test_resent_message_of_a_deleted_topic_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+    """It was stored before the topic was deleted."""
     request = pb.PublishRequest(message=pb.Message(topic=gone, body=b"once", queue=1), producer_id="single", sequence=0)
     first = group.call(MASTER, PUBLISH, request, pb.PublishResponse).receipt
     group.mq.admin.delete_topic(gone)

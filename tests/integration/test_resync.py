@@ -48,7 +48,7 @@ def answers(group: RealGroup) -> bool:
     return False
 
 
-def test_a_slave_that_was_away_for_too_long_is_copied_anew_though_it_is_killed_halfway(linked: LinkedGroup) -> None:
+def test_slave_away_for_too_long_is_resynced_despite_a_kill_halfway(linked: LinkedGroup) -> None:
     group, link = linked.group, linked.link
     with group.mq.producer(on_weak="return", timeout_s=0.5) as producer:
         publishing = Publishing(producer)

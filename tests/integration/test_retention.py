@@ -77,7 +77,8 @@ def test_pinned_files_stay_on_master_and_slave_over_a_kill_until_the_pin_is_give
         eventually(lambda name=name: segments(group, name)[0] == f"{newest:020d}", f"{name} has dropped what is old")  # type: ignore[misc]
 
 
-def test_old_files_go_on_master_and_slave_but_not_those_that_a_killed_slave_still_needs(group: RealGroup) -> None:
+def test_old_segments_are_removed_except_those_a_killed_slave_needs(group: RealGroup) -> None:
+    """Master and slave remove them."""
     with group.mq.producer(on_weak="return", timeout_s=0.5) as producer:
         publishing = Publishing(producer)
         publishing.publish(messages(0, 600, size=10_000))
@@ -108,7 +109,7 @@ DISK_BYTES = 48 * 1024 * 1024
 USED_PERCENT = 50
 
 
-def test_the_oldest_files_go_while_more_of_the_disk_is_used_than_may_be_and_no_others(tmp_path: Path) -> None:
+def test_only_the_oldest_segments_are_removed_above_the_disk_limit(tmp_path: Path) -> None:
     rules = {"retention.max_used_percent": USED_PERCENT, "retention.check_period_ms": 200, "store.min_free_bytes": 4 * SEGMENT_BYTES}
     with small_tmpfs(tmp_path / "cluster" / "a-0", DISK_BYTES), real_group(tmp_path, shape(0, master=rules)) as group:
 

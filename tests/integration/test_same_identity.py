@@ -108,7 +108,8 @@ def test_an_address_that_leads_to_the_master_of_another_cluster_is_not_followed(
     history.check()
 
 
-def test_a_disk_of_another_cluster_is_refused_by_name_and_the_group_goes_on_with_its_own(tmp_path: Path) -> None:
+def test_disk_of_another_cluster_is_refused_by_name(tmp_path: Path) -> None:
+    """The group goes on with its own disks."""
     with real_group(tmp_path / "other", shape(1)) as other, other.mq.producer() as producer:
         History(other).publish(producer, SOME)
         other.wait_equal()

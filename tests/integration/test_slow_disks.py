@@ -10,10 +10,10 @@ import pytest
 
 from dittomq.client import PutStatus
 from dittomq.client.sync_client import SyncProducer
-from tests.support.harming import calls_in, harming, preloading
+from tests.support.disk_faults import calls_in, harming, preloading
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.told import Fate
 from tests.support.waiting import PATIENCE_S, eventually
 
 INTERNAL = 128
@@ -124,7 +124,8 @@ def test_a_master_whose_syncs_are_slow_puts_more_into_each_and_is_not_degraded(b
     history.check()
 
 
-def test_a_master_whose_sync_never_returns_ends_and_leaves_outcomes_unknown_never_wrong(bench: Bench) -> None:
+def test_master_whose_sync_never_returns_leaves_outcomes_unknown(bench: Bench) -> None:
+    """It ends, and no outcome is wrong."""
     group, history = bench.group, bench.history
     bench.restart(MASTER, "hang")
     with group.mq.producer(timeout_s=0.5, retry_s=0.5) as producer:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import Ack, Message
+from tests.support.event_log import wrong_copies
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
-from tests.support.told import wrong_copies
 from tests.support.waiting import PATIENCE_S, eventually
 
 MIB = 1024 * 1024
@@ -40,7 +40,7 @@ def held(group: RealGroup, name: str) -> int:
     return next(view.flushed or 0 for view in group.status().nodes if view.node == name)
 
 
-def test_a_slave_that_stands_still_costs_its_master_no_memory_and_catches_up_no_faster_than_it_may(group: RealGroup) -> None:
+def test_suspended_slave_costs_its_master_no_memory_and_catches_up_throttled(group: RealGroup) -> None:
     publish(group, 48)  # the tail of the log that is kept in memory is full
     group.wait_equal()
     before = memory_bytes(group, MASTER)

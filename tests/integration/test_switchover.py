@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.counted_sends import counted_producer
+from tests.support.event_log import Fate
 from tests.support.history import History
 from tests.support.real_group import MASTER, real_group, shape
-from tests.support.told import Fate
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import eventually
 

@@ -73,7 +73,8 @@ def test_many_threads_publish_through_one_producer_and_read_it_back() -> None:
     assert [read[receipt.queue_offset] for receipt in receipts] == [str(at) for at in range(400)]
 
 
-def test_what_was_handed_over_before_an_iterable_failed_and_is_not_stored_is_raised_when_the_block_is_left() -> None:
+def test_leaving_the_block_raises_what_a_failed_iterable_left_unstored() -> None:
+    """It was handed over before the iterable failed."""
     server = Server()
     server.broker.script.append(Refuse(DiskFull("a/0", 0, 1)))
 
@@ -133,7 +134,8 @@ def test_an_unknown_outcome_is_resolved_without_await() -> None:
     assert server.broker.log.bodies() == [b"where"]
 
 
-def test_a_server_that_is_far_away_or_busy_is_reached_though_it_takes_its_time_to_answer_a_new_connection() -> None:
+def test_slow_server_is_reached_despite_a_slow_handshake() -> None:
+    """It is far away or busy, and takes its time to answer a new connection."""
     server = Server()
 
     with server.running(), Proxy(lambda: ("127.0.0.1", int(server.address.rpartition(":")[2]))).running() as far:
@@ -174,7 +176,7 @@ def in_a_thread(mq: Client, failures: list[Exception]) -> threading.Thread:
     return thread
 
 
-def test_a_thread_that_publishes_when_another_one_leaves_the_client_hears_what_became_of_its_message() -> None:
+def test_publishing_thread_learns_its_outcome_when_another_leaves_the_client() -> None:
     server = Server()
     server.broker.gate = asyncio.Event()
     failures: list[Exception] = []
@@ -188,7 +190,8 @@ def test_a_thread_that_publishes_when_another_one_leaves_the_client_hears_what_b
     assert [type(failure) for failure in failures] == [OutcomeUnknown]
 
 
-def test_a_thread_that_waits_for_a_nameserver_when_another_one_leaves_the_client_goes_on_with_an_error() -> None:
+def test_waiting_thread_gets_an_error_when_another_leaves_the_client() -> None:
+    """It waits for a nameserver."""
     failures: list[Exception] = []
 
     with Client("127.0.0.1:1") as mq:

@@ -85,7 +85,8 @@ def test_every_message_of_both_groups_is_read_once_and_in_queue_order(pair: Pair
     ]
 
 
-def test_while_one_master_is_dead_the_other_group_takes_writes_and_slaves_serve_what_both_have(pair: Pair) -> None:
+def test_other_group_takes_writes_while_one_master_is_dead(pair: Pair) -> None:
+    """Slaves serve what both groups have."""
     before = pair.read()
     with pair.mq.producer(timeout_s=3, retry_s=1, max_waiting_bytes=64 * 1024) as producer:
 

@@ -10,12 +10,13 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
 from dittomq.errors import NotMaster, Unavailable
 from dittomq.rpc.channel import call
 from tests.support.loopback import MESSAGING, Loopback, over_sockets
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 from tests.support.waiting import PATIENCE_S
 
 
-@status_of(over_sockets)
-async def test_one_answer_that_is_yielded_is_an_answer_like_any_other_and_its_handler_goes_on_when_it_is_sent(loopback: Loopback) -> None:
+@played_by(over_sockets)
+async def test_handler_that_yields_one_answer_resumes_after_it_is_sent(loopback: Loopback) -> None:
+    """The caller gets an answer like any other."""
     stub: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address)
     [message] = (await stub.Pull(messaging_pb2.PullRequest(offset=100_000), timeout=PATIENCE_S)).messages
 
@@ -26,7 +27,7 @@ async def test_one_answer_that_is_yielded_is_an_answer_like_any_other_and_its_ha
         await call(stub.Pull, messaging_pb2.PullRequest(offset=-1), who="a/0", deadline_s=PATIENCE_S)
 
 
-@status_of(over_sockets)
+@played_by(over_sockets)
 async def test_an_answer_that_nobody_reads_is_held_until_the_callers_deadline(loopback: Loopback) -> None:
     async with grpc.aio.insecure_channel(loopback.address, [("grpc.http2.bdp_probe", 0)]) as channel:  # a small window: soon full
         pull: Any = channel.unary_stream(f"/{MESSAGING}/Pull", messaging_pb2.PullRequest.SerializeToString)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.interop.release import VERSIONS, Release, release
-from tests.interop.written import Written, write
+from tests.interop.written_store import Written, write
 
 
 @pytest.fixture(scope="session", params=VERSIONS)

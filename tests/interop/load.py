@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.interop.seen import Seen, in_log_order
+from tests.interop.message_view import Seen, in_log_order
 
 LOAD_QUEUES = 4
 # Long to write: the kill may well find one half there.

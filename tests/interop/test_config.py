@@ -11,8 +11,8 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.interop.peer import Outgoing, Peer
 from tests.interop.release import Release, release
-from tests.interop.visits import VISITS, pay
-from tests.interop.written import EVENTS, Written, copy, open_store, read_all
+from tests.interop.rocketmq_visits import VISITS, pay
+from tests.interop.written_store import EVENTS, Written, copy, open_store, read_all
 from tests.support.real_group import SEGMENT_BYTES, TOPIC
 from tests.support.waiting import eventually
 
@@ -41,7 +41,8 @@ def test_what_we_write_is_what_rocketmq_knows_and_writes_again(rocketmq: Release
     assert "theirs" in again["topics"].rows
 
 
-def test_a_message_that_rocketmq_has_delivered_is_not_delivered_again_after_we_had_the_store(written: Written, tmp_path: Path) -> None:
+def test_message_consumed_in_rocketmq_is_not_delivered_again(written: Written, tmp_path: Path) -> None:
+    """We had the store in between."""
     visited = pay(VISITS["5.3.3"], copy(written.clean.folder, tmp_path / "store"))
     store = open_store(visited.folder)
     read_all(store)

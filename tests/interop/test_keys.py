@@ -6,8 +6,8 @@ import pytest
 
 from tests.interop.peer import Peer
 from tests.interop.release import release
-from tests.interop.visits import VISITS, pay
-from tests.interop.written import Written, copy, open_store, read_all
+from tests.interop.rocketmq_visits import VISITS, pay
+from tests.interop.written_store import Written, copy, open_store, read_all
 from tests.support.real_group import SEGMENT_BYTES, TOPIC
 
 

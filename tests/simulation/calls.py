@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from tests.simulation.life import Life
+from tests.simulation.simulated_process import Life
 from tests.simulation.streams import (
     Credit,
     Data,

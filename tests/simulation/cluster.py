@@ -20,17 +20,17 @@ from services.master import wiring as master
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
 from services.slave import wiring as slave
-from tests.simulation import links, rot
+from tests.simulation import bit_rot, links
 from tests.simulation.checkers import check_crashed_copy, check_given_up
-from tests.simulation.copies import ANEW, LOG, Copy, Files
+from tests.simulation.coverage import SAVED_TAIL, Witness
 from tests.simulation.disk import BOUNDLESS, Operation
+from tests.simulation.disk_snapshots import ANEW, LOG, Copy, Files
 from tests.simulation.faults import OF_LEADERSHIP, Fault, FaultKind
-from tests.simulation.happened import SAVED_TAIL, Witness
 from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
-from tests.simulation.operating import Operator
+from tests.simulation.online_checkers import RunningChecks
+from tests.simulation.operator import Operator
 from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, machine_of, name_of
-from tests.simulation.while_running import RunningChecks
 from tests.simulation.wiretap import Wiretap
 from tests.simulation.workload import Phases, Publisher, Subscriber
 from tests.simulation.world import Node, Power, ServeAs, World
@@ -139,7 +139,7 @@ class Cluster:
             case kind if kind in OF_LEADERSHIP:
                 await self.operator.act(fault)
             case FaultKind.ROT | FaultKind.REMOVED:
-                self._spoil(node, rot.remove if fault.kind is FaultKind.REMOVED else rot.fail if fault.amount > 1 else rot.flip)
+                self._spoil(node, bit_rot.remove if fault.kind is FaultKind.REMOVED else bit_rot.fail if fault.amount > 1 else bit_rot.flip)
             case FaultKind.STALL:
                 await self._stall(fault)
             case FaultKind.FREEZE:
@@ -318,7 +318,7 @@ class Cluster:
         await asyncio.sleep(fault.lasts_s)
         node.disk.capacity_bytes = BOUNDLESS
 
-    def _spoil(self, node: Node, spoil: rot.Spoil) -> None:
+    def _spoil(self, node: Node, spoil: bit_rot.Spoil) -> None:
         """Of what recovery must keep, that is: below the watermark."""
         now = self.world.loop.time()
         spoiled = ""

@@ -13,7 +13,7 @@ from dittomq.routes import Role
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.cluster import Cluster
-from tests.simulation.operating import as_client
+from tests.simulation.operator import as_client
 from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, machine_of
 from tests.simulation.world import Node, Power, World

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush
 from typing import Any, Never, TypeVar, TypeVarTuple, Unpack
 
-from tests.simulation import life
+from tests.simulation import simulated_process
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -87,9 +87,9 @@ class _Call(asyncio.TimerHandle):
         """Do it; what it raises, raises here."""
         self._context.run(self._callback, *self._args)
 
-    def owner(self) -> life.Life | None:
+    def owner(self) -> simulated_process.Life | None:
         """Whose process it is of."""
-        return self._context.get(life.current)
+        return self._context.get(simulated_process.current)
 
     def cancel(self) -> None:
         """Let it not be called, and forget what it would be called with."""
@@ -112,14 +112,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._scheduled: list[tuple[float, int, _Call]] = []
         self._calls = self._calls_now = 0
         self._given_up = ""
-        self._still: dict[life.Life | None, list[_Call]] = {}  # what waits for processes that stand still
+        self._still: dict[simulated_process.Life | None, list[_Call]] = {}  # what waits for processes that stand still
         self.set_debug(False)  # debug mode reads the machine's clock
 
-    def freeze(self, process: life.Life) -> None:
+    def freeze(self, process: simulated_process.Life) -> None:
         """Let nothing of that process happen until `thaw`, while time passes for it too: as a stopped process, or a paused machine."""
         self._still.setdefault(process, [])
 
-    def thaw(self, process: life.Life) -> None:
+    def thaw(self, process: simulated_process.Life) -> None:
         """Let it go on: what became ready meanwhile happens now, in that order."""
         self._ready.extend(self._still.pop(process, ()))
 
@@ -166,10 +166,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
-        owner = life.current.get() if context is None else context.get(life.current)
-        if owner is not None and owner.phase is life.Phase.OVER:
+        owner = simulated_process.current.get() if context is None else context.get(simulated_process.current)
+        if owner is not None and owner.phase is simulated_process.Phase.OVER:
             coro.close()
-            raise life.SimCrashed(owner.name)
+            raise simulated_process.SimCrashed(owner.name)
         task = SimulatedTask(coro, loop=self, name=None if name is None else str(name), context=context)
         if owner is not None:
             task.owner = owner.name

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.simulation.bugs import of_confirming, of_disks, of_elections, of_producers, of_streams
+from tests.simulation.bugs import confirmation, disks, elections, producers, streams
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultKind
@@ -84,65 +84,65 @@ _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
 
 MUTANTS = (
-    Mutant("skip-fsync-master", "the master's fsync does nothing", of_disks.skip_fsync_of_master, 1),
-    Mutant("skip-fsync-slave", "the slaves' fsync does nothing", of_disks.skip_fsync_of_slaves, 5),
-    Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 1, _FAILED_SYNCS),
-    Mutant("lineage-unsaved", "the entry of an epoch is not written down", of_disks.epoch_history_not_saved, 1),
-    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 4, _CUTS, refused=True),
-    Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
-    Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
-    Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 2),
-    Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 13, _ROT),
-    Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
-    Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 5),
-    Mutant("gap", "a chunk is lost and the slave writes on behind the gap", of_streams.write_behind_a_gap, 1, _STARTS),
-    Mutant("tasks-left", "tasks of a stream go on when the slave dials anew", of_streams.leave_tasks_behind, 0, _CUT_LINKS),
-    Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length, 12, _CUTS),
-    Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
+    Mutant("skip-fsync-master", "the master's fsync does nothing", disks.skip_fsync_of_master, 1),
+    Mutant("skip-fsync-slave", "the slaves' fsync does nothing", disks.skip_fsync_of_slaves, 5),
+    Mutant("retry-fsync", "a failed fsync of the log is tried again", disks.retry_failed_fsync, 1, _FAILED_SYNCS),
+    Mutant("lineage-unsaved", "the entry of an epoch is not written down", disks.epoch_history_not_saved, 1),
+    Mutant("cut-unsynced", "a cut is not synced", disks.cut_not_fsynced, 4, _CUTS, refused=True),
+    Mutant("cut-short", "of what a slave is to cut, the first record stays", disks.cut_too_short, 1, _CUTS),
+    Mutant("watermark-high", "the watermark says more than what is flushed", disks.watermark_above_flushed, 3, _STALLS),
+    Mutant("recovery-short", "a start after a power loss cuts one whole record too many", disks.recovery_cuts_one_record_too_many, 2),
+    Mutant("serves-unverified", "what rots on a disk is served", disks.damage_is_served, 13, _ROT),
+    Mutant("ack-early", "a slave acknowledges before it has written", streams.acknowledge_before_writing, 0),
+    Mutant("ack-flushed", "a slave says flushed when it has received", streams.say_flushed_when_received, 5),
+    Mutant("gap", "a chunk is lost and the slave writes on behind the gap", streams.write_behind_a_gap, 1, _STARTS),
+    Mutant("tasks-left", "tasks of a stream go on when the slave dials anew", streams.leave_tasks_behind, 0, _CUT_LINKS),
+    Mutant("equal-length", "copies of equal length are taken for equal", streams.trust_equal_length, 12, _CUTS),
+    Mutant("count-twice", "a slave counts as two", confirmation.count_a_connection_twice, 73),
     Mutant(
-        "ack-before-slave", "a slave counts as holding all that its master does", of_confirming.what_the_master_holds_taken_for_a_copy, 0
+        "ack-before-slave", "a slave counts as holding all that its master does", confirmation.what_the_master_holds_taken_for_a_copy, 0
     ),
-    Mutant("master-serves-all", "the master serves what is not confirmed", of_confirming.dispatch_past_confirmed, 0),
-    Mutant("slave-serves-all", "a slave serves what it does not know to be confirmed", of_confirming.slave_serves_past_confirmed, 44),
-    Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 5),
-    Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 2),
-    Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _FAILOVERS),
-    Mutant("quorum-of-one", "any promise is an election quorum", of_elections.one_promise_is_a_quorum, 1, _PARTED_AND_LEFT),
-    Mutant("quorum-short", "an election quorum is one member short", of_elections.a_quorum_is_one_short, 1, _PARTED_AND_LEFT),
-    Mutant("any-replica", "replicas that are no members confirm", of_elections.others_than_members_count, 1, _PARTED_AND_LEFT),
-    Mutant("deposed-goes-on", "a deposed master keeps its slaves", of_elections.the_deposed_go_on, 8, _PARTS),
-    Mutant("shortest-wins", "of the logs that promised the shortest wins", of_elections.the_shortest_log_wins, 7, _LAGS),
-    Mutant("leads-alone", "a candidate without a quorum leads all the same", of_elections.too_few_are_enough, 4, _SILENT),
-    Mutant("no-is-yes", "a candidate takes a refusal for a promise", of_elections.any_answer_promises, 12, _PARTED_AND_SILENT),
-    Mutant("members-by-streams", "who has no stream counts as no member", of_elections.members_by_streams, 5, _PARTS),
-    Mutant("unknown-is-written", "an unknown write of members counts as done", of_elections.unknown_is_written, 6, _PARTS),
-    Mutant("nobody-joins", "who left the in-sync set never joins again", of_elections.nobody_joins, 0, _PARTS),
-    Mutant("without-master", "slaves confirm what their master may lack", of_elections.the_master_may_lack_it, 54),
-    Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
+    Mutant("master-serves-all", "the master serves what is not confirmed", confirmation.dispatch_past_confirmed, 0),
+    Mutant("slave-serves-all", "a slave serves what it does not know to be confirmed", confirmation.slave_serves_past_confirmed, 44),
+    Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", confirmation.receipt_claims_flushed, 5),
+    Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", confirmation.timeout_reported_as_ok, 2),
+    Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", confirmation.epoch_not_raised, 0, _FAILOVERS),
+    Mutant("quorum-of-one", "any promise is an election quorum", elections.one_promise_is_a_quorum, 1, _PARTED_AND_LEFT),
+    Mutant("quorum-short", "an election quorum is one member short", elections.a_quorum_is_one_short, 1, _PARTED_AND_LEFT),
+    Mutant("any-replica", "replicas that are no members confirm", elections.others_than_members_count, 1, _PARTED_AND_LEFT),
+    Mutant("deposed-goes-on", "a deposed master keeps its slaves", elections.the_deposed_go_on, 8, _PARTS),
+    Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 7, _LAGS),
+    Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 4, _SILENT),
+    Mutant("no-is-yes", "a candidate takes a refusal for a promise", elections.any_answer_promises, 12, _PARTED_AND_SILENT),
+    Mutant("members-by-streams", "who has no stream counts as no member", elections.members_by_streams, 5, _PARTS),
+    Mutant("unknown-is-written", "an unknown write of members counts as done", elections.unknown_is_written, 6, _PARTS),
+    Mutant("nobody-joins", "who left the in-sync set never joins again", elections.nobody_joins, 0, _PARTS),
+    Mutant("without-master", "slaves confirm what their master may lack", elections.the_master_may_lack_it, 54),
+    Mutant("dedup-forgotten", "a start forgets what producers have stored", producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",
         "a producer that is forgotten is taken for a new one",
-        of_producers.a_forgotten_producer_taken_for_a_new_one,
+        producers.a_forgotten_producer_taken_for_a_new_one,
         12,
         _LOST_ANSWERS,
     ),
     Mutant(
         "dedup-not-copied",
         "sequences of records that were copied are not remembered",
-        of_producers.no_sequences_of_copied_records,
+        producers.no_sequences_of_copied_records,
         15,
         _LOST_DISKS,
     ),
     Mutant(
-        "early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof, 14, _HANGS
+        "early-proof", "not in the log yet is taken as proof that it never will be", producers.not_in_the_log_taken_as_proof, 14, _HANGS
     ),
     Mutant(
-        "unknown-not-stored", "an unknown outcome is reported as not stored", of_producers.unknown_reported_as_not_stored, 0, _LOST_ANSWERS
+        "unknown-not-stored", "an unknown outcome is reported as not stored", producers.unknown_reported_as_not_stored, 0, _LOST_ANSWERS
     ),
-    Mutant("resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message, 0, _LOST_ANSWERS),
-    Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart, 0),
-    Mutant("left-out", "a reader is led past a message", of_producers.a_message_is_left_out, 1),
-    Mutant("wrong-byte", "a node serves a body with a wrong bit", of_producers.a_wrong_byte_is_served, 0),
-    Mutant("table-in-two", "a table is replaced in two steps", of_producers.table_written_in_two_steps, 0),
-    Mutant("table-own", "a slave leaves out a row and makes a version of its own", of_producers.a_slave_makes_a_version_of_its_own, 0),
+    Mutant("resent-anew", "a message that is sent again is sent as a new one", producers.sent_again_as_a_new_message, 0, _LOST_ANSWERS),
+    Mutant("queue-hole", "a start leaves a hole in a queue's offsets", producers.a_queue_offset_skipped_at_restart, 0),
+    Mutant("left-out", "a reader is led past a message", producers.a_message_is_left_out, 1),
+    Mutant("wrong-byte", "a node serves a body with a wrong bit", producers.a_wrong_byte_is_served, 0),
+    Mutant("table-in-two", "a table is replaced in two steps", producers.table_written_in_two_steps, 0),
+    Mutant("table-own", "a slave leaves out a row and makes a version of its own", producers.a_slave_makes_a_version_of_its_own, 0),
 )

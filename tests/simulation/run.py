@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.simulation.coverage import Happened
 from tests.simulation.faults import FaultKind
-from tests.simulation.happened import Happened
-from tests.simulation.many import report, run_seeds, stress_of
+from tests.simulation.parallel_seeds import report, run_seeds, stress_of
 from tests.simulation.simulate import simulate
 
 _KINDS = {kind.word: kind for kind in FaultKind}

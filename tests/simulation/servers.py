@@ -8,8 +8,8 @@ from typing import Any, Never, TypeAlias
 import grpc
 import grpc.aio
 
-from tests.simulation.life import Life, SimCrashed
 from tests.simulation.network import Machine, Network, Socket
+from tests.simulation.simulated_process import Life, SimCrashed
 from tests.simulation.streams import (
     Credit,
     Data,

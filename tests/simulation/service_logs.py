@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from tests.simulation import life
+from tests.simulation import simulated_process
 from tests.simulation.world import World
 
 
@@ -18,7 +18,7 @@ def log_into(world: World, told: Callable[[str, str, Mapping[str, Any]], None] =
     """Let the services' log lines be part of the transcript; an exception in one is a finding. `told` gets machine, event and fields."""
 
     def write(_: object, level: str, event: MutableMapping[str, Any]) -> str:
-        process = life.current.get()
+        process = simulated_process.current.get()
         who = process.name if process is not None else "-"
         error = event.pop("exc_info", None)
         name = event.pop("event")

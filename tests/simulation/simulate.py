@@ -16,6 +16,7 @@ from dittomq.errors import Unavailable
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
+from tests.simulation.coverage import Happened
 from tests.simulation.faults import (
     OF_LEADERSHIP,
     Fault,
@@ -30,11 +31,10 @@ from tests.simulation.faults import (
     stalls,
     stressed,
 )
-from tests.simulation.happened import Happened
 from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.loop import Deadlock, Livelock, SimulatedLoop
-from tests.simulation.operating import as_client, leading, repair
+from tests.simulation.operator import as_client, leading, repair
 from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, name_of, shape
 from tests.simulation.workload import make_topics, read_everything

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dittomq.commitlog.disk.storage import File, HeldLock
 from dittomq.errors import StorageFailure, StoreLocked
 from tests.simulation.disk import PAGE, Deed, Disk, Inode, Operation, parent
-from tests.simulation.life import Life, Phase
+from tests.simulation.simulated_process import Life, Phase
 
 _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6

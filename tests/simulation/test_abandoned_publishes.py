@@ -11,9 +11,9 @@ from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Prod
 from dittomq.client.send_results import Stored
 from dittomq.errors import DiskFull, InvalidField
 from dittomq.message import MAX_BATCH_MESSAGES
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Refuse
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 FULL = DiskFull("a/0", 0, 1)
 
@@ -71,7 +71,7 @@ ABANDONED = pytest.mark.parametrize(
 
 @ABANDONED
 @pytest.mark.parametrize("refused_before", [False, True])
-def test_leaving_the_block_raises_what_an_abandoned_call_had_handed_over_and_is_not_stored(abandoned: object, refused_before: bool) -> None:
+def test_leaving_the_block_raises_unstored_messages_of_an_abandoned_call(abandoned: object, refused_before: bool) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
             town.master.script.append(Refuse(FULL))
@@ -87,8 +87,8 @@ def test_leaving_the_block_raises_what_an_abandoned_call_had_handed_over_and_is_
 
 
 @ABANDONED
-@status_of(play)
-async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_block_says_nothing(
+@played_by(play)
+async def test_leaving_the_block_is_silent_when_an_abandoned_call_is_stored(
     town: ClientTown, mq: AsyncClient, /, abandoned: object
 ) -> None:
     async with mq.producer() as orders:
@@ -99,7 +99,9 @@ async def test_what_an_abandoned_call_had_handed_over_is_stored_and_leaving_the_
     assert len(town.log.placed) in (3, MAX_BATCH_MESSAGES)
 
 
-def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_that_was_abandoned() -> None:
+def test_leaving_the_block_raises_what_was_refused_before_it_was_sent() -> None:
+    """Its call was abandoned."""
+
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         def source() -> Iterator[Message]:
             yield Message("orders", b"", keys=("a b",))
@@ -114,7 +116,7 @@ def test_leaving_the_block_raises_what_was_refused_before_it_was_sent_in_a_call_
     assert isinstance(raised.value.cause, InvalidField)
 
 
-@status_of(play)
+@played_by(play)
 async def test_what_a_call_has_told_of_is_not_raised_again_when_the_block_is_left(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.append(Refuse(FULL))
     async with mq.producer() as orders:
@@ -122,7 +124,7 @@ async def test_what_a_call_has_told_of_is_not_raised_again_when_the_block_is_lef
             await orders.publish_many([Message("orders", b"told")])
 
 
-@status_of(play)
+@played_by(play)
 async def test_of_cancelled_publishes_that_were_stored_nothing_is_kept(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         for _ in range(50):
@@ -144,7 +146,7 @@ class BlockLeft(Exception):
 
 
 @pytest.mark.parametrize("turns", range(8))
-@status_of(play)
+@played_by(play)
 async def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_it(town: ClientTown, mq: AsyncClient, /, turns: int) -> None:
     async with mq.producer() as first:
         await first.publish("orders", b"so that the route is known")
@@ -160,7 +162,7 @@ async def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_i
 
 
 @pytest.mark.parametrize("many", [False, True])
-@status_of(play)
+@played_by(play)
 async def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(town: ClientTown, mq: AsyncClient, /, many: bool) -> None:
     async def publish(orders: Producer) -> None:
         await (orders.publish_many([Message("orders", b"x")]) if many else orders.publish("orders", b"x"))
@@ -175,7 +177,7 @@ async def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(town: C
     assert len(town.log.placed) == 1
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_publish_that_waits_for_room_when_its_block_is_left_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.gate = asyncio.Event()
     with contextlib.suppress(BlockLeft):

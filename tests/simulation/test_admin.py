@@ -8,11 +8,11 @@ import pytest
 from dittomq.client import AsyncClient
 from dittomq.errors import ConnectionRefused, InvalidField, TopicNotFound, Unavailable
 from dittomq.offsets import Epoch
-from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import status_of
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import played_by
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are_named(town: ClientTown, mq: AsyncClient) -> None:
     town.nameserver.queues["lines"] = {"a": 8, "b": 8}
     town.kill("b-0")
@@ -30,10 +30,9 @@ async def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are
     assert town.brokers["b/0"].topics["lines"].write_queues == 8
 
 
-@status_of(play)
-async def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_its_deadline_for_one_that_was_dead(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_change_of_a_dead_masters_topics_is_refused_within_its_deadline(town: ClientTown, mq: AsyncClient) -> None:
+    """At once if the master is dead, at the deadline if it was dead when it was called."""
     town.kill("a-0")
     began = town.now
     [first] = await mq.admin.create_topic("lines")
@@ -46,10 +45,9 @@ async def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_
     assert 2.4 < town.now - then < 6  # longer than a channel backs off
 
 
-@status_of(play)
-async def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_while_the_new_one_is_silent(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_topic_is_not_created_at_an_old_master_while_the_new_one_is_silent(town: ClientTown, mq: AsyncClient) -> None:
+    """The old master is listed still."""
     [old] = [node for node in town.nameserver.nodes if node.name == "a/0"]
     promoted = replace(old, configured_id=1, address="a-1:10911", epoch=Epoch(old.epoch + 1))
     town.nameserver.nodes = [old, promoted]
@@ -63,7 +61,7 @@ async def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_whil
     assert "lines" not in town.master.topics
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_call(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("a-0")
     for _ in range(2):
@@ -75,7 +73,7 @@ async def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_
 
 
 @pytest.mark.parametrize("name", ["", "a", "half \udcff:1", "a b"])
-@status_of(play)
+@played_by(play)
 async def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_there_are(
     town: ClientTown, mq: AsyncClient, /, name: str
 ) -> None:
@@ -84,14 +82,14 @@ async def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_ther
 
 
 @pytest.mark.parametrize("name", ["", "a b", "half \udcff"])
-@status_of(play)
+@played_by(play)
 async def test_what_cannot_be_a_topic_is_refused_before_anybody_is_asked(town: ClientTown, mq: AsyncClient, /, name: str) -> None:
     for asked in (mq.route, mq.admin.describe_topic, mq.admin.delete_topic):
         with pytest.raises(InvalidField, match="topic name"):
             await asked(name)
 
 
-@status_of(play)
+@played_by(play)
 async def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without_waiting(town: ClientTown, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 4)
     town.brokers["a/1"].topics = dict(town.master.topics)
@@ -105,7 +103,7 @@ async def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without
     assert town.now - began < 0.5
 
 
-@status_of(play)
+@played_by(play)
 async def test_nodes_are_listed_as_soon_as_the_nameserver_is_back(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("ns")
     with pytest.raises(Unavailable):
@@ -117,7 +115,7 @@ async def test_nodes_are_listed_as_soon_as_the_nameserver_is_back(town: ClientTo
     assert [node.name for node in await mq.admin.list_brokers()] == ["a/0", "a/1"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_only_masters_are_asked_to_change_something(town: ClientTown, mq: AsyncClient) -> None:
     town.forget("a/0")
     [result] = await mq.admin.create_topic("lines", broker="a")
@@ -129,8 +127,8 @@ async def test_only_masters_are_asked_to_change_something(town: ClientTown, mq: 
         await mq.admin.create_topic("lines", broker="c")
 
 
-@status_of(play)
-async def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_topic_list_spans_all_pages_and_comes_from_a_slave_without_master(town: ClientTown, mq: AsyncClient) -> None:
     for name in ("t1", "t2", "t3", "t4", "t5"):
         town.nameserver.queues[name] = {"a": 8}
         await mq.admin.create_topic(name)
@@ -145,7 +143,7 @@ async def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_ma
     assert (described.value.node, described.value.topic.read_queues) == ("a/1", 8)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_topic_that_no_group_has_is_not_found(town: ClientTown, mq: AsyncClient) -> None:
     with pytest.raises(TopicNotFound, match="a/0"):
         await mq.admin.describe_topic("nowhere")
@@ -154,7 +152,7 @@ async def test_a_topic_that_no_group_has_is_not_found(town: ClientTown, mq: Asyn
         await mq.admin.ha_status("c/0")
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_lacks_it(town: ClientTown, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 4)
     town.kill("a-0")
@@ -165,14 +163,14 @@ async def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_
     assert b.error is None
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_a_topic_that_none_of_several_groups_has_is_not_found_in_any(town: ClientTown, mq: AsyncClient) -> None:
     with pytest.raises(TopicNotFound, match="any broker group"):
         await mq.admin.describe_topic("nowhere")
 
 
 @pytest.mark.parametrize("stranger", [("a/2", "test"), ("b/0", "test"), ("a/0", "another")])
-@status_of(play)
+@played_by(play)
 async def test_another_node_that_has_come_up_at_a_masters_address_changes_nothing(
     town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
 ) -> None:

@@ -177,7 +177,7 @@ def test_a_receipt_with_a_wrong_place_is_found(case: Case) -> None:
     assert any("the receipt says" in problem for problem in case.found())
 
 
-def test_an_earlier_try_may_lie_elsewhere_where_the_one_that_was_acknowledged_need_not_survive(case: Case) -> None:
+def test_earlier_try_may_lie_where_the_acknowledged_one_need_not_survive(case: Case) -> None:
     alone = frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED})
     case.told(queue_offset=QueueOffset(7), levels_reached=alone, copies=FLUSHED[:1])
     case.harm(Harm.DISK_LOST)

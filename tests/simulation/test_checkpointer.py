@@ -27,7 +27,8 @@ def play(serve: Callable[[BrokerDoors, asyncio.Event], Awaitable[None]]) -> None
 
 
 @pytest.mark.parametrize(("body_bytes", "due_s"), [(MUCH, CHECKPOINT_REST_S), (MUCH // 2, CHECKPOINT_PERIOD_S)])
-def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_where_not(body_bytes: int, due_s: float) -> None:
+def test_checkpoint_comes_soon_when_recovery_would_read_much(body_bytes: int, due_s: float) -> None:
+    """It comes late when recovery would not."""
     there: list[bool] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
@@ -55,7 +56,7 @@ def with_two_records(doors: BrokerDoors) -> tuple[Store, int]:
     return store, start
 
 
-def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
+def test_what_came_where_as_much_was_truncated_is_written_down_too() -> None:
     marks: list[recovery_point.RecoveryPoint | None] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
@@ -75,7 +76,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
     assert len(marks) == 2
 
 
-def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_between() -> None:
+def test_refilled_bytes_are_checkpointed_despite_a_stale_end() -> None:
     """A slave's own numbers are those of before a cut until the cut has returned."""
     marks: list[tuple[int, int]] = []
 
@@ -96,7 +97,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
     assert marks == [(0, 0)]
 
 
-def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came_in_its_place() -> None:
+def test_confirmed_offset_before_a_truncation_covers_no_new_bytes() -> None:
     """The lane is busy with the cut, and with what came behind it, when the ends of before are to be written down."""
     marks: list[tuple[int, int]] = []
 

@@ -17,7 +17,7 @@ from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 SEGMENT = 16_384
 STEP = 4_096
@@ -106,8 +106,8 @@ def copies_are_equal(group: Group) -> None:
     assert logs[0] == logs[1]
 
 
-@status_of(play, SHAPE)
-async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it(group: Group, mq: AsyncClient) -> None:
+@played_by(play, SHAPE)
+async def test_old_bytes_hold_no_stream_back_and_are_all_verified_in_steps_beside_it(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     assert end > 5 * SEGMENT
@@ -123,10 +123,9 @@ async def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_
     assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
 
 
-@status_of(play, replace(SHAPE, replication=OFTEN))
-async def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_proven_equal_to_the_end(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play, replace(SHAPE, replication=OFTEN))
+async def test_slave_with_a_slow_disk_is_verified_up_to_the_end(group: Group, mq: AsyncClient) -> None:
+    """A step takes longer to read than a heartbeat."""
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     await goes_away(group)
@@ -141,10 +140,9 @@ async def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_pr
 
 
 @pytest.mark.parametrize("number", [2, 75])
-@status_of(play, SHAPE)
-async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away_though_lengths_and_checksums_are_right(
-    group: Group, mq: AsyncClient, /, number: int
-) -> None:
+@played_by(play, SHAPE)
+async def test_difference_in_old_bytes_is_found_beside_the_stream_and_truncated(group: Group, mq: AsyncClient, /, number: int) -> None:
+    """Lengths and checksums are right."""
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     await goes_away(group)
@@ -158,8 +156,8 @@ async def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away
     copies_are_equal(group)
 
 
-@status_of(play, SHAPE)
-async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_handshake(group: Group, mq: AsyncClient) -> None:
+@played_by(play, SHAPE)
+async def test_difference_is_found_when_the_slave_is_killed_before_its_handshake(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     await goes_away(group)
@@ -176,10 +174,9 @@ async def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_n
 
 
 @pytest.mark.parametrize("reader", ["a0", "a1"])
-@status_of(play, WIDE)
-async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_than_the_other_side_bears_silence(
-    group: Group, mq: AsyncClient, /, reader: str
-) -> None:
+@played_by(play, WIDE)
+async def test_difference_is_found_when_reading_outlasts_the_session_timeout(group: Group, mq: AsyncClient, /, reader: str) -> None:
+    """The disk reads the range for longer than the other side bears silence."""
     await mq.admin.create_topic("orders", queues=1)
     async with mq.producer() as producer:
         for number in range(LARGE):
@@ -199,8 +196,8 @@ async def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_t
     assert not [line for line in group.world.transcript.lines if "silent for" in line]
 
 
-@status_of(play, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
-async def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_the_old_one_only(group: Group, mq: AsyncClient) -> None:
+@played_by(play, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
+async def test_slave_does_not_count_comparisons_with_an_old_master(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     end = (await mq.admin.ha_status("a/0")).end
     while (await mq.admin.ha_status("a/2")).nodes[0].verified_offset != end:  # noqa: ASYNC110  # nodes tell nobody
@@ -214,8 +211,8 @@ async def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_w
     assert (of_slave or 0) <= (of_master or 0) + STEP < end
 
 
-@status_of(play, SHAPE)
-async def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave(group: Group, mq: AsyncClient) -> None:
+@played_by(play, SHAPE)
+async def test_master_forgets_what_it_verified_as_a_slave(group: Group, mq: AsyncClient) -> None:
     await publish(mq)
     await is_verified(mq, (await mq.admin.ha_status("a/0")).end)
     await asyncio.sleep(2)

@@ -10,8 +10,8 @@ from dittomq.cli.consume import ConsumeRequest, Printer, print_messages
 from dittomq.cli.exits import ExitCode
 from dittomq.client import AsyncClient, Page
 from dittomq.errors import InvalidField, OffsetOutOfRange
-from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import status_of
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import played_by
 
 
 async def fill(mq: AsyncClient) -> None:
@@ -27,7 +27,7 @@ def printed(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("damaged", "left"), [(0, []), (1, ["0@0"])])
-@status_of(play)
+@played_by(play)
 async def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
     town: ClientTown, mq: AsyncClient, /, damaged: int, left: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,10 +45,11 @@ async def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
     assert named.endswith(f"--queue 0 --from {damaged + 1}")
 
 
-@status_of(play)
-async def test_who_has_enough_messages_is_still_told_that_a_queue_before_them_was_not_read_to_its_end(
+@played_by(play)
+async def test_reader_with_enough_messages_learns_of_a_queue_not_read_to_its_end(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The queue comes before the messages."""
     await fill(mq)
     for broker in town.brokers.values():
         broker.damaged.add((0, 1))
@@ -60,7 +61,7 @@ async def test_who_has_enough_messages_is_still_told_that_a_queue_before_them_wa
 
 
 @pytest.mark.parametrize("away", ["a", "b"])
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_who_has_enough_messages_is_still_told_of_a_group_that_was_left_out(
     town: ClientTown, mq: AsyncClient, /, away: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,10 +78,11 @@ async def test_who_has_enough_messages_is_still_told_of_a_group_that_was_left_ou
     assert printed(capsys.readouterr().out) == ["one", "one"]
 
 
-@status_of(play, groups=("a", "b"))
-async def test_a_damaged_message_of_a_topic_in_two_groups_is_passed_over_at_a_node_of_its_own_group(
+@played_by(play, groups=("a", "b"))
+async def test_damaged_message_is_skipped_at_a_node_of_its_own_group(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Its topic is in two groups."""
     async with mq.producer() as orders:
         for _ in range(16):
             await orders.publish("orders", "one")
@@ -95,7 +97,7 @@ async def test_a_damaged_message_of_a_topic_in_two_groups_is_passed_over_at_a_no
     assert named.endswith("--queue 3 --from 1 --node b/0")
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind_it(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,8 +111,8 @@ async def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind
     assert printed(capsys.readouterr().out) == ["0@1", "0@2"]
 
 
-@status_of(play)
-async def test_who_follows_waits_for_a_damaged_message_and_reads_the_other_queues_meanwhile(
+@played_by(play)
+async def test_follower_waits_for_a_damaged_message_and_reads_other_queues(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(mq)
@@ -129,7 +131,7 @@ async def test_who_follows_waits_for_a_damaged_message_and_reads_the_other_queue
     assert printed(capsys.readouterr().out) == ["0@1", "0@2"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_who_begins_at_the_latest_message_is_not_kept_from_it_by_a_damaged_first_one(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +148,7 @@ async def test_who_begins_at_the_latest_message_is_not_kept_from_it_by_a_damaged
 
 
 @pytest.mark.parametrize("follow", [False, True])
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_groups(
     town: ClientTown, mq: AsyncClient, /, *, follow: bool
 ) -> None:
@@ -154,10 +156,11 @@ async def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_gro
         await print_messages(mq, ConsumeRequest("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
 
 
-@status_of(play)
-async def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_it_while_other_queues_are_read(
+@played_by(play)
+async def test_follower_waits_for_an_offset_that_a_slave_has_not_reached(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Other queues are read."""
     await fill(mq)
     town.kill("a-0")
     slave = town.brokers["a/1"]
@@ -175,7 +178,7 @@ async def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_i
 
 
 @pytest.mark.parametrize("node", [None, "a/0"])
-@status_of(play)
+@played_by(play)
 async def test_who_follows_is_told_of_a_place_beyond_the_end_that_the_master_knows(
     town: ClientTown, mq: AsyncClient, /, node: str | None
 ) -> None:
@@ -186,7 +189,7 @@ async def test_who_follows_is_told_of_a_place_beyond_the_end_that_the_master_kno
     assert (outside.value.asked, outside.value.end) == (4, 3)
 
 
-@status_of(play)
+@played_by(play)
 async def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,7 +209,7 @@ async def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(
     assert len(said.err.splitlines()) == 1
 
 
-@status_of(play)
+@played_by(play)
 async def test_who_follows_is_told_of_messages_that_were_dropped_before_they_were_read(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     following = asyncio.create_task(print_messages(mq, ConsumeRequest("orders", "earliest", 0, None, follow=True), Printer(9, json=False)))
@@ -219,10 +222,11 @@ async def test_who_follows_is_told_of_messages_that_were_dropped_before_they_wer
 
 
 @pytest.mark.parametrize("held", [1, 2])
-@status_of(play)
-async def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_other_queues_are_read(
+@played_by(play)
+async def test_replica_that_ends_earlier_than_the_previous_one_is_named(
     town: ClientTown, mq: AsyncClient, /, held: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The other queues are read."""
     async with mq.producer() as orders:
         for body in ("1@0", "0@0", "0@1", "0@2"):
             await orders.publish("orders", body, queue=int(body[0]))
@@ -242,10 +246,11 @@ async def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_
     assert said.err.splitlines() == [f"a is not read to its end: queue 0 of a/1 ends at {held}, before 3"]
 
 
-@status_of(play)
-async def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_and_the_other_queues_are_read(
+@played_by(play)
+async def test_start_offset_that_a_lone_slave_has_not_reached_is_named(
     town: ClientTown, mq: AsyncClient, /, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The other queues are read."""
     async with mq.producer() as orders:
         for body in ("1@0", "1@1", "0@0", "2@0", "2@1", "3@0", "3@1"):
             await orders.publish("orders", body, queue=int(body[0]))

@@ -15,12 +15,12 @@ from dittomq.errors import DittoError, Unavailable
 from dittomq.group_record import GroupRecord
 from services.nameserver.config import NameserverConfig
 from services.nameserver.wiring import serve
-from tests.simulation.life import Life
 from tests.simulation.service_logs import log_into
+from tests.simulation.simulated_process import Life
 from tests.simulation.transport import SimulatedTransport
 from tests.simulation.world import Power, World
 from tests.support.group_records import group_record
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 KEY = GroupKey("dittomq", "a")
 FIRST = group_record("a", "first")
@@ -70,7 +70,7 @@ async def timed(world: World, use: Coroutine[Any, Any, WriteOutcome | Versioned 
         return error, world.loop.time() - began
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_nameserver_that_lost_its_disk_has_no_record_and_no_old_version(site: Site) -> None:
     door = site.door("a0")
     first = await site.created(door)
@@ -84,7 +84,7 @@ async def test_a_nameserver_that_lost_its_disk_has_no_record_and_no_old_version(
     assert (await site.created(door)).version != first.version
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(site: Site, /, world: World) -> None:
     door = site.door("a0")
     first = await site.created(door)
@@ -102,7 +102,7 @@ async def test_a_node_that_is_cut_off_sends_nothing_and_says_so_in_time(site: Si
 
 
 @pytest.mark.parametrize("way", [("a0", "n0"), ("n0", "a0")], ids=["requests", "answers"])
-@status_of(play)
+@played_by(play)
 async def test_a_write_on_a_line_that_carries_nothing_is_unknown(site: Site, /, world: World, way: tuple[str, str]) -> None:
     door = site.door("a0")
     first = await site.created(door)

@@ -5,7 +5,7 @@ import pytest
 from dittomq.commitlog.disk.storage import read_file
 from dittomq.errors import StorageFailure
 from tests.simulation.disk import PAGE, SECTOR, Disk
-from tests.simulation.life import Life, SimCrashed
+from tests.simulation.simulated_process import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 
 OLD, NEW = b"o", b"n"
@@ -99,7 +99,7 @@ def test_a_truncation_that_was_not_synced_may_be_undone() -> None:
     assert sizes == {PAGE + 7, 3 * PAGE}
 
 
-def test_a_rename_into_another_folder_that_was_not_synced_leaves_either_name_or_both_or_none() -> None:
+def test_unsynced_rename_into_another_folder_leaves_either_name_both_or_none() -> None:
     found = set()
     for machine in machines():
         for folder in ("a", "b"):
@@ -230,7 +230,7 @@ def test_a_dead_process_cannot_touch_the_disk() -> None:
         storage.exists("f")
 
 
-def test_a_bad_page_is_neither_read_nor_written_in_parts_and_good_again_when_it_is_written_as_a_whole() -> None:
+def test_bad_page_fails_partial_reads_and_writes_until_written_whole() -> None:
     machine = Machine()
     file = machine.storage.open("f", create=True)
     file.pwrite(b"x" * 3 * PAGE, 0)

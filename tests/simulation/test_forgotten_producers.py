@@ -8,7 +8,7 @@ from dittomq.client import Ack, AsyncClient, Message, OutcomeUnknown
 from dittomq.commitlog.queues import producer_state
 from dittomq.errors import UnknownProducerId
 from tests.simulation.group import Group, play
-from tests.simulation.operating import as_client
+from tests.simulation.operator import as_client
 from tests.simulation.workload import read_everything
 
 FEW = 2
@@ -33,9 +33,7 @@ async def bodies(mq: AsyncClient, node: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("promoted", [False, True])
-def test_a_first_message_whose_answer_was_lost_is_unknown_when_its_producer_was_forgotten_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, promoted: bool
-) -> None:
+def test_first_message_of_a_forgotten_producer_is_in_doubt_after_a_lost_answer(monkeypatch: pytest.MonkeyPatch, promoted: bool) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         network = group.world.network
         for topic in ("orders", "bills"):

@@ -7,17 +7,17 @@ import pytest
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.replica_reader import NodeAddress
-from tests.simulation import forgetful
+from tests.simulation import short_retention
 from tests.simulation.disk import BOUNDLESS
-from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import MIN_FREE_BYTES
+from tests.simulation.short_retention import OLD_S
 from tests.simulation.world import Power, World
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 
-@status_of(play)
-async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room(group: Group, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_master_started_on_a_full_disk_serves_and_leads_once_there_is_room(group: Group, mq: AsyncClient) -> None:
     [created] = await mq.admin.create_topic("orders", 1)
     assert created.error is None
     async with mq.producer() as producer:
@@ -41,10 +41,8 @@ async def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_
     assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
 
 
-@status_of(play)
-async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_to_a_master_whose_disk_is_full(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_resent_stored_message_gets_its_receipt_from_a_full_master(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     disk = group.node("a0").disk
     async with mq.producer(timeout_s=0.5, retry_s=1.0) as producer:
@@ -64,7 +62,7 @@ async def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_t
 
 
 @pytest.mark.parametrize("somebody_publishes", [True, False])
-@status_of(play)
+@played_by(play)
 async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there_is_room(
     group: Group, mq: AsyncClient, /, *, somebody_publishes: bool
 ) -> None:
@@ -92,10 +90,9 @@ async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there
     assert (status.writable, status.waiting_for) == (True, "")
 
 
-@status_of(play)
-async def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_slave_without_room_to_save_its_tail_says_so_and_truncates_later(group: Group, mq: AsyncClient) -> None:
+    """It truncates when there is room."""
     await mq.admin.create_topic("orders", 1)
     async with mq.producer(on_weak="return") as producer:
         await producer.publish("orders", b"before", queue=0)
@@ -127,10 +124,9 @@ def fill(world: World, name: str) -> None:
     disk.capacity_bytes = disk.used_bytes()
 
 
-@status_of(forgetful.play)
-async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_disk_without_any(
-    group: forgetful.Group, /, world: World
-) -> None:
+@played_by(short_retention.play)
+async def test_expiry_and_retention_wait_for_room_on_a_full_disk(group: short_retention.Group, /, world: World) -> None:
+    """A lease has ended, and the log is too old."""
     await group.copies.pin(NodeAddress("a", 0, "test", "a0:10911"), "night", 60.0)
     await group.publish(4)
     await group.equal()
@@ -150,10 +146,9 @@ async def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_di
     await group.equal()
 
 
-@status_of(forgetful.play)
-async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_down_where_it_is(
-    group: forgetful.Group, /, world: World
-) -> None:
+@played_by(short_retention.play)
+async def test_slave_catches_up_with_a_master_that_cannot_checkpoint(group: short_retention.Group, /, world: World) -> None:
+    """The master's disk has no room."""
     world.nodes["a1"].crash(Power.KILL)
     await world.buried()
     await group.publish(3)
@@ -172,8 +167,10 @@ async def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_
 
 
 @pytest.mark.parametrize("name", ["a0", "a1"])
-@status_of(forgetful.play)
-async def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(group: forgetful.Group, /, world: World, name: str) -> None:
+@played_by(short_retention.play)
+async def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(
+    group: short_retention.Group, /, world: World, name: str
+) -> None:
     await group.publish(1)
     await group.equal()
     fill(world, name)

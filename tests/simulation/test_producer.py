@@ -16,9 +16,9 @@ from dittomq.errors import (
     Unavailable,
 )
 from dittomq.offsets import Epoch
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 FULL = DiskFull("a/0", 0, 1)
 
@@ -34,7 +34,7 @@ async def publish_together(orders: Producer, count: int) -> list[Receipt]:
 
 
 @pytest.mark.parametrize("reply", [Reply.CUT, Reply.STORE_AND_CUT, Reply.STORE_SILENTLY])
-@status_of(play)
+@played_by(play)
 async def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(town: ClientTown, mq: AsyncClient, /, reply: Reply) -> None:
     town.master.script.extend([Reply.STORE, reply])
     async with mq.producer() as orders:
@@ -44,10 +44,9 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(town
     assert [town.log.placed[receipt.physical_offset // 100].message.body for receipt in receipts] == [b"%d" % at for at in range(5_000)]
 
 
-@status_of(play)
-async def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_when_the_route_names_a_master_of_a_newer_epoch(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_batch_refused_by_a_fenced_master_is_resent_once_to_the_new_epoch(town: ClientTown, mq: AsyncClient) -> None:
+    """The route names a master of a newer epoch."""
     async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
         await orders.publish("orders", b"before")
         town.master.frames.clear()
@@ -66,7 +65,7 @@ async def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_wh
     assert town.now - began < 0.3
 
 
-@status_of(play)
+@played_by(play)
 async def test_many_messages_to_a_missing_topic_are_one_question_to_the_nameserver(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         outcomes = await orders.publish_many([Message("nowhere", b"x")] * 1_000, on_failure="return")
@@ -75,7 +74,7 @@ async def test_many_messages_to_a_missing_topic_are_one_question_to_the_nameserv
     assert town.nameserver.asked == 1
 
 
-@status_of(play)
+@played_by(play)
 async def test_many_messages_while_no_nameserver_answers_fail_after_the_time_of_one(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("ns")
     async with mq.producer(retry_s=5) as orders:
@@ -85,7 +84,7 @@ async def test_many_messages_while_no_nameserver_answers_fail_after_the_time_of_
     assert town.now < 10
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_topic_that_is_made_while_many_are_published_is_found(town: ClientTown, mq: AsyncClient) -> None:
     async def source() -> AsyncIterator[Message]:
         for at in range(10):
@@ -100,7 +99,7 @@ async def test_a_topic_that_is_made_while_many_are_published_is_found(town: Clie
     assert len(town.log.placed) == outcomes.tally().stored
 
 
-@status_of(play)
+@played_by(play)
 async def test_what_waited_unsent_for_its_whole_time_says_so(town: ClientTown, mq: AsyncClient) -> None:
     town.master.gate = asyncio.Event()
     town.world.loop.call_later(4, town.master.gate.set)
@@ -115,7 +114,7 @@ async def test_what_waited_unsent_for_its_whole_time_says_so(town: ClientTown, m
     )
 
 
-@status_of(play)
+@played_by(play)
 async def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("a-0")
     async with mq.producer() as orders:
@@ -126,10 +125,9 @@ async def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown(tow
     assert 10 <= town.now < 14
 
 
-@status_of(play)
-async def test_what_waits_for_a_master_is_not_stored_in_the_end_though_its_topic_takes_no_writes_meanwhile(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_message_waiting_for_a_master_is_not_stored_though_its_topic_closes(town: ClientTown, mq: AsyncClient) -> None:
+    """The topic takes no writes any longer."""
     async with mq.producer(retry_s=5) as orders:
         await orders.publish("orders", b"stored")
         town.kill("a-0")
@@ -142,7 +140,7 @@ async def test_what_waits_for_a_master_is_not_stored_in_the_end_though_its_topic
     assert town.log.bodies() == [b"stored"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_what_follows_a_long_outage_fails_without_the_full_wait(town: ClientTown, mq: AsyncClient) -> None:
     town.kill("a-0")
     async with mq.producer(max_waiting_bytes=100_000) as orders:
@@ -152,7 +150,7 @@ async def test_what_follows_a_long_outage_fails_without_the_full_wait(town: Clie
     assert town.now < 25
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_weak_receipt_is_raised_or_returned_as_asked(town: ClientTown, mq: AsyncClient) -> None:
     town.master.put_status = pb.PUT_STATUS_SLAVE_NOT_AVAILABLE
     async with mq.producer() as orders:
@@ -165,7 +163,7 @@ async def test_a_weak_receipt_is_raised_or_returned_as_asked(town: ClientTown, m
         assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
 
 
-@status_of(play)
+@played_by(play)
 async def test_the_first_failure_ends_publish_many_and_says_which_message_it_was(town: ClientTown, mq: AsyncClient) -> None:
     read = []
 
@@ -183,7 +181,7 @@ async def test_the_first_failure_ends_publish_many_and_says_which_message_it_was
     assert len(town.log.placed) == 10
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_full_producer_makes_publishers_wait_or_refuses_as_asked(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer(max_waiting_bytes=1_000) as orders:
         await publish_together(orders, 500)
@@ -196,7 +194,7 @@ async def test_a_full_producer_makes_publishers_wait_or_refuses_as_asked(town: C
     assert isinstance(raised.value.exceptions[0].cause, LimitReached)
 
 
-@status_of(play)
+@played_by(play)
 async def test_leaving_the_block_sends_what_a_cancelled_caller_left_behind(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm")
@@ -220,7 +218,7 @@ def test_leaving_the_block_raises_what_nobody_was_told_is_not_stored() -> None:
         ClientTown().play(story)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_topic_once_known_is_published_to_while_no_nameserver_answers(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"one")
@@ -231,10 +229,8 @@ async def test_a_topic_once_known_is_published_to_while_no_nameserver_answers(to
     assert town.log.bodies() == [b"one", b"two"]
 
 
-@status_of(play)
-async def test_while_the_nameserver_is_silent_only_one_use_of_an_old_route_in_a_while_waits_for_it(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_silent_nameserver_is_awaited_by_one_use_of_an_old_route_at_a_time(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"one")
         town.world.network.silence("client", "ns")
@@ -250,7 +246,7 @@ async def test_while_the_nameserver_is_silent_only_one_use_of_an_old_route_in_a_
     assert town.now - waited < 0.1
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_lone_message_lingers_no_longer_than_asked(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer(linger_s=0.5) as orders:
         await orders.publish("orders", b"warm")
@@ -261,10 +257,9 @@ async def test_a_lone_message_lingers_no_longer_than_asked(town: ClientTown, mq:
     assert len(town.master.frames) == 2
 
 
-@status_of(play)
-async def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_its_answer_and_time_passes_until_then(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_lingered_message_leaves_with_the_answer_of_the_batch_in_flight(town: ClientTown, mq: AsyncClient) -> None:
+    """Time passes until then."""
     async with mq.producer(linger_s=0.005) as orders, asyncio.TaskGroup() as tasks:
         town.master.gate = asyncio.Event()
         tasks.create_task(orders.publish("orders", b"first"))
@@ -278,10 +273,9 @@ async def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_
     assert town.now < 2
 
 
-@status_of(play)
-async def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_when_it_is_back_and_time_passes_until_then(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_lingered_message_is_stored_once_its_master_is_back(town: ClientTown, mq: AsyncClient) -> None:
+    """Time passes until then."""
     town.kill("a-0")
     town.world.loop.call_later(5, town.restart, "a-0")
     async with mq.producer(linger_s=0.005) as orders:
@@ -291,10 +285,11 @@ async def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_wh
 
 
 @pytest.mark.parametrize(("name", "cluster"), [("b/0", "test"), ("a/0", "another")])
-@status_of(play, groups=("a", "b"))
-async def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_until_the_route_leads_to_the_master(
+@played_by(play, groups=("a", "b"))
+async def test_nothing_is_sent_to_another_node_at_the_masters_address(
     town: ClientTown, mq: AsyncClient, /, name: str, cluster: str
 ) -> None:
+    """Sending resumes when the route leads to the master."""
     stranger = town.brokers["b/0"]
     stranger.name, stranger.cluster = name, cluster
     whole = town.nameserver.nodes
@@ -307,10 +302,9 @@ async def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_u
     assert (town.logs["a"].bodies(), town.logs["b"].bodies(), stranger.frames) == ([b"kept"], [], [])
 
 
-@status_of(play)
-async def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_client_asks_again_while_a_nameserver_cannot_know_topics(town: ClientTown, mq: AsyncClient) -> None:
+    """A route once known serves."""
     unheard = NotReady("the nameserver", "it was just started")
 
     async def hear_brokers_after(seconds: float) -> None:

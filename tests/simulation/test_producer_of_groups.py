@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored
-from tests.simulation.client_town import ClientTown, play
-from tests.support.stories import status_of
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import played_by
 
 
 def messages(count: int, start: int = 0) -> list[Message]:
     return [Message("orders", b"%d" % at) for at in range(start, start + count)]
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_receipts_of_many_messages_come_in_their_order_from_all_groups(town: ClientTown, mq: AsyncClient) -> None:
     async def source() -> AsyncIterator[Message]:
         for at in range(3_000):
@@ -30,7 +30,7 @@ async def test_receipts_of_many_messages_come_in_their_order_from_all_groups(tow
     assert {receipt.broker for receipt in receipts} == {"a", "b"}
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_one_order_key_stays_in_one_queue_and_in_order(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(Message("orders", b"%d" % at, order_key=f"k{at % 7}") for at in range(2_000))
@@ -41,8 +41,8 @@ async def test_one_order_key_stays_in_one_queue_and_in_order(town: ClientTown, m
         assert len({(name, message.queue) for name, message in placed}) == 1
 
 
-@status_of(play, groups=("a", "b"))
-async def test_a_message_that_is_bound_to_no_group_goes_to_another_one_when_its_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play, groups=("a", "b"))
+async def test_unbound_message_goes_to_another_group_when_its_master_is_gone(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(messages(10))
         town.kill("a-0")
@@ -53,7 +53,7 @@ async def test_a_message_that_is_bound_to_no_group_goes_to_another_one_when_its_
     assert town.now < 10
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_long_after_a_master_died_free_messages_go_to_the_other_group_without_delay(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer(retry_s=2) as orders:
         await orders.publish_many(messages(10))
@@ -69,8 +69,8 @@ async def test_long_after_a_master_died_free_messages_go_to_the_other_group_with
     assert town.now - began < 1
 
 
-@status_of(play, groups=("a", "b"))
-async def test_a_master_that_is_back_gets_its_share_again_though_its_nameserver_never_missed_it(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play, groups=("a", "b"))
+async def test_returned_master_gets_its_share_though_no_nameserver_missed_it(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(messages(10))
         town.kill("a-0")
@@ -83,7 +83,7 @@ async def test_a_master_that_is_back_gets_its_share_again_though_its_nameserver_
     assert {receipt.broker for receipt in receipts} == {"a", "b"}
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_while_all_masters_are_dead_free_messages_fail_after_the_time_of_one(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer(max_waiting_bytes=100_000) as orders:
         await orders.publish("orders", b"warm")
@@ -96,7 +96,7 @@ async def test_while_all_masters_are_dead_free_messages_fail_after_the_time_of_o
     assert town.now < 40
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_an_order_key_waits_for_its_own_group(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         keys = [f"k{at}" for at in range(20)]
@@ -109,10 +109,8 @@ async def test_an_order_key_waits_for_its_own_group(town: ClientTown, mq: AsyncC
     assert before == after
 
 
-@status_of(play, groups=("a", "b"))
-async def test_an_order_key_keeps_its_queue_while_a_nameserver_that_is_newly_up_has_not_heard_of_all_groups(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play, groups=("a", "b"))
+async def test_order_key_keeps_its_queue_while_a_new_nameserver_lacks_groups(town: ClientTown, mq: AsyncClient) -> None:
     keys = [f"k{at}" for at in range(12)]
     async with mq.producer(retry_s=1) as orders:
         before = [await orders.publish("orders", b"x", order_key=key) for key in keys]

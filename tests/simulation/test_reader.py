@@ -8,9 +8,9 @@ import pytest
 
 from dittomq.client import AsyncClient
 from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, TopicNotFound, Unavailable
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import RECORD_BYTES
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 SECOND = timedelta(seconds=1)
 
@@ -22,7 +22,7 @@ async def fill(mq: AsyncClient, count: int = 10) -> str:
     return receipts[-1].token
 
 
-@status_of(play)
+@played_by(play)
 async def test_reads_start_at_the_master(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     page = await mq.reader("orders", 0, max_messages=4).pull(3)
@@ -32,8 +32,8 @@ async def test_reads_start_at_the_master(town: ClientTown, mq: AsyncClient) -> N
     assert (page.confirmed, page.unconfirmed_from) == (10 * RECORD_BYTES, None)
 
 
-@status_of(play, slaves=2)
-async def test_the_next_pull_goes_where_the_last_answer_says_and_each_queue_has_its_own_word(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play, slaves=2)
+async def test_next_pull_of_each_queue_goes_where_its_last_answer_says(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     far_back, near = mq.reader("orders", 0), mq.reader("orders", 0)
     town.brokers["a/0"].suggests = town.brokers["a/2"].suggests = 2
@@ -48,7 +48,7 @@ async def test_the_next_pull_goes_where_the_last_answer_says_and_each_queue_has_
 
 
 @pytest.mark.parametrize("known", [True, False])
-@status_of(play, slaves=2)
+@played_by(play, slaves=2)
 async def test_with_the_suggested_node_gone_another_one_serves(town: ClientTown, mq: AsyncClient, /, *, known: bool) -> None:
     await fill(mq)
     for broker in town.brokers.values():
@@ -65,10 +65,9 @@ async def test_with_the_suggested_node_gone_another_one_serves(town: ClientTown,
 
 
 @pytest.mark.parametrize("registered", [True, False])
-@status_of(play)
-async def test_a_slave_serves_while_the_master_is_gone_whether_the_nameserver_has_noticed_or_not(
-    town: ClientTown, mq: AsyncClient, /, *, registered: bool
-) -> None:
+@played_by(play)
+async def test_slave_serves_while_the_master_is_gone_unnoticed_or_not(town: ClientTown, mq: AsyncClient, /, *, registered: bool) -> None:
+    """The nameserver has noticed, or not."""
     await fill(mq)
     town.kill("a-0")
     if not registered:
@@ -82,7 +81,7 @@ async def test_a_slave_serves_while_the_master_is_gone_whether_the_nameserver_ha
 
 
 @pytest.mark.parametrize("error", [NotReady("a/0", "recovering"), CorruptRecord("a/0", 7, "its checksum is wrong")])
-@status_of(play)
+@played_by(play)
 async def test_another_copy_serves_what_the_master_cannot(town: ClientTown, mq: AsyncClient, /, error: NotReady | CorruptRecord) -> None:
     await fill(mq)
     town.master.pull_error = error
@@ -91,7 +90,7 @@ async def test_another_copy_serves_what_the_master_cannot(town: ClientTown, mq: 
     assert page.node == "a/1"
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_node_that_was_silent_is_asked_first_again_after_a_while(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     town.master.pull_error = NotReady("a/0", "recovering")
@@ -105,7 +104,7 @@ async def test_a_node_that_was_silent_is_asked_first_again_after_a_while(town: C
     assert (soon.node, later.node) == ("a/1", "a/0")
 
 
-@status_of(play, slaves=3)
+@played_by(play, slaves=3)
 async def test_readers_without_a_master_spread_over_its_slaves_and_each_stays_with_its_own(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     town.kill("a-0")
@@ -118,7 +117,7 @@ async def test_readers_without_a_master_spread_over_its_slaves_and_each_stays_wi
     assert later == first
 
 
-@status_of(play, slaves=2)
+@played_by(play, slaves=2)
 async def test_a_reader_stays_with_the_slave_that_served_it_when_its_own_was_silent(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     town.kill("a-0")
@@ -132,10 +131,9 @@ async def test_a_reader_stays_with_the_slave_that_served_it_when_its_own_was_sil
     assert silent != (await reader.pull(0)).node == other
 
 
-@status_of(play, slaves=2)
-async def test_a_reader_without_a_master_goes_on_at_another_slave_when_its_own_ends_before_what_it_has_read(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play, slaves=2)
+async def test_reader_without_a_master_moves_to_a_slave_that_holds_what_it_read(town: ClientTown, mq: AsyncClient) -> None:
+    """Its own slave ends earlier."""
     await fill(mq)
     reader = mq.reader("orders", 0)
     town.kill("a-0")
@@ -148,8 +146,8 @@ async def test_a_reader_without_a_master_goes_on_at_another_slave_when_its_own_e
     assert (await reader.pull(10)).node == some.node
 
 
-@status_of(play)
-async def test_a_slave_that_ends_before_what_was_read_is_asked_before_a_master_that_is_silent(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_slave_that_ends_too_early_is_asked_before_a_silent_master(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     reader = mq.reader("orders", 0)
     town.brokers["a/1"].readable = 5
@@ -161,7 +159,7 @@ async def test_a_slave_that_ends_before_what_was_read_is_asked_before_a_master_t
     assert town.now - started < 1.0
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_reader_that_insists_on_a_node_is_served_by_no_other(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     reader = mq.reader("orders", 0, node="a/1")
@@ -171,7 +169,7 @@ async def test_a_reader_that_insists_on_a_node_is_served_by_no_other(town: Clien
         await reader.pull(0)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_copy_that_lacks_what_the_token_names_is_passed_over(town: ClientTown, mq: AsyncClient) -> None:
     token = await fill(mq)
     town.master.readable = 5
@@ -181,7 +179,7 @@ async def test_a_copy_that_lacks_what_the_token_names_is_passed_over(town: Clien
     assert len(page.messages) == 10
 
 
-@status_of(play)
+@played_by(play)
 async def test_where_no_copy_holds_what_the_token_names_the_reader_waits_and_then_says_so(town: ClientTown, mq: AsyncClient) -> None:
     token = await fill(mq)
     town.master.readable = town.brokers["a/1"].readable = 5
@@ -197,7 +195,7 @@ async def test_where_no_copy_holds_what_the_token_names_the_reader_waits_and_the
 
 @pytest.mark.parametrize("node", [None, "a/0"])
 @pytest.mark.parametrize("wait_s", [0, 5])
-@status_of(play)
+@played_by(play)
 async def test_a_pull_waits_for_what_a_token_names_as_long_as_asked_and_no_longer(
     town: ClientTown, mq: AsyncClient, /, node: str | None, wait_s: float
 ) -> None:
@@ -210,10 +208,8 @@ async def test_a_pull_waits_for_what_a_token_names_as_long_as_asked_and_no_longe
     assert wait_s <= town.now - began < wait_s + 0.1
 
 
-@status_of(play)
-async def test_a_pull_that_finds_its_master_gone_while_it_waits_waits_at_a_slave_for_the_rest_of_its_time_only(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_pull_whose_master_dies_waits_at_a_slave_for_its_remaining_time(town: ClientTown, mq: AsyncClient) -> None:
     token = await fill(mq)
     town.master.readable = town.brokers["a/1"].readable = 5
     town.world.loop.call_later(4, town.kill, "a-0")
@@ -224,7 +220,7 @@ async def test_a_pull_that_finds_its_master_gone_while_it_waits_waits_at_a_slave
     assert town.now - began < 6
 
 
-@status_of(play)
+@played_by(play)
 async def test_an_offset_beyond_every_copy_is_out_of_range(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     with pytest.raises(OffsetOutOfRange) as raised:
@@ -232,7 +228,7 @@ async def test_an_offset_beyond_every_copy_is_out_of_range(town: ClientTown, mq:
     assert (raised.value.asked, raised.value.end) == (11, 10)
 
 
-@status_of(play, groups=("a", "b"))
+@played_by(play, groups=("a", "b"))
 async def test_a_topic_in_two_groups_is_read_by_naming_one(town: ClientTown, mq: AsyncClient) -> None:
     await fill(mq)
     with pytest.raises(InvalidField, match="a, b"):
@@ -244,7 +240,7 @@ async def test_a_topic_in_two_groups_is_read_by_naming_one(town: ClientTown, mq:
 
 
 @pytest.mark.parametrize("stranger", [("b/0", "test"), ("a/0", "another")])
-@status_of(play)
+@played_by(play)
 async def test_a_reader_takes_no_page_from_another_node_that_has_come_up_at_the_address(
     town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
 ) -> None:
@@ -261,7 +257,7 @@ async def test_a_reader_takes_no_page_from_another_node_that_has_come_up_at_the_
     assert page.node == "a/1"
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_reader_whose_client_was_left_ends_and_asks_nobody(town: ClientTown, mq: AsyncClient) -> None:
     token = await fill(mq)
     town.master.readable = 5
@@ -281,7 +277,7 @@ async def test_a_reader_whose_client_was_left_ends_and_asks_nobody(town: ClientT
 
 
 @pytest.mark.parametrize("offset", [0, 11])
-@status_of(play)
+@played_by(play)
 async def test_what_one_copy_says_of_an_offset_is_not_hidden_by_the_silence_of_another(
     town: ClientTown, mq: AsyncClient, /, offset: int
 ) -> None:
@@ -292,8 +288,9 @@ async def test_what_one_copy_says_of_an_offset_is_not_hidden_by_the_silence_of_a
         await mq.reader("orders", 0).pull(offset)
 
 
-@status_of(play)
-async def test_damage_at_one_copy_is_not_hidden_by_another_that_has_not_got_as_far_nor_told_late(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_damage_at_one_replica_is_reported_though_another_is_behind(town: ClientTown, mq: AsyncClient) -> None:
+    """Nor is it reported late."""
     await fill(mq)
     town.master.damaged.add((0, 5))
     slave = town.brokers["a/1"]
@@ -317,7 +314,7 @@ async def test_damage_at_one_copy_is_not_hidden_by_another_that_has_not_got_as_f
         (0, 0, 0.0, 2**31, "max_messages"),
     ],
 )
-@status_of(play)
+@played_by(play)
 async def test_a_number_that_the_wire_cannot_carry_is_refused_by_field(
     town: ClientTown, mq: AsyncClient, /, *, queue: int, offset: int, wait_s: float, limit: int, field: str
 ) -> None:
@@ -327,7 +324,7 @@ async def test_a_number_that_the_wire_cannot_carry_is_refused_by_field(
     assert refused.value.field == field
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_node_that_nobody_knows_is_named_with_what_to_do(town: ClientTown, mq: AsyncClient) -> None:
     with pytest.raises(Unavailable) as silent:
         await mq.reader("orders", 0, node="a/7").pull(0)

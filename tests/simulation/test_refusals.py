@@ -18,9 +18,9 @@ from dittomq.errors import (
     Refused,
     TopicNotFound,
 )
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Refuse, Reply
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 FEW = NotEnoughReplicas("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)
@@ -32,7 +32,7 @@ def messages(count: int, start: int = 0) -> list[Message]:
 
 
 @pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, LimitReached("its queue", 1)])
-@status_of(play)
+@played_by(play)
 async def test_a_refusal_that_may_pass_is_tried_again(town: ClientTown, mq: AsyncClient, /, error: NotReady) -> None:
     town.master.script.extend([Refuse(error)] * 3)
     async with mq.producer() as orders:
@@ -41,7 +41,7 @@ async def test_a_refusal_that_may_pass_is_tried_again(town: ClientTown, mq: Asyn
     assert town.log.bodies() == [b"patient"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.extend([Refuse(FEW)] * 1_000)
     async with mq.producer(retry_s=5) as orders:
@@ -56,8 +56,8 @@ async def test_a_refusal_that_does_not_pass_in_time_is_not_stored(town: ClientTo
     assert town.log.bodies() == [b"later"]
 
 
-@status_of(play)
-async def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_a_refused_batch_fails_alone_and_the_batches_behind_it_are_stored(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.extend([Reply.STORE, Refuse(FULL)])
     async with mq.producer() as orders:
         outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")
@@ -70,7 +70,7 @@ async def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored(t
     assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_refusal_of_one_message_fails_that_publish_and_no_other(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm")
@@ -83,10 +83,9 @@ async def test_a_refusal_of_one_message_fails_that_publish_and_no_other(town: Cl
     assert len(town.log.placed) == 4
 
 
-@status_of(play)
-async def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_are_stored_in_their_order(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_refusal_of_one_message_fails_only_that_one(town: ClientTown, mq: AsyncClient) -> None:
+    """The others are stored in their order."""
     town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=2))
     async with mq.producer() as orders:
         outcomes = await orders.publish_many(messages(6), on_failure="return")
@@ -100,7 +99,7 @@ async def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_ar
     assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2, 3, 4]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_one_round(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=30))
     async with mq.producer() as orders:
@@ -112,10 +111,11 @@ async def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_
 
 
 @pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), PermissionDenied("it takes no writes")])
-@status_of(play)
-async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(
+@played_by(play)
+async def test_refused_topic_fails_its_own_messages_in_all_queues_in_one_round(
     town: ClientTown, mq: AsyncClient, /, error: Refused
 ) -> None:
+    """No other topic's messages fail."""
     town.nameserver.queues["bills"] = {"a": 4}
     town.master.script.append(Refuse(error, index=25))
     async with mq.producer() as orders:
@@ -128,7 +128,7 @@ async def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_top
     assert len(town.master.frames) == 2
 
 
-@status_of(play)
+@played_by(play)
 async def test_the_first_refused_message_of_many_is_raised_and_named(town: ClientTown, mq: AsyncClient) -> None:
     town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=4))
     async with mq.producer() as orders:
@@ -172,7 +172,7 @@ async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
         (Message("orders", b"", born_ms=1 << 63), InvalidField),
     ],
 )
-@status_of(play)
+@played_by(play)
 async def test_what_cannot_be_stored_is_refused_before_it_is_sent(
     town: ClientTown, mq: AsyncClient, /, message: Message, cause: type[Exception]
 ) -> None:
@@ -191,7 +191,7 @@ async def test_what_cannot_be_stored_is_refused_before_it_is_sent(
     assert isinstance(outcomes[3], NotStored)
 
 
-@status_of(play)
+@played_by(play)
 async def test_the_ends_of_what_the_wire_carries_are_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         for flag, born_ms in ((-(1 << 31), -(1 << 63)), ((1 << 31) - 1, (1 << 63) - 1)):
@@ -200,7 +200,7 @@ async def test_the_ends_of_what_the_wire_carries_are_stored(town: ClientTown, mq
     assert [one.message.flag for one in town.log.placed] == [-(1 << 31), (1 << 31) - 1]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_body_of_text_that_has_no_utf8_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         with pytest.raises(NotStored) as raised:
@@ -209,7 +209,7 @@ async def test_a_body_of_text_that_has_no_utf8_is_not_stored(town: ClientTown, m
     assert isinstance(raised.value.cause, InvalidField)
 
 
-@status_of(play)
+@played_by(play)
 async def test_who_is_refused_a_queue_that_is_written_no_more_asks_for_the_route_again(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm")
@@ -238,10 +238,9 @@ async def _stores_one(orders: Producer, each: str) -> bool:
 
 
 @pytest.mark.parametrize("each", ["alone", "many"])
-@status_of(play)
-async def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_and_its_route_asked_for_once_a_second(
-    town: ClientTown, mq: AsyncClient, /, each: str
-) -> None:
+@played_by(play)
+async def test_reopened_topic_is_published_to_within_a_second(town: ClientTown, mq: AsyncClient, /, each: str) -> None:
+    """Its route is asked for once a second."""
     town.nameserver.permissions["a"] = 4
     async with mq.producer() as orders:
         for _ in range(30):
@@ -253,7 +252,7 @@ async def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_a
         assert await _stores_one(orders, each)
 
 
-@status_of(play)
+@played_by(play)
 async def test_messages_without_end_are_stored_again_when_their_topic_takes_writes_again(town: ClientTown, mq: AsyncClient) -> None:
     async def come() -> AsyncIterator[Message]:
         for _ in range(40):
@@ -270,8 +269,10 @@ async def test_messages_without_end_are_stored_again_when_their_topic_takes_writ
     assert 5 <= stored.count(True) < 25
 
 
-@status_of(play)
-async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_minute_later(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_messages_without_limit_for_an_added_queue_are_stored_within_30_s(town: ClientTown, mq: AsyncClient) -> None:
+    """Half a minute later."""
+
     async def come() -> AsyncIterator[Message]:
         for _ in range(80):
             yield Message("orders", b"one", queue=4)
@@ -287,8 +288,9 @@ async def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_
     assert town.nameserver.asked <= 3
 
 
-@status_of(play, groups=("a", "b"))
-async def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play, groups=("a", "b"))
+async def test_producer_refused_by_one_group_goes_on_with_the_others(town: ClientTown, mq: AsyncClient) -> None:
+    """The group's topic was closed."""
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm", queue=0)
         town.nameserver.permissions["a"] = 4

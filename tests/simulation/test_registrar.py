@@ -8,13 +8,13 @@ import structlog
 from dittomq.errors import ConfigError, DuplicateBrokerId
 from dittomq.routes import BrokerState, DataVersion, Registration, TopicQueues
 from services.nameserver.config import NameserverConfig, NodeConfig
-from tests.simulation.town import Town, play
+from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_A, UUID_B, master, orders, slave
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_broker_registers_with_every_nameserver_and_a_dead_one_delays_nothing(town: Town, /, world: World) -> None:
     for _ in range(3):
         town.nameserver()
@@ -25,7 +25,7 @@ async def test_a_broker_registers_with_every_nameserver_and_a_dead_one_delays_no
     assert [answer.nameserver for answer in broker.last.answers] == ["n0:9876", "n2:9876"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_nameserver_that_comes_back_empty_is_healed_within_a_period(town: Town, /, world: World) -> None:
     town.nameserver()
     town.broker(master())
@@ -38,7 +38,7 @@ async def test_a_nameserver_that_comes_back_empty_is_healed_within_a_period(town
     assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_nameserver_that_was_away_for_long_is_healed_within_a_short_period_too(town: Town, /, world: World) -> None:
     town.nameserver()
     town.broker(replace(master(), registration_period_ms=1_000))
@@ -54,7 +54,7 @@ async def test_a_nameserver_that_was_away_for_long_is_healed_within_a_short_peri
         world.nodes["n0"].crash(Power.KILL)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_killed_broker_is_forgotten_after_the_expiry(town: Town) -> None:
     town.nameserver()
     broker = town.broker(master())
@@ -67,7 +67,7 @@ async def test_a_killed_broker_is_forgotten_after_the_expiry(town: Town) -> None
     assert await town.routes().brokers() == []
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_goodbye_right_after_a_change_still_removes_the_broker(town: Town) -> None:
     town.nameserver()
     broker = town.broker(master())
@@ -79,7 +79,7 @@ async def test_a_goodbye_right_after_a_change_still_removes_the_broker(town: Tow
     assert await town.routes().brokers() == []
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_goodbye_waits_no_longer_than_two_seconds_for_a_dead_nameserver(town: Town, /, world: World) -> None:
     town.nameserver()
     broker = town.broker(master())
@@ -92,7 +92,7 @@ async def test_a_goodbye_waits_no_longer_than_two_seconds_for_a_dead_nameserver(
     assert world.loop.time() - before < 2.1
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_slave_without_a_master_hears_of_it_within_a_second(town: Town) -> None:
     town.nameserver()
     follower = town.broker(slave())
@@ -111,7 +111,7 @@ def promoted(*, epoch: int) -> Registration:
     return replace(master(UUID_B, host="a-1", epoch=epoch), configured_id=1)
 
 
-@status_of(play)
+@played_by(play)
 async def test_an_old_master_whose_id_was_taken_keeps_trying_and_is_refused(town: Town) -> None:
     town.nameserver()
     old = town.broker(master(epoch=7))
@@ -128,7 +128,7 @@ async def test_an_old_master_whose_id_was_taken_keeps_trying_and_is_refused(town
     assert [(node.name, node.broker_id) for node in await town.routes().brokers()] == [("a/1", 0), ("a/0", 1)]
 
 
-@status_of(play)
+@played_by(play)
 async def test_an_old_master_that_starts_again_waits_until_it_has_read_the_record(town: Town) -> None:
     town.nameserver()
     town.broker(promoted(epoch=8))
@@ -139,7 +139,7 @@ async def test_an_old_master_that_starts_again_waits_until_it_has_read_the_recor
     assert (old.failure, old.last.taken) == (None, True)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_node_on_a_copied_disk_refuses_to_start_and_the_other_stays(town: Town) -> None:
     town.nameserver()
     first = town.broker(master(host="a-0"))
@@ -153,7 +153,7 @@ async def test_a_node_on_a_copied_disk_refuses_to_start_and_the_other_stays(town
     assert (first.failure, first.last.refusal) == (None, "")
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_killed_node_that_comes_back_elsewhere_is_listed_there_soon(town: Town) -> None:
     town.nameserver()
     first = town.broker(master(host="a-0"))
@@ -166,8 +166,9 @@ async def test_a_killed_node_that_comes_back_elsewhere_is_listed_there_soon(town
     assert [node.address for node in await town.routes().brokers()] == ["a-9:10911"]
 
 
-@status_of(play)
-async def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_id_when_the_first_is_gone(town: Town) -> None:
+@played_by(play)
+async def test_second_broker_of_one_id_is_refused_until_the_first_is_gone(town: Town) -> None:
+    """It is told why."""
     town.nameserver()
     first = town.broker(master())
     await asyncio.sleep(1)
@@ -182,8 +183,8 @@ async def test_a_second_broker_of_one_id_hears_why_it_is_refused_and_takes_the_i
     assert (await town.routes().brokers())[0].replica_uuid == UUID_B
 
 
-@status_of(play)
-async def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserver_is_silent(town: Town, /, world: World) -> None:
+@played_by(play)
+async def test_clean_stop_deregisters_a_broker_though_one_nameserver_is_silent(town: Town, /, world: World) -> None:
     for _ in range(3):
         town.nameserver()
     broker = town.broker(master())
@@ -197,7 +198,7 @@ async def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserv
     assert [await town.routes([f"{each}:9876"]).brokers() for each in ("n0", "n2")] == [[], []]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(town: Town) -> None:
     town.nameserver()
     town.nameserver()
@@ -209,8 +210,8 @@ async def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(
     assert 'serves cluster "dittomq"' in str(broker.failure)
 
 
-@status_of(play)
-async def test_a_broker_that_one_nameserver_knows_lives_with_another_that_serves_another_cluster(town: Town) -> None:
+@played_by(play)
+async def test_broker_known_by_one_nameserver_survives_one_of_another_cluster(town: Town) -> None:
     town.nameserver()
     town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
     broker = town.broker(master())
@@ -268,7 +269,8 @@ def test_a_nameserver_that_falls_silent_and_comes_back_is_logged_once_each(world
     assert 45 < told[1]["silent_s"] < 60
 
 
-def test_topics_that_nameservers_do_not_take_are_left_out_and_logged_and_the_others_are_routed_to(world: World) -> None:
+def test_topics_that_nameservers_refuse_are_skipped_and_logged(world: World) -> None:
+    """The others are routed to."""
     wide, strange = TopicQueues("wide", 2_048, 8, 6), TopicQueues("strange", 8, 8, 15)
 
     async def story(town: Town) -> None:

@@ -11,15 +11,15 @@ from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig, RegistryConfig
 from tests.simulation.group import Group
 from tests.simulation.group import play as play_group
-from tests.simulation.town import Town, play
+from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 SHORT = NameserverConfig(registry=RegistryConfig(broker_expiry_ms=6_000))
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(town: Town) -> None:
     town.nameserver(NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
     broker = town.broker(master())
@@ -30,7 +30,9 @@ async def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(t
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuses_to_start_whichever_answers_first(seed: int) -> None:
+def test_broker_with_a_period_too_long_for_any_expiry_refuses_to_start(seed: int) -> None:
+    """Three periods exceed the expiry of one nameserver; whichever answers first."""
+
     async def story(town: Town) -> None:
         town.nameserver()
         town.nameserver(SHORT)
@@ -45,10 +47,9 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuse
     world.close()
 
 
-@status_of(play)
-async def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start_and_comes_up_with_a_shorter_expiry(
-    town: Town, /, world: World
-) -> None:
+@played_by(play)
+async def test_running_broker_outlives_a_late_nameserver_with_a_shorter_expiry(town: Town, /, world: World) -> None:
+    """The nameserver was away at the broker's start."""
     town.nameserver()
     town.nameserver(SHORT)
     world.nodes["n1"].crash(Power.KILL)
@@ -61,7 +62,9 @@ async def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start
     assert len(broker.last.answers) == 2
 
 
-def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expiry_shorter_than_its_period(world: World) -> None:
+def test_broker_is_never_forgotten_by_a_returned_nameserver(world: World) -> None:
+    """The nameserver's expiry is shorter than the broker's period by now."""
+
     async def story(town: Town) -> None:
         town.nameserver()
         town.broker(master())
@@ -81,8 +84,9 @@ def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expi
     assert line["reason"].endswith("set it to 2,000 or less")
 
 
-@status_of(play)
-async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(town: Town) -> None:
+@played_by(play)
+async def test_running_broker_reports_a_returned_nameserver_with_a_shorter_expiry(town: Town) -> None:
+    """It outlives that nameserver."""
     town.nameserver()
     broker = town.broker(master())
     await asyncio.sleep(1)
@@ -95,8 +99,9 @@ async def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_sho
     assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
 
-@status_of(play_group)
-async def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry(group: Group, mq: AsyncClient) -> None:
+@played_by(play_group)
+async def test_brokers_that_swap_addresses_outlive_a_shortened_expiry(group: Group, mq: AsyncClient) -> None:
+    """The nameserver came back with it."""
     await group.kill("ns")
     group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
     group.node("ns").start()
@@ -109,7 +114,7 @@ async def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_wi
     assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
 
 
-@status_of(play_group)
+@played_by(play_group)
 async def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other(group: Group, mq: AsyncClient) -> None:
     await mq.admin.switchover("a/1")
     await group.in_sync(mq, "a/1")

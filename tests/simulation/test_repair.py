@@ -12,11 +12,12 @@ from dittomq.ha_status import NodeView
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.disk import Deed, Inode, Operation
+from tests.simulation.flipped_bits import flip
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 _SEGMENT = 65_536
 _THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, heartbeat_ms=1_000), FlushMode.SYNC_FLUSH, _SEGMENT)
@@ -30,15 +31,6 @@ async def publish(mq: AsyncClient, bodies: Sequence[bytes]) -> None:
     async with mq.producer() as producer:
         for body in bodies:
             await producer.publish("orders", body, queue=0)
-
-
-def flip(group: Group, machine: str, position: int) -> None:
-    """One bit changes on that machine's disk, durably, behind everybody's back."""
-    base = position - position % _SEGMENT
-    inode = group.node(machine).disk.names.files[f"commitlog/{base:020d}"]
-    inode.sync()
-    inode.write(memoryview(bytes([inode.read(1, position - base)[0] ^ 4])), position - base, group.node(machine).disk.chance)
-    inode.sync()
 
 
 async def restart_with_flips(group: Group, *positions: int) -> None:
@@ -137,10 +129,9 @@ def equal_copies(group: Group) -> None:
     assert logs[0] == logs[1] == logs[2]
 
 
-@status_of(play, _THREE_COPIES)
-async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_reads_it_and_all_copies_are_equal(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_rot_on_all_replicas_is_repaired_and_they_end_equal(group: Group, mq: AsyncClient) -> None:
+    """Whoever reads the rot repairs it."""
     await publish(mq, _BODIES)
     flip(group, "a0", 20_000)
     flip(group, "a1", 90_000)
@@ -154,10 +145,9 @@ async def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_read
     equal_copies(group)
 
 
-@status_of(play, _THREE_COPIES)
-async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_it_from_the_other_slave(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_new_slave_of_a_damaged_master_repairs_from_the_other_slave(group: Group, mq: AsyncClient) -> None:
+    """It goes on behind the missing range."""
     await publish(mq, _BODIES)
     await restart_with_flips(group, 20_000, 70_000)
 
@@ -169,10 +159,9 @@ async def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_
     equal_copies(group)
 
 
-@status_of(play, _THREE_COPIES)
-async def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_when_somebody_can(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_missing_range_that_no_replica_holds_keeps_no_slave_out_of_sync(group: Group, mq: AsyncClient) -> None:
+    """It is fetched when a replica holds it."""
     await publish(mq, _BODIES)
     group.node("a1").crash(Power.KILL)
     await group.world.buried()
@@ -191,8 +180,10 @@ async def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_fil
 
 
 @pytest.mark.parametrize("rotten", ["a0", "a1"])
-@status_of(play, _THREE_COPIES)
-async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(group: Group, mq: AsyncClient, /, rotten: str) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_restart_with_cold_damage_truncates_no_slave_and_keeps_none_out_of_sync(
+    group: Group, mq: AsyncClient, /, rotten: str
+) -> None:
     await publish(mq, _BODIES)
     await asyncio.sleep(3)  # what is damaged lies before the point from which a start reads
     await group.kill(rotten)
@@ -210,8 +201,8 @@ async def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sy
     equal_copies(group)
 
 
-@status_of(play, _THREE_COPIES)
-async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended(group: Group, mq: AsyncClient) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_nothing_behind_known_damage_is_verified_before_the_repair(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
     await whole(mq)
     await group.kill("a2")
@@ -228,8 +219,8 @@ async def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven
     await whole(mq)
 
 
-@status_of(play, _THREE_COPIES)
-async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_compared_again(group: Group, mq: AsyncClient) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_damage_at_a_slave_ends_verification_until_it_is_compared_again(group: Group, mq: AsyncClient) -> None:
     await publish(mq, _BODIES)
     await whole(mq)
     [since] = [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"]
@@ -244,10 +235,8 @@ async def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_
 
 
 @pytest.mark.parametrize("segment", [0, 2, -1])
-@status_of(play, _THREE_COPIES)
-async def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(
-    group: Group, mq: AsyncClient, /, segment: int
-) -> None:
+@played_by(play, _THREE_COPIES)
+async def test_slave_that_lost_a_segment_fetches_it_and_all_replicas_end_equal(group: Group, mq: AsyncClient, /, segment: int) -> None:
     await publish(mq, _BODIES)
     await asyncio.sleep(_CHECKPOINT_S)
     await group.kill("a1")

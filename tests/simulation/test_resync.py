@@ -8,10 +8,10 @@ import pytest
 from dittomq.errors import DittoError
 from dittomq.ha_status import NodeState
 from tests.simulation.disk import BOUNDLESS
-from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
+from tests.simulation.short_retention import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.world import Power, World
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 HALF_OPERATIONS = 20
 
@@ -88,10 +88,8 @@ async def serves_what_it_had(group: Group) -> None:
 
 
 @pytest.mark.parametrize("power", Power)
-@status_of(play)
-async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_copy_is_whole(
-    group: Group, /, world: World, power: Power
-) -> None:
+@played_by(play)
+async def test_interrupted_resync_resumes_and_the_old_store_serves_until_it_ends(group: Group, /, world: World, power: Power) -> None:
     await away_for_too_long(group)
     copy = await half_made(group, power)
     await serves_what_it_had(group)
@@ -104,8 +102,8 @@ async def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until
     assert any("bytes 0 to 65,360 of the old one" in note for note in told(world, "store_reported"))
 
 
-@status_of(play)
-async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its_masters_end(group: Group, /, world: World) -> None:
+@played_by(play)
+async def test_resync_progress_is_unknown_before_the_masters_end_is_known(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     copy = await half_made(group)
     [away] = (await group.status("a1")).nodes
@@ -124,8 +122,8 @@ async def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_kno
     await copied(group)
 
 
-@status_of(play)
-async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_stream_holds(group: Group, /, world: World) -> None:
+@played_by(play)
+async def test_a_slave_says_since_when_it_resyncs_and_not_since_when_its_stream_holds(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     await half_made(group)
     since = {(await group.status("a1")).nodes[0].since_ms}
@@ -141,7 +139,7 @@ async def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_str
     await copied(group)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(group: Group, /, world: World) -> None:
     await away_for_too_long(group)
     await half_made(group)
@@ -155,10 +153,9 @@ async def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(grou
     assert (await group.status("a1")).min_offset == begin
 
 
-@status_of(play)
-async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(
-    group: Group, /, world: World
-) -> None:
+@played_by(play)
+async def test_disk_without_room_for_a_resync_says_so_and_serves_the_old_store(group: Group, /, world: World) -> None:
+    """Until there is room for two copies."""
     disk = world.nodes["a1"].disk
     disk.capacity_bytes = disk.used_bytes() + 3 * SEGMENT
     await away_for_too_long(group)
@@ -172,8 +169,8 @@ async def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_s
     await copied(group)
 
 
-@status_of(play)
-async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_nothing_else(group: Group, /, world: World) -> None:
+@played_by(play)
+async def test_disk_that_fills_up_stops_only_the_resync(group: Group, /, world: World) -> None:
     disk = world.nodes["a1"].disk
     await away_for_too_long(group)
     await half_made(group)
@@ -190,8 +187,8 @@ async def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.002, 0.003])
-@status_of(play)
-async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_its_old_store(group: Group, /, late_s: float) -> None:
+@played_by(play)
+async def test_slave_that_starts_a_resync_is_never_promoted_with_its_old_store(group: Group, /, late_s: float) -> None:
     await away_for_too_long(group)
     confirmed = (await group.status("a0")).confirmed
     await asyncio.sleep(late_s)
@@ -210,7 +207,7 @@ async def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0005, 0.001])
-@status_of(play)
+@played_by(play)
 async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(group: Group, /, world: World, late_s: float) -> None:
     await away_for_too_long(group)
     async with asyncio.timeout(60):
@@ -223,10 +220,9 @@ async def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_g
     assert told(world, "full_resync_aborted")
 
 
-@status_of(play)
-async def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_it_until_there_is_room(
-    group: Group, /, world: World
-) -> None:
+@played_by(play)
+async def test_complete_resync_on_a_full_disk_is_kept_until_there_is_room(group: Group, /, world: World) -> None:
+    """Others fill the disk to the last block."""
     await away_for_too_long(group)
     await copying(world)
     end, disk = log_of(world, "a0").end, world.nodes["a1"].disk

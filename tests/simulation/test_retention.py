@@ -7,14 +7,14 @@ import pytest
 from dittomq.broker.config import RetentionTable
 from dittomq.client.replica_reader import NodeAddress
 from dittomq.errors import SessionExpired
-from tests.simulation.forgetful import OLD_S, RETENTION, SEGMENT, Group, play
+from tests.simulation.short_retention import OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.world import Power, World
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 NODES = {name: NodeAddress("a", number, "test", f"{name}:10911") for number, name in enumerate(("a0", "a1"))}
 
 
-@status_of(play)
+@played_by(play)
 async def test_what_is_old_goes_on_each_node_by_its_own_rules_and_the_group_goes_on(group: Group) -> None:
     await group.publish(5)
     await asyncio.sleep(OLD_S)
@@ -28,7 +28,7 @@ async def test_what_is_old_goes_on_each_node_by_its_own_rules_and_the_group_goes
     assert await group.drop_reason() == ""
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_clock_that_is_set_forward_makes_nothing_old(group: Group, /, world: World) -> None:
     await group.publish(3)
     world.nodes["a0"].clock.jump(by_ms=86_400_000)
@@ -37,7 +37,7 @@ async def test_a_clock_that_is_set_forward_makes_nothing_old(group: Group, /, wo
     assert (await group.status("a0")).min_offset == 0
 
 
-@status_of(play)
+@played_by(play)
 async def test_the_log_stays_for_a_slave_that_is_away_also_over_a_restart_of_the_master(group: Group, /, world: World) -> None:
     away = (await group.status("a1")).flushed
     world.nodes["a1"].crash(Power.KILL)
@@ -57,7 +57,7 @@ async def test_the_log_stays_for_a_slave_that_is_away_also_over_a_restart_of_the
     assert (await group.status("a0")).min_offset > away
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_master_that_lost_its_disk_begins_where_its_slave_does(group: Group, /, world: World) -> None:
     world.nodes["a1"].crash(Power.LOSS)
     await world.buried()
@@ -82,10 +82,9 @@ async def test_a_master_that_lost_its_disk_begins_where_its_slave_does(group: Gr
 
 
 @pytest.mark.parametrize("name", NODES)
-@status_of(play, on_slave=RETENTION)
-async def test_a_pin_holds_a_copy_while_its_lease_is_renewed_also_over_a_kill_and_not_a_moment_longer(
-    group: Group, /, world: World, name: str
-) -> None:
+@played_by(play, on_slave=RETENTION)
+async def test_retention_pin_holds_exactly_while_its_lease_is_renewed(group: Group, /, world: World, name: str) -> None:
+    """Also over a kill."""
     node = NODES[name]
     pin = await group.copies.pin(node, "night", 60.0)
     await group.publish(5)
@@ -111,7 +110,7 @@ async def test_a_pin_holds_a_copy_while_its_lease_is_renewed_also_over_a_kill_an
     assert not await group.copies.unpin(node, pin)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_wall_clock_that_jumps_neither_ends_a_lease_nor_makes_it_longer(group: Group, /, world: World) -> None:
     pin = await group.copies.pin(NODES["a0"], "night", 60.0)
     await group.publish(5)
@@ -124,7 +123,7 @@ async def test_a_wall_clock_that_jumps_neither_ends_a_lease_nor_makes_it_longer(
     assert (await group.status("a0")).min_offset > pin.start
 
 
-@status_of(play, on_slave=RetentionTable(forced_used_percent=70, check_period_ms=1_000))
+@played_by(play, on_slave=RetentionTable(forced_used_percent=70, check_period_ms=1_000))
 async def test_a_disk_that_is_nearly_full_overrides_a_pin_and_says_so(group: Group, /, world: World) -> None:
     pin = await group.copies.pin(NODES["a1"], "night", 3_600.0)
     await group.publish(5)

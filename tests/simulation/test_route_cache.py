@@ -10,13 +10,13 @@ from dittomq.client.replica_reader import ReplicaReader
 from dittomq.errors import NotReady, TopicNotFound, Unavailable
 from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
-from tests.simulation.town import Town, play
+from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master, slave
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_route_is_asked_for_once_by_many_callers(town: Town, /, world: World) -> None:
     town.nameserver()
     town.broker(master())
@@ -31,7 +31,7 @@ async def test_a_route_is_asked_for_once_by_many_callers(town: Town, /, world: W
     assert len([line for line in world.transcript.lines if "client" in line]) == asked
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_cancelled_caller_takes_nobody_elses_answer_away(town: Town) -> None:
     town.nameserver()
     town.broker(master())
@@ -47,7 +47,7 @@ async def test_a_cancelled_caller_takes_nobody_elses_answer_away(town: Town) -> 
     assert second.result().nodes
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_young_route_is_kept_and_an_old_one_is_asked_for_again(town: Town) -> None:
     town.nameserver()
     broker = town.broker(master())
@@ -62,7 +62,7 @@ async def test_a_young_route_is_kept_and_an_old_one_is_asked_for_again(town: Tow
         await routes.route("orders", max_age_s=30)
 
 
-@status_of(play)
+@played_by(play)
 async def test_nameservers_are_tried_in_turn(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver()
@@ -74,7 +74,7 @@ async def test_nameservers_are_tried_in_turn(town: Town, /, world: World) -> Non
     assert [node.name for node in await ReplicaReader(town.channels, 3.0).nodes(", ".join(town.nameservers))] == ["a/0"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_nameserver_that_has_not_heard_of_a_topic_does_not_hide_it(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver()
@@ -85,8 +85,8 @@ async def test_a_nameserver_that_has_not_heard_of_a_topic_does_not_hide_it(town:
     assert (await town.routes().route("orders")).nodes
 
 
-@status_of(play)
-async def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_one_is_silent(town: Town, /, world: World) -> None:
+@played_by(play)
+async def test_topic_unknown_to_every_nameserver_is_refused_despite_a_silent_one(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver()
     town.broker(master())
@@ -97,8 +97,9 @@ async def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_
         await town.routes().route("nowhere")
 
 
-@status_of(play)
-async def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_can_know_is_believed(town: Town, /, world: World) -> None:
+@played_by(play)
+async def test_just_started_nameserver_denies_no_topic(town: Town, /, world: World) -> None:
+    """One that can know is believed."""
     town.nameserver()
     town.nameserver()
     town.broker(master())
@@ -114,7 +115,7 @@ async def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_c
         await town.routes().route("nowhere")
 
 
-@status_of(play)
+@played_by(play)
 async def test_with_every_nameserver_silent_the_answer_is_unavailable_within_its_deadlines(town: Town, /, world: World) -> None:
     town.nameserver()
     world.network.silence("client", "n0")
@@ -125,7 +126,7 @@ async def test_with_every_nameserver_silent_the_answer_is_unavailable_within_its
     assert world.loop.time() < 3.1
 
 
-@status_of(play)
+@played_by(play)
 async def test_all_nodes_are_listed_over_many_pages(town: Town) -> None:
     town.nameserver()
     for number in range(1, 4):
@@ -150,7 +151,7 @@ async def two_nameservers(town: Town, cut: Mapping[str, str], *registered: Regis
     await asyncio.sleep(60)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(town: Town) -> None:
     await two_nameservers(town, {"a-0": "n0"}, master(), slave())
     routes = town.routes()
@@ -162,7 +163,7 @@ async def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(town: To
     assert [node.name for node in await routes.brokers()] == ["a/0", "a/1"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(town: Town) -> None:
     await two_nameservers(town, {"a-1": "n1", "a-2": "n0"}, master(), slave(), slave("c" * 32, host="a-2", broker_id=2))
 
@@ -170,8 +171,9 @@ async def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(t
     assert [node.name for node in await ReplicaReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
 
 
-@status_of(play)
-async def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_one_and_it_is_not_forgotten(town: Town) -> None:
+@played_by(play)
+async def test_client_in_doubt_of_a_master_learns_of_a_newer_one_and_keeps_it(town: Town) -> None:
+    """One nameserver names the master that it doubts."""
     promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
     await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
     routes = town.routes(["n1:9876", "n0:9876"])
@@ -185,8 +187,8 @@ async def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_
     assert [node.epoch for node in later.nodes] == [9]
 
 
-@status_of(play)
-async def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_of_that_one_alone(town: Town) -> None:
+@played_by(play)
+async def test_client_in_doubt_of_a_master_shares_no_answer_of_one_nameserver(town: Town) -> None:
     promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
     await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
     routes = town.routes(["n1:9876", "n0:9876"])
@@ -198,16 +200,18 @@ async def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_
     assert [node.epoch for node in doubting.result().nodes] == [9]
 
 
-@status_of(play)
-async def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(town: Town) -> None:
+@played_by(play)
+async def test_newer_of_two_masters_of_one_group_is_listed_first(town: Town) -> None:
+    """Different nameservers know them."""
     promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
     await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
 
     assert [node.name for node in await town.routes().brokers()] == ["a/1", "a/0"]
 
 
-@status_of(play)
-async def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(town: Town) -> None:
+@played_by(play)
+async def test_groups_of_different_nameservers_are_merged(town: Town) -> None:
+    """All are in the list of nodes, and each master is in the route."""
     await two_nameservers(town, {"a-0": "n0", "b-0": "n1"}, master(), slave(), master("c" * 32, host="b-0", broker="b"))
     routes = town.routes()
 
@@ -218,8 +222,8 @@ async def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nod
     assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
 
 
-@status_of(play)
-async def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_than_a_second(town: Town, /, world: World) -> None:
+@played_by(play)
+async def test_second_opinion_waits_at_most_a_second_for_a_silent_nameserver(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver()
     town.broker(slave())
@@ -231,7 +235,7 @@ async def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_
     assert world.loop.time() - began < 1.1
 
 
-@status_of(play)
+@played_by(play)
 async def test_silent_nameservers_are_not_waited_for_one_after_the_other(town: Town, /, world: World) -> None:
     for _ in range(4):
         town.nameserver()
@@ -254,10 +258,9 @@ async def test_silent_nameservers_are_not_waited_for_one_after_the_other(town: T
     assert world.loop.time() - began < 4.1
 
 
-@status_of(play)
-async def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_for_its_expiry_leaves_it_out(
-    town: Town, /, world: World
-) -> None:
+@played_by(play)
+async def test_group_leaves_a_route_only_on_word_of_a_settled_nameserver(town: Town, /, world: World) -> None:
+    """One that has been up for its expiry."""
     town.nameserver()
     town.broker(master())
     gone = town.broker(master("c" * 32, host="b-0", broker="b"))
@@ -276,7 +279,7 @@ async def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_fo
     assert [group.broker for group in (await routes.refresh("orders")).queues] == ["a"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_caller_who_gives_up_makes_no_old_route_new(town: Town, /, world: World) -> None:
     town.nameserver()
     town.broker(master())
@@ -295,7 +298,7 @@ async def test_a_caller_who_gives_up_makes_no_old_route_new(town: Town, /, world
     assert [node.address for node in (await routes.route("orders")).nodes] == ["a-9:10911"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_nameserver_of_another_cluster_adds_nothing_and_replaces_nothing(town: Town, /, world: World) -> None:
     town.nameserver()
     town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))

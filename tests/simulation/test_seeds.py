@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.simulation.happened import Happened
-from tests.simulation.many import run_seeds, stress_of
+from tests.simulation.coverage import Happened
+from tests.simulation.parallel_seeds import run_seeds, stress_of
 
 _SEEDS, _UNDER_STRESS = 200, 100
 _CPU_S = 4.0  # of a seed, in the mean: what else the machine does costs a single one more now and then, all of them hardly

@@ -10,10 +10,10 @@ from dittomq.errors import SessionExpired
 from dittomq.rpc.channel import Channels
 from services.slave.connection import ReplicationConnection
 from tests.simulation.group import Group, play
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_stream_without_a_handshake_is_ended_by_name_and_disturbs_nobody(group: Group, mq: AsyncClient) -> None:
     ended: asyncio.Future[SessionExpired] = asyncio.get_running_loop().create_future()
 

@@ -13,7 +13,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, verify_bytes_per_s=2**30)
 SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)
@@ -38,10 +38,9 @@ async def all_is_copied(mq: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("reader", ["a0", "a1"])
-@status_of(play, SHAPE)
-async def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_longer_than_the_other_bears_silence(
-    group: Group, mq: AsyncClient, /, reader: str
-) -> None:
+@played_by(play, SHAPE)
+async def test_slave_connects_at_once_though_digests_outlast_the_silence_limit(group: Group, mq: AsyncClient, /, reader: str) -> None:
+    """One side reads them for longer than the other bears silence."""
     await mq.admin.create_topic("orders", queues=1)
     size = await publish(mq, 150)
     await all_is_copied(mq)
@@ -58,10 +57,9 @@ async def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_lo
 
 
 @pytest.mark.parametrize("comes_back", ["a0", "a1"])
-@status_of(play, SHAPE)
-async def test_a_slave_is_not_in_sync_while_its_handshake_is_judged_though_it_was_in_sync_before(
-    group: Group, mq: AsyncClient, /, comes_back: str
-) -> None:
+@played_by(play, SHAPE)
+async def test_slave_is_out_of_sync_while_its_handshake_is_compared(group: Group, mq: AsyncClient, /, comes_back: str) -> None:
+    """It was in sync before."""
     await mq.admin.create_topic("orders", queues=1)
     size = await publish(mq, 150)
     await all_is_copied(mq)

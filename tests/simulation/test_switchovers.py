@@ -98,7 +98,8 @@ async def _all_messages(mq: AsyncClient, node: str) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(_SEEDS))
-def test_whoever_dies_at_any_moment_of_a_switchover_leaves_one_master_at_most_and_loses_nothing(seed: int) -> None:
+def test_death_at_any_moment_of_a_switchover_leaves_one_master_at_most(seed: int) -> None:
+    """Nothing is lost."""
     lines: list[str] = []
 
     async def story(group: Group, mq: AsyncClient) -> None:

@@ -10,7 +10,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 LIMIT = 100_000
 CHUNK = 65_536  # a segment of these stores
@@ -54,7 +54,7 @@ async def copying(group: Group, mq: AsyncClient, node: str) -> list[tuple[float,
     return seen
 
 
-@status_of(play, shape(1, max_bytes_per_s_per_slave=LIMIT))
+@played_by(play, shape(1, max_bytes_per_s_per_slave=LIMIT))
 async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_it(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 120)
@@ -76,10 +76,9 @@ async def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_
     assert own.applied_lag_s is not None
 
 
-@status_of(play, shape(1))
-async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_for_the_window_than_it_may_be_silent(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play, shape(1))
+async def test_slave_on_a_slow_line_is_heard_while_it_resyncs(group: Group, mq: AsyncClient) -> None:
+    """The line takes longer for the window than the slave may be silent."""
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 400)
     await equal(mq)
@@ -93,7 +92,7 @@ async def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_fo
     assert max(late - early for early, late in pairwise(heard)) < 8.0
 
 
-@status_of(play, shape(2, max_bytes_per_s_per_slave=LIMIT))
+@played_by(play, shape(2, max_bytes_per_s_per_slave=LIMIT))
 async def test_producers_do_not_wait_for_a_slave_that_copies_at_its_own_limit(group: Group, mq: AsyncClient) -> None:
     await mq.admin.create_topic("orders", 1)
     await publish(mq, 60)

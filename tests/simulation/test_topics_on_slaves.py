@@ -11,8 +11,8 @@ from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFoun
 from dittomq.metadata.formats import TOPICS
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from tests.simulation.group import Group, play
-from tests.simulation.operating import look_at
-from tests.support.stories import status_of
+from tests.simulation.operator import look_at
+from tests.support.virtual_time import played_by
 
 
 async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:
@@ -36,7 +36,7 @@ async def publish(mq: AsyncClient, *bodies: bytes) -> None:
             await producer.publish_message(Message("orders", body, 0))
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_topic_that_was_just_made_and_never_written_can_be_pulled_from_a_slave(group: Group, mq: AsyncClient) -> None:
     await asyncio.sleep(5)
     await create(mq)
@@ -48,7 +48,7 @@ async def test_a_topic_that_was_just_made_and_never_written_can_be_pulled_from_a
     assert group.now - began < 2.0
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_queue_that_was_just_added_and_never_written_can_be_pulled_from_a_slave(group: Group, mq: AsyncClient) -> None:
     await create(mq)
     await asyncio.sleep(15)
@@ -61,7 +61,7 @@ async def test_a_queue_that_was_just_added_and_never_written_can_be_pulled_from_
     assert group.now - began < 2.0
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_topic_that_may_be_read_since_a_moment_can_be_pulled_from_a_slave(group: Group, mq: AsyncClient) -> None:
     await create(mq)
     await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
@@ -73,10 +73,9 @@ async def test_a_topic_that_may_be_read_since_a_moment_can_be_pulled_from_a_slav
     assert (page.messages, page.next_offset) == ((), 0)
 
 
-@status_of(play)
-async def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_there_also_where_it_could_never_be_read(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_slave_reports_a_just_deleted_topic_as_unknown(group: Group, mq: AsyncClient) -> None:
+    """Also where it could never be read."""
     await create(mq)
     await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
     await asyncio.sleep(15)
@@ -86,8 +85,8 @@ async def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_ther
         await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
 
 
-@status_of(play)
-async def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survives_the_masters_disk(group: Group, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_topic_reaches_slaves_in_a_second_and_survives_the_masters_disk(group: Group, mq: AsyncClient) -> None:
     await asyncio.sleep(5)
     await create(mq)
     await asyncio.sleep(1.5)
@@ -100,7 +99,7 @@ async def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survive
     assert [topic.name for topic in listed.value or ()] == ["orders"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_slave_without_its_master_says_how_old_its_topics_are(group: Group, mq: AsyncClient) -> None:
     await create(mq)
     await asyncio.sleep(20)
@@ -116,8 +115,9 @@ async def test_a_slave_without_its_master_says_how_old_its_topics_are(group: Gro
     assert 60 <= int(found[1]) <= 75
 
 
-@status_of(play)
-async def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whatever_disk_is_lost(group: Group, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_recreated_topic_shows_no_old_message_on_any_replica(group: Group, mq: AsyncClient) -> None:
+    """Whatever disk is lost."""
     await create(mq)
     await publish(mq, b"old 0", b"old 1", b"old 2")
     await asyncio.sleep(12)
@@ -143,7 +143,7 @@ async def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whate
             assert (page.min_offset, page.max_offset, [message.body for message in page.messages]) == (3, 4, [b"new"])
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_topic_that_was_deleted_under_load_stays_away_when_its_master_starts_again(group: Group, mq: AsyncClient) -> None:
     await create(mq)
 
@@ -173,7 +173,7 @@ def rot(group: Group, name: str) -> None:
 
 
 @pytest.mark.parametrize("topics", [{"orders", "bills", "new"}, {"orders"}], ids=["made", "deleted"])
-@status_of(play)
+@played_by(play)
 async def test_a_rotten_topic_table_of_a_master_undoes_no_change_that_a_slave_has(
     group: Group, mq: AsyncClient, /, topics: set[str]
 ) -> None:
@@ -196,10 +196,9 @@ async def test_a_rotten_topic_table_of_a_master_undoes_no_change_that_a_slave_ha
     assert {topic.name for topic in listed.value or ()} == topics
 
 
-@status_of(play)
-async def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slave_and_after_its_promotion(
-    group: Group, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_queue_added_just_before_the_master_died_is_read_from_its_slave(group: Group, mq: AsyncClient) -> None:
+    """Also after its promotion."""
     await create(mq)
     await asyncio.sleep(5)
     [updated] = await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
@@ -222,7 +221,7 @@ async def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_it
     assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_changed(group: Group, mq: AsyncClient) -> None:
     await create(mq)
     await mq.admin.update_topic("orders", read_queues=3, write_queues=3)
@@ -246,8 +245,9 @@ async def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_cha
             await producer.publish("orders", b"x")
 
 
-@status_of(play)
-async def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_was_promoted(group: Group, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_topic_is_created_again_after_its_master_died_creating_it(group: Group, mq: AsyncClient) -> None:
+    """A slave was promoted."""
     await create(mq, "known")
     await asyncio.sleep(2.0)
     group.world.network.cut("a0", "a1")

@@ -10,9 +10,9 @@ from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, Outco
 from dittomq.errors import DittoError, FencedEpoch, InvalidField, OutOfOrderSequence, StorageFailure
 from dittomq.offsets import Epoch
 from dittomq.routes import Role
-from tests.simulation.client_town import ClientTown, play
+from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import Log, Reply
-from tests.support.stories import status_of
+from tests.support.virtual_time import played_by
 
 
 def messages(count: int) -> list[Message]:
@@ -52,10 +52,9 @@ def lose_last(town: ClientTown) -> None:
     town.log.by_sequence = {key: one for key, one in town.log.by_sequence.items() if one is not gone}
 
 
-@status_of(play)
-async def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_outcome_is_unknown_when_a_master_dies_and_resolve_finds_it(town: ClientTown, mq: AsyncClient) -> None:
+    """The master dies with the answer."""
     async with mq.producer() as orders:
         await orders.publish("orders", b"warm", queue=1)
         handle = await lost_answer(town, orders, b"where", die, queue=1)
@@ -70,7 +69,7 @@ async def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and
     assert town.log.bodies() == [b"warm", b"where", b"after"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_not_in_the_log_of_a_new_epoch_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"gone", lose)
@@ -81,7 +80,7 @@ async def test_not_in_the_log_of_a_new_epoch_is_not_stored(town: ClientTown, mq:
             await orders.resolve(handle)
 
 
-@status_of(play)
+@played_by(play)
 async def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"again", lose, queue=3)
@@ -99,7 +98,7 @@ async def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_a
     assert town.log.bodies() == [b"again"]
 
 
-@status_of(play)
+@played_by(play)
 async def test_what_is_being_sent_again_is_not_called_absent_meanwhile(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"again", lose)
@@ -118,8 +117,8 @@ async def test_what_is_being_sent_again_is_not_called_absent_meanwhile(town: Cli
         assert not (await sending).duplicate
 
 
-@status_of(play)
-async def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_stored_twice(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_message_of_a_forgotten_producer_stays_unknown_and_is_stored_once(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         town.master.script.append(Reply.STORE_AND_FORGET)
         with pytest.raises(OutcomeUnknown, match="no longer remembered") as raised:
@@ -136,8 +135,9 @@ async def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_
     assert town.log.bodies() == [b"where", b"after"]
 
 
-@status_of(play)
-async def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_be_sent_again(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_message_lost_behind_all_that_is_forgotten_can_be_sent_again(town: ClientTown, mq: AsyncClient) -> None:
+    """Or is not stored."""
     async with mq.producer(timeout_s=1, retry_s=0.5) as warm, mq.producer(timeout_s=1, retry_s=0.5) as orders:
         await warm.publish("orders", b"warm")
         town.log.forget()
@@ -153,10 +153,9 @@ async def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_b
     assert town.log.bodies() == [b"warm", b"gone"]
 
 
-@status_of(play)
-async def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_third_time_when_its_producer_is_forgotten(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_message_of_a_forgotten_producer_is_not_sent_a_third_time(town: ClientTown, mq: AsyncClient) -> None:
+    """It may lie in a shorter log since it was sent again."""
     async with mq.producer() as warm, mq.producer() as orders:
         await warm.publish_many(messages(3))
         handle = await lost_answer(town, orders, b"once", lose)
@@ -173,8 +172,8 @@ async def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent
 @pytest.mark.parametrize(
     "error", [StorageFailure("sync", "commitlog/0", "I/O error"), FencedEpoch("the master of epoch 1", "2 was opened")]
 )
-@status_of(play)
-async def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_lie_in_the_log(
+@played_by(play)
+async def test_try_answered_by_a_failed_store_or_fenced_epoch_may_be_in_the_log(
     town: ClientTown, mq: AsyncClient, /, error: DittoError
 ) -> None:
     async with mq.producer() as warm, mq.producer() as orders:
@@ -195,10 +194,9 @@ async def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over
     assert town.log.bodies() == [b"once"]
 
 
-@status_of(play)
-async def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof_until_that_master_is_replaced(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_absence_proves_nothing_until_the_tried_master_is_replaced(town: ClientTown, mq: AsyncClient) -> None:
+    """A try that its caller gave up may still arrive."""
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"slow", lose)
         town.master.epoch = 2
@@ -218,10 +216,9 @@ async def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_
             await orders.resolve(handle)
 
 
-@status_of(play)
-async def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_which_epoch_a_lost_try_may_arrive(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_old_master_in_a_route_does_not_bound_the_epoch_of_a_lost_try(town: ClientTown, mq: AsyncClient) -> None:
+    """The route names it once more."""
     old, promoted = town.nameserver.nodes
     leads = [replace(promoted, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(3))]
     async with mq.producer() as orders:
@@ -247,8 +244,8 @@ async def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_wh
 
 
 @pytest.mark.parametrize("is_publishing", [False, True])
-@status_of(play)
-async def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_may_still_get_it(
+@played_by(play)
+async def test_producer_of_an_unsent_message_cannot_know_who_may_still_get_it(
     town: ClientTown, mq: AsyncClient, /, is_publishing: bool
 ) -> None:
     async with mq.producer() as orders, mq.producer() as other:
@@ -264,7 +261,7 @@ async def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_m
             await orders.resolve(handle)
 
 
-@status_of(play)
+@played_by(play)
 async def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         await orders.publish_many(messages(10))
@@ -277,10 +274,9 @@ async def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer
     assert len(town.log.next) == 1
 
 
-@status_of(play)
-async def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_stored_when_the_new_master_has_answered_every_try(
-    town: ClientTown, mq: AsyncClient
-) -> None:
+@played_by(play)
+async def test_batch_behind_a_lost_acknowledged_message_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
+    """The new master has answered every try."""
     async with mq.producer(timeout_s=1.0, retry_s=10.0) as orders:
         await orders.publish("orders", b"acknowledged", queue=1)
         town.master.script.append(Reply.STORE_SILENTLY)
@@ -296,8 +292,8 @@ async def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_sto
             await orders.resolve(unknown.value.handle)
 
 
-@status_of(play)
-async def test_what_another_node_says_that_has_come_up_at_the_masters_address_proves_nothing(town: ClientTown, mq: AsyncClient) -> None:
+@played_by(play)
+async def test_answer_of_another_node_at_the_masters_address_proves_nothing(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"where", die)
         town.master.name, town.master.epoch, town.master.log = "b/0", 2, Log()
@@ -311,8 +307,8 @@ async def test_what_another_node_says_that_has_come_up_at_the_masters_address_pr
 
 
 @pytest.mark.parametrize("stranger", [("b/0", "test"), ("a/0", "another")])
-@status_of(play)
-async def test_what_is_sent_again_to_the_masters_address_is_stored_by_no_other_node_that_has_come_up_there(
+@played_by(play)
+async def test_resent_message_is_stored_by_no_other_node_at_the_masters_address(
     town: ClientTown, mq: AsyncClient, /, stranger: tuple[str, str]
 ) -> None:
     async with mq.producer(timeout_s=1, retry_s=1) as orders:

@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.storage import File
 from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
 from tests.simulation.echo import PORT, EchoServer, idle
-from tests.simulation.life import SimCrashed
+from tests.simulation.simulated_process import SimCrashed
 from tests.simulation.world import Power, World
 
 

@@ -9,9 +9,9 @@ import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions
 from tests.simulation.calls import ClientCall, Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary, UnavailableCall, Wire
-from tests.simulation.life import Life
 from tests.simulation.network import ConnectFailed, Network, Socket
 from tests.simulation.servers import Incident, SimulatedServer
+from tests.simulation.simulated_process import Life
 from tests.simulation.streams import Data, Frame, size_of
 
 _BACKOFF_GROWTH = 1.6

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 from dittomq.doors.workers import Executor
-from tests.simulation.life import Life, Phase, SimCrashed
+from tests.simulation.simulated_process import Life, Phase, SimCrashed
 
 P = TypeVar("P")
 R = TypeVar("R")

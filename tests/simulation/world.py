@@ -14,9 +14,9 @@ from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleSta
 from dittomq.errors import StorageFailure
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import BOUNDLESS, Disk
-from tests.simulation.life import Life, SimCrashed
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
+from tests.simulation.simulated_process import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 from tests.simulation.transcript import Transcript
 from tests.simulation.transport import SimulatedTransport

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dittomq.errors import DittoError
-from tests.support.parted_network import PartedNetwork
+from tests.support.partitioned_network import PartedNetwork
 from tests.support.real_group import RealGroup
 
 NAMESERVER = "nameserver"

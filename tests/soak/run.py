@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.soak.soaking import soak
+from tests.soak.cluster_soak import soak
 
 
 def main() -> int:

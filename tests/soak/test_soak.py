@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.soak.soaking import soak
+from tests.soak.cluster_soak import soak
 
 _SECONDS = 40.0
 

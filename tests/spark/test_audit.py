@@ -141,9 +141,7 @@ def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log
     assert result.groups[0].problems == ("a is configured with 3 copies and 2 are registered",)
 
 
-def test_a_master_that_does_not_say_how_many_copies_there_should_be_makes_the_audit_incomplete(
-    log: SyntheticLog, runner: SparkRunner
-) -> None:
+def test_master_that_does_not_state_its_replicas_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
     copies = serving(stores(log))[:2]
     copies[0].tells_status = False
 
@@ -155,7 +153,7 @@ def test_a_master_that_does_not_say_how_many_copies_there_should_be_makes_the_au
 
 
 @pytest.mark.parametrize(("arrives", "exit_status"), [(False, AuditExit.INCOMPLETE), (True, AuditExit(0))])
-def test_a_slave_that_is_a_little_behind_passes_only_when_it_gets_the_rest_during_the_run(
+def test_lagging_slave_passes_only_when_it_catches_up_during_the_run(
     log: SyntheticLog, runner: SparkRunner, arrives: bool, exit_status: AuditExit
 ) -> None:
     copies = serving(stores(log))
@@ -294,7 +292,7 @@ def test_the_command_prints_the_verdict_and_leaves_private_files(log: SyntheticL
     assert "PASS  a: 3 copies equal" in html.read_text(encoding="utf-8")
 
 
-def test_the_command_misses_a_group_that_an_earlier_audit_saw_until_it_is_told_to_forget_it(log: SyntheticLog, tmp_path: Path) -> None:
+def test_audit_misses_a_group_seen_earlier_until_told_to_forget_it(log: SyntheticLog, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "spark.audit", "run", "--master", "local[2]", "--json"]
     command += ["--out", str(tmp_path), "--history", str(tmp_path)]
 

@@ -25,7 +25,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
-from tests.support.lanes import InlineLane
+from tests.support.inline_lane import InlineLane
 from tests.support.stores import Machine
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -14,7 +14,7 @@ from dittomq.errors import DittoError, NotStored, OutcomeHandle, OutcomeUnknown,
 from dittomq.message import Receipt
 from dittomq.rpc import status
 from dittomq.wire import messaging as wire
-from tests.support.told import Told
+from tests.support.event_log import Told
 from tests.support.traffic import note
 from tests.support.waiting import PATIENCE_S
 

@@ -38,7 +38,7 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.wire import messaging as wire
 from dittomq.wire import naming as naming_wire
-from tests.support.spelled_out import spelled_out
+from tests.support.frame_view import spelled_out
 
 PORT = 10911
 NAMESERVER = "ns:9876"

@@ -10,8 +10,8 @@ from dittomq.client import Client, Message, PutStatus, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import DittoError, OffsetOutOfRange
 from tests.simulation.parser import Malformed
+from tests.support.event_log import Fate, Told, undone_reads, wrong_copies, wrong_epochs, wrong_holders, wrong_order, wrong_reads
 from tests.support.real_group import QUEUES, TOPIC, RealGroup
-from tests.support.told import Fate, Told, undone_reads, wrong_copies, wrong_epochs, wrong_holders, wrong_order, wrong_reads
 from tests.support.traffic import Publishing, begins_of, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 

@@ -13,7 +13,7 @@ from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import QueueMinimums, Table
 from dittomq.routes import DataVersion
 from tests.simulation.loop import SimulatedLoop
-from tests.support.lanes import InlineLane
+from tests.support.inline_lane import InlineLane
 
 T = TypeVar("T")
 

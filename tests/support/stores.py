@@ -17,7 +17,7 @@ from dittomq.offsets import Epoch
 from dittomq.places import AppendResult
 from dittomq.properties import tags_code
 from tests.simulation.disk import Disk
-from tests.simulation.life import Life, SimCrashed
+from tests.simulation.simulated_process import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 
 SMALL = StoreOptions(

@@ -18,8 +18,8 @@ from dittomq.client import (
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import OffsetOutOfRange
 from dittomq.tokens import decode_token
+from tests.support.event_log import Acked, Fate, Place, Told, wrong_copies, wrong_reads
 from tests.support.real_group import QUEUES, TOPIC, RealGroup
-from tests.support.told import Acked, Fate, Place, Told, wrong_copies, wrong_reads
 from tests.support.waiting import eventually
 
 

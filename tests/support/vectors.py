@@ -1,4 +1,4 @@
-"""Stores written by running RocketMQ brokers, in `shared/vectors` beside the checkout."""
+"""Stores written by running RocketMQ brokers: `tests/rocketmq/vectors`, whose README says what each file is."""
 
 import json
 import lzma
@@ -6,22 +6,18 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.support.tree import ROOT
 
 VARIANTS = [
     "controller-5.3.3", "crc-5.3.3", "diverged-5.3.3", "ha-4.9.7", "ha-5.3.3", "ipv6-5.3.3",
     "killed-4.9.7", "killed-5.3.3", "plain-4.9.7", "plain-5.3.3", "queues-5.3.3",
 ]  # fmt: skip
-_HERE = Path(__file__).resolve()
+_FOLDER = ROOT / "tests" / "rocketmq" / "vectors"
 
 
 def folder() -> Path:
-    """Where the vectors lie; skips the test when they are nowhere above the checkout."""
-    for parent in _HERE.parents:
-        found = parent / "shared" / "vectors"
-        if found.is_dir():
-            return found
-    pytest.skip("shared/vectors is not beside the checkout: no stores of real RocketMQ brokers to read")
+    """Where they lie, a folder for each variant."""
+    return _FOLDER
 
 
 def unpack(variant: str, to: Path) -> Path:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.transcripts import seating, sessions
+from tests.transcripts import seats, sessions
+from tests.transcripts.order import ORDER
 from tests.transcripts.script import facts
 
 
@@ -30,10 +31,10 @@ class Actor(Protocol):
         ...
 
 
-PLAYS = sorted(Path(__file__).parent.glob("*.txt"))
+PLAYS = [Path(__file__).with_name(f"{name}.txt") for name in ORDER]
 CASTS: Mapping[str, Callable[[dict[str, Any], float], Actor]] = {
     "master": sessions.Master,
-    "seats": seating.Door,
+    "seats": seats.Door,
     "slave": sessions.Slave,
 }
 

@@ -14,8 +14,8 @@ def test_the_sessions_act_the_play_as_written(play: Path) -> None:
     assert written == perform(written), "if that is meant: `make transcripts`, then read the diff"
 
 
-def test_there_are_plays() -> None:
-    assert len(PLAYS) > 10
+def test_every_play_has_a_place_in_the_order() -> None:
+    assert sorted(PLAYS) == sorted(Path(__file__).parent.glob("*.txt"))
 
 
 def test_a_play_that_nobody_understands_is_refused() -> None:

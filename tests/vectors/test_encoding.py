@@ -2,7 +2,7 @@
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.open_store import items, open_on_disk
-from tests.support.written_again import not_written_again
+from tests.support.record_round_trip import not_written_again
 from tests.vectors.conftest import Vector
 
 

@@ -1,8 +1,6 @@
 """`dittomq log dump|verify|stats|digest` on stores of running RocketMQ brokers, against RocketMQ's own reading of every record."""
 
 import base64
-import hashlib
-import ipaddress
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ import pytest
 import xxhash
 
 from dittomq.cli.app import run
-from dittomq.commitlog.records.compression import inflate
-from tests.support.differing import first_difference
+from tests.support.sequence_difference import first_difference
 from tests.vectors.conftest import Line, Vector
+from tests.vectors.log_dump import dump, in_rocketmqs_words, normal
 
 MARK_BYTES = 8
 
@@ -66,47 +64,6 @@ def test_digest_covers_exactly_the_bytes_up_to_the_marks_and_the_last_whole_reco
     assert found["end"] == expected_segments(vector)[-1][1]
 
 
-def dump(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[Line]:
-    """What `log dump` prints of a store."""
-    assert run(["log", "dump", str(folder), "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
-def in_rocketmqs_words(line: Line) -> Line:
-    """Every field that RocketMQ's decoder tells of a record, but the file's name."""
-    body = base64.b64decode(line["body"])
-    inflated = inflate(body, line["system_flag"])
-    size = line["end_offset"] - line["start_offset"]
-    store_address, store_port = host(*line["store_host"].rsplit(":", 1))
-    return {
-        "position": line["start_offset"],
-        "totalSize": size,
-        "commitLogOffset": line["start_offset"],
-        "storeSize": size,
-        "msgId": f"{store_address.packed.hex()}{store_port:08x}{line['start_offset']:016x}".upper(),
-        "magic": line["magic"],
-        "topic": line["topic"],
-        "queueId": line["queue"],
-        "queueOffset": line["queue_offset"],
-        "flag": line["flag"],
-        "sysFlag": line["system_flag"],
-        "bodyCRC": line["body_crc"],
-        "storedBodyLength": len(body),
-        "storedBodySha256": hashlib.sha256(body).hexdigest(),
-        "bodyLength": len(inflated),
-        "bodySha256": hashlib.sha256(inflated).hexdigest(),
-        "bornTimestamp": line["born_ms"],
-        "bornHost": host(*line["born_host"].rsplit(":", 1)),
-        "storeTimestamp": line["store_ms"],
-        "storeHost": (store_address, store_port),
-        "reconsumeTimes": line["reconsume_times"],
-        "preparedTransactionOffset": line["prepared_offset"],
-        "tags": line["properties"].get("TAGS"),
-        "keys": line["properties"].get("KEYS"),
-        "properties": line["properties"],
-    }
-
-
 def counted(lines: list[Line]) -> Line:
     times = [line["storeTimestamp"] for line in lines]
     return {
@@ -118,16 +75,6 @@ def counted(lines: list[Line]) -> Line:
         "oldest_store_ms": min(times),
         "newest_store_ms": max(times),
     }
-
-
-def normal(line: Line) -> Line:
-    """Addresses as values, without Java's zone; no name of the file."""
-    fields = {name: value for name, value in line.items() if name != "file"}
-    return {**fields, "bornHost": host(*line["bornHost"]), "storeHost": host(*line["storeHost"])}
-
-
-def host(address: str, port: str | int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    return ipaddress.ip_address(address.strip("[]").partition("%")[0]), int(port)
 
 
 def is_torn(vector: Vector, line: Line) -> bool:

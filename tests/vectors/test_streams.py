@@ -16,10 +16,10 @@ from dittomq.doors.clock import OsClock
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind, decode
 from dittomq.offsets import PhysicalOffset
 from tests.support import vectors
-from tests.support.differing import first_difference
-from tests.unit.test_table_files import assert_read_and_written
+from tests.support.sequence_difference import first_difference
+from tests.support.table_round_trip import assert_read_and_written
 from tests.vectors.conftest import Line
-from tests.vectors.test_log_commands import dump, in_rocketmqs_words, normal
+from tests.vectors.log_dump import dump, in_rocketmqs_words, normal
 
 VARIANTS = ["ha-4.9.7", "ha-5.3.3"]
 SEGMENT_BYTES = 262_144
@@ -46,9 +46,10 @@ class Answered(NamedTuple):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_log_that_a_slave_was_sent_over_two_connections_is_the_masters_byte_for_byte_and_record_by_record(
+def test_log_streamed_over_two_connections_is_the_masters(
     variant: str, unpacked: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Byte for byte and record by record."""
     again = frames(variant, "ha-1")
     there = again[0].offset  # the relay had taken more from the master than the slave got
     first = [Frame(offset, data[: there - offset]) for offset, data in frames(variant, "ha-0") if offset < there]
@@ -62,9 +63,10 @@ def test_the_log_that_a_slave_was_sent_over_two_connections_is_the_masters_byte_
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_a_slave_that_joined_late_was_sent_begins_at_the_masters_last_segment_and_is_read_from_there(
+def test_log_of_a_late_slave_begins_at_the_masters_last_segment(
     variant: str, unpacked: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """It is read from there."""
     sent = frames(variant, "ha-fresh-0")
     start = next(frame.offset for frame in sent if frame.data)
 
@@ -77,9 +79,10 @@ def test_what_a_slave_that_joined_late_was_sent_begins_at_the_masters_last_segme
     assert_reads_as_rocketmq_does(variant, tmp_path / "store", (start, end), capsys)
 
 
-def test_every_table_that_a_slave_was_answered_is_read_with_nothing_lost_and_the_last_is_what_the_master_keeps(
+def test_every_recorded_table_is_read_and_the_last_is_the_masters(
     unpacked: Callable[[str], Path],
 ) -> None:
+    """Nothing is lost."""
     answers = [each for number in (0, 1) for each in exchanges("ha-5.3.3", f"remoting-slave-master-{number}") if each.code in TABLES]
 
     for code, _, answer in answers:

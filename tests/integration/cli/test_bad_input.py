@@ -123,7 +123,8 @@ def test_a_hostile_topic_name_is_refused_and_makes_nothing(bench: Bench, name: s
     assert {topic["topic"] for topic in topics} <= {"orders", "bytes"}
 
 
-def test_a_repair_that_has_nothing_to_look_at_says_so_and_one_of_an_unknown_node_is_refused(bench: Bench) -> None:
+def test_repair_with_nothing_to_verify_says_so(bench: Bench) -> None:
+    """A repair of an unknown node is refused."""
     group = {"broker": "a", "verdict": "PASS", "findings": [], "damaged": [], "low_offset": 0, "cut_offset": 9}
     group |= {"compared_bytes": 9, "not_checked_bytes": 0}
     times = {"started_time": "2026-11-20T02:00:00.000Z", "ended_time": "2026-11-20T02:31:00.000Z"}

@@ -127,7 +127,8 @@ def test_a_slave_that_follows_nobody_says_why_beside_what_its_master_knows() -> 
     assert '"complaint": "the disk of a/1 is full"' in json.dumps(report_document(report))
 
 
-def test_a_node_that_neither_we_nor_its_master_hear_is_unknown_since_it_was_last_heard() -> None:
+def test_node_heard_by_no_one_is_unknown_since_it_was_last_heard() -> None:
+    """Neither we nor its master hear it."""
     gone = replace(MASTER, nodes=(MASTER_VIEW, replace(SLAVE_VIEW, state=NodeState.GONE)))
 
     line = report_lines(build_report(BOTH, {"a/0": gone, "a/1": Unavailable("a/1", "connection refused")}), NOW_MS)[-1]
@@ -172,7 +173,8 @@ def test_in_sync_is_only_a_cluster_that_has_brokers() -> None:
     assert build_report([], {}).missing == "no broker is registered with this nameserver"
 
 
-def test_a_node_that_does_not_answer_needs_attention_even_where_its_master_still_counts_it() -> None:
+def test_node_that_does_not_answer_needs_attention_though_in_sync() -> None:
+    """Its master still counts it."""
     report = build_report(BOTH, {"a/0": MASTER, "a/1": Unavailable("a/1", "connection refused")})
 
     assert report.needs_attention
@@ -321,7 +323,7 @@ def test_a_slave_that_catches_up_shows_its_speed_and_when_and_why_it_was_dropped
     assert line.endswith(f"1,000 · 10.0 MiB/s, about 15 s to go · dropped {clock_time(NOW_MS - 100_000)}: no ack for 20 s")
 
 
-def test_why_a_slave_followed_nobody_before_is_no_note_of_one_that_follows_and_no_drop_where_it_never_followed() -> None:
+def test_past_reasons_of_a_slave_are_no_note_once_it_follows() -> None:
     """No master answers here: what the slave says of itself is all that is known."""
     silent = Unavailable("a/0", "connection refused")
     lines = []

@@ -20,7 +20,8 @@ def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
     assert lines[-1].split()[-3:] == ["0", "B", "1,000"]
 
 
-def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_what_its_master_has_confirmed() -> None:
+def test_lag_of_a_silent_slave_is_measured_by_the_confirmed_offset() -> None:
+    """It tells its master nothing."""
     waiting = replace(SLAVE_VIEW, state=NodeState.WAITING, applied=None, applied_lag_bytes=None, applied_lag_s=None)
     own = replace(SLAVE_VIEW, state=NodeState.WAITING, applied=400, applied_lag_bytes=0, applied_lag_s=0.0)
 
@@ -64,7 +65,7 @@ def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -
     assert (slave.view.state, slave.view.applied_lag_s) == ("waiting", None)
 
 
-def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other_bytes() -> None:
+def test_slave_of_an_older_epoch_may_differ_though_as_long_as_its_master() -> None:
     own = replace(SLAVE_VIEW, state=NodeState.WAITING, received=1000, flushed=1000, applied=900)
 
     answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW,)), "a/1": replace(SLAVE, epoch=Epoch(6), nodes=(own,))}
@@ -81,7 +82,7 @@ def test_nobody_knows_how_far_a_slave_is_behind_a_master_that_does_not_answer() 
 
 
 @pytest.mark.parametrize("state", [NodeState.CATCHING_UP, NodeState.IN_SYNC, NodeState.GONE])
-def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master_knows(state: NodeState) -> None:
+def test_resyncing_slave_reports_its_progress_whatever_its_master_knows(state: NodeState) -> None:
     view = replace(SLAVE_VIEW, state=state, received_lag_bytes=150 * 2**20, received_bytes_per_s=10 * 2**20)
     own = replace(SLAVE_VIEW, state=NodeState.FULL_RESYNC, resync_done_bytes=31 * 2**30 // 10, resync_total_bytes=9 * 2**30)
 

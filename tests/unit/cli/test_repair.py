@@ -42,7 +42,8 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
     ]
 
 
-def test_messages_in_what_is_not_mended_are_named_and_so_it_is_said_where_there_may_be_others() -> None:
+def test_messages_in_unrepaired_ranges_are_named() -> None:
+    """It is said where there may be others."""
     done = NodeRepair("a/0", EVERYTHING)
     runs = [MessageSpan("orders", queue, QueueOffset(7), QueueOffset(8 + queue)) for queue in range(22)]
     done.ranges = [
@@ -68,7 +69,7 @@ def test_one_damaged_range_is_told_as_one() -> None:
     assert report_lines(done)[-1] == "a/0  5,000 bytes verified, 1 range was damaged, 0 still are"
 
 
-def test_what_was_mended_beyond_the_bytes_that_were_asked_for_is_explained() -> None:
+def test_what_was_repaired_beyond_the_bytes_that_were_asked_for_is_explained() -> None:
     asked, inside = NodeRepair("a/0", [(1_500, 1_600)]), NodeRepair("a/0", [(1_000, 2_000)])
     for done in (asked, inside):
         done.verified_bytes = 1_000

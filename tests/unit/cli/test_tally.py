@@ -80,7 +80,8 @@ def test_of_groups_with_other_levels_only_what_holds_for_every_message_is_said(o
     assert tally(one, other).document()["asked"] == tally(other, one).document()["asked"]
 
 
-def test_where_nothing_is_stored_no_level_is_named_but_programs_are_told_the_one_that_was_asked_for() -> None:
+def test_no_level_is_named_where_nothing_is_stored() -> None:
+    """Programs are told the one that was asked for."""
     asked = Tally(Ack.MASTER_FLUSHED)
     asked.add(REFUSED)
 
@@ -134,7 +135,7 @@ def test_a_message_for_programs_has_text_or_base64_never_both() -> None:
     assert message_document("a", replace(MESSAGE, body=b"paid"))["text"] == "paid"
 
 
-def test_what_was_handed_over_and_not_heard_of_is_unknown_when_a_publish_is_broken_off() -> None:
+def test_unanswered_message_is_unknown_when_a_publish_is_broken_off() -> None:
     counted = tally(STORED, WEAKER, REFUSED)
     counted.handed = 5
 

@@ -79,7 +79,8 @@ def test_wherever_another_log_parts_from_the_printed_one_it_is_printed_from_ther
     assert [each for each in printed(trail, Queue(*other, epoch=2), 10) if not each.startswith("<")] == [f"!{same}", *"ABCDEFGHIJ"]
 
 
-def test_a_page_that_a_waiting_pull_brought_of_the_next_log_does_not_hide_what_lies_before_it() -> None:
+def test_page_of_the_next_log_does_not_hide_what_lies_before_it() -> None:
+    """A waiting pull brought the page."""
     trail, _ = follow(*"abcdefghij")
     other = Queue(*"abcdeFGHIJKLM")
 
@@ -119,7 +120,7 @@ def test_a_printed_message_that_is_no_more_whole_is_compared_no_more() -> None:
     assert printed(trail, Queue(*"abcXefgh", epoch=2), 8) == ["<2"]
 
 
-def test_of_more_than_are_remembered_it_is_said_that_earlier_ones_may_be_other_ones_too() -> None:
+def test_earlier_messages_beyond_memory_are_reported_as_possibly_other() -> None:
     trail, _ = follow(*["a"] * 2_000)
     page = Queue(*["b"] * 2_000, epoch=2).page(2_000)
 

@@ -14,7 +14,7 @@ from dittomq.client.send_results import NotStoredResult, Outcome
 from dittomq.errors import InvalidField, NotStored, QueueNotFound, TopicNotFound
 from dittomq.message import MAX_BATCH_MESSAGES, MAX_BODY_BYTES, Message
 from dittomq.routes import QueueRange, Route
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 SEED = 7
 TOPICS = ("orders", "bills")
@@ -126,7 +126,7 @@ async def test_a_body_that_is_too_large_or_no_bytes_is_refused_behind_those_that
     ]
 
 
-def test_a_frame_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() -> None:
+def test_a_batch_keeps_the_order_of_each_queue_and_its_runs_say_what_it_holds() -> None:
     chance = random.Random(SEED)
     for number in range(300):
         waiting = SendQueue()

@@ -24,9 +24,10 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
 from dittomq.tokens import ConsistencyToken, decode_token, encode_token
 from tests.support.fake_broker import node_of
-from tests.support.stories import under
+from tests.support.virtual_time import under
 
 
+@pytest.mark.tier("test")
 @given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**64 - 1))
 def test_a_token_comes_back_as_it_was(broker: str, epoch: int, end: int, incarnation: int | None) -> None:
     token = ConsistencyToken(broker, Epoch(epoch), PhysicalOffset(end), incarnation)
@@ -199,7 +200,7 @@ def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
     assert one == {"b": 40}
 
 
-def test_free_messages_pass_over_a_group_that_did_not_answer_lately_and_bound_ones_do_not() -> None:
+def test_only_unbound_messages_pass_over_a_group_that_did_not_answer() -> None:
     now = 0.0
     chooser = Partitioner(lambda: now)
     keyed = Message("t", b"", order_key="k1")

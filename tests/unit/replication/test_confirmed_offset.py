@@ -8,7 +8,7 @@ from dittomq.message import Ack
 from dittomq.replication.confirmed_offset import ConfirmedOffset, holders_of, may_change
 from dittomq.replication.membership_states import Following
 from dittomq.replication.missing_ranges import MissingInGroup
-from tests.support.confirming import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
+from tests.support.confirming_group import ASYNC, MASTER, SMALL_GAP, ConfirmingGroup, at, record_of, replica_of
 
 THREE = record_of("a/1", "a/2")
 
@@ -312,7 +312,7 @@ def test_a_replica_says_what_it_lacks_and_what_no_longer() -> None:
     assert len(group.confirmed.copies(at(100), at(200))) == 1
 
 
-def test_a_replica_says_nothing_of_a_hole_that_it_has_not_reached() -> None:
+def test_a_replica_says_nothing_of_a_missing_range_that_it_has_not_reached() -> None:
     group = ConfirmingGroup(streaming=("a/1",))
     group.master(300)
     group.confirmed.record_skipped("a/1", at(200), at(300))

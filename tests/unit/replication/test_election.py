@@ -34,8 +34,8 @@ from dittomq.replication.election_events import (
     WriteRecord,
 )
 from dittomq.replication.election_states import ELECTION_MOVES, Attempt
-from tests.support.confirming import member_of, record_of, replica_of
-from tests.support.electing import BY_ITSELF, SENT, THREE, Candidacy, position, rules_of
+from tests.support.candidacy import BY_ITSELF, SENT, THREE, Candidacy, position, rules_of
+from tests.support.confirming_group import member_of, record_of, replica_of
 
 A, B, C = position("a/0"), position("a/1"), position("a/2")
 
@@ -325,7 +325,7 @@ def test_a_replica_stands_or_says_why_not(own: Any, record: GroupRecord | None, 
     assert (None if reason is None else reason.kind.value) == kind
 
 
-def test_a_replica_that_hears_its_master_stands_only_if_it_is_sent() -> None:
+def test_a_replica_that_hears_its_master_is_a_candidate_only_if_it_is_sent() -> None:
     found = [may_stand(rules_of("a/1"), B, THREE, StandOrder(sent_by), master_is_silent=False) for sent_by in SentBy]
 
     assert [str(each) for each in found] == ["this replica hears its master a/0", "None", "None"]

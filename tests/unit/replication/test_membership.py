@@ -7,7 +7,7 @@ import pytest
 from dittomq.doors.coordination import Versioned, Written
 from dittomq.replication.membership import MemberChange, MemberReason, MemberReasonKind, Membership, WriteRefusalKind
 from dittomq.replication.membership_states import RecordWrite
-from tests.support.confirming import (
+from tests.support.confirming_group import (
     ALONE,
     ASYNC,
     MASTER,

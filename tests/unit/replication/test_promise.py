@@ -7,8 +7,8 @@ import pytest
 from dittomq.offsets import Epoch
 from dittomq.replication.election_events import Position, SentBy
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
-from tests.support.confirming import replica_of
-from tests.support.electing import position
+from tests.support.candidacy import position
+from tests.support.confirming_group import replica_of
 
 OWN = position("a/1", adopted=3, promised=4)
 REQUEST = PromiseRequest("a/2", replica_of("a/2"), Epoch(5), "birth", SentBy.NOBODY)

@@ -6,7 +6,7 @@ from dittomq.doors.coordination import Conflict, Versioned, WriteUnknown, Writte
 from dittomq.offsets import Epoch
 from dittomq.replication.membership import WriteRefusalKind
 from dittomq.replication.membership_states import RecordWrite
-from tests.support.confirming import ALONE, MASTER, caught_up, decided, must, nodes, record_of, replica_of
+from tests.support.confirming_group import ALONE, MASTER, caught_up, decided, must, nodes, record_of, replica_of
 
 NOT_SENT = None
 

@@ -28,8 +28,8 @@ from dittomq.replication.election_states import Attempt
 from dittomq.replication.membership import MemberReasonKind, WriteRefusalKind
 from dittomq.replication.membership_states import RecordWrite
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
-from tests.support.confirming import RULES, ConfirmingGroup, caught_up, decided, member_of, must, nodes, record_of, replica_of
-from tests.support.electing import BY_ITSELF, ONE_COPY, SENT, THREE, Candidacy, position, rules_of, versioned
+from tests.support.candidacy import BY_ITSELF, ONE_COPY, SENT, THREE, Candidacy, position, rules_of, versioned
+from tests.support.confirming_group import RULES, ConfirmingGroup, caught_up, decided, member_of, must, nodes, record_of, replica_of
 
 A, B, C = position("a/0"), position("a/1"), position("a/2")
 LOSS = StandOrder(SentBy.OPERATOR, allow_data_loss=True)
@@ -202,7 +202,8 @@ def test_schedule_10_a_stranger_that_had_adopted_the_epoch_holds_nothing_yet() -
     assert group.confirmed.holders == {replica_of("a/0"), replica_of("a/1", 2)}
 
 
-def test_schedule_13_the_recorded_master_goes_above_a_promise_of_a_failed_election_alone() -> None:
+def test_schedule_13_recorded_master_goes_above_a_failed_promise_alone() -> None:
+    """The promise is of a failed election."""
     # Rule: the record's master is an election quorum by itself, and stands without being silent.
     master = replace(A, promised=Epoch(6))
     candidacy = Candidacy("a/0", own=master)
@@ -365,7 +366,7 @@ def test_schedule_26_a_member_that_did_not_promise_leaves_at_once() -> None:
     assert (nodes(change), [reason.kind for reason in change.reasons]) == (["a/1"], [MemberReasonKind.NO_PROMISE])
 
 
-def test_schedule_27_a_master_drops_a_parted_slave_before_that_stands() -> None:
+def test_schedule_27_a_master_drops_a_partitioned_slave_before_its_candidacy() -> None:
     # Rule: leave_ms is below peer_timeout_ms.
     assert RULES.leave_s < rules_of("a/1").silence_s
 
