@@ -89,10 +89,10 @@ class MessageSpan:
 
 @dataclass(frozen=True, slots=True)
 class RangeOutcome:
-    """What became of a damaged range of a log. `source` is whose bytes mended it, the node itself when its disk held it whole after all.
+    """What became of a damaged range of a log. `source` is whose bytes repaired it, the node itself when its disk held it whole after all.
 
-    Empty: it is not mended, and `problem` says why not, of each other copy. `messages` are those that the node's queues name in a range
-    that is not mended; `more_messages`: others may lie in it too.
+    Empty: it is not repaired, and `problem` says why not, of each other copy. `messages` are those that the node's queues name in a range
+    that is not repaired; `more_messages`: others may lie in it too.
     """
 
     start: PhysicalOffset
@@ -105,7 +105,7 @@ class RangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RepairRequest:
-    """What a node is to verify of its log, and to mend; None: from where its log begins, up to what is flushed.
+    """What a node is to verify of its log, and to repair; None: from where its log begins, up to what is flushed.
 
     `validate_only`: it is only asked what that would be, and what of it is known to be damaged.
     """

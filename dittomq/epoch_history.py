@@ -1,6 +1,6 @@
 """Which masters wrote which stretches of a log. Values and one rule; both stores and sessions agree on them.
 
-What lies before the first entry, and what entries of the opener FOREIGN begin, no master of ours wrote: RocketMQ did.
+What lies before the first entry, and what entries of the master FOREIGN begin, no master of ours wrote: RocketMQ did.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from itertools import pairwise
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 
 FOREIGN = -1
-"""Opener of a stretch that no master of ours wrote."""
+"""The master of bytes that no master of ours wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class EpochEntry:
     """The log from `start` to the next entry's start was written by the master that opened `epoch`.
 
     `incarnation` is a random 64-bit number of that opening: two masters that both took one epoch differ here. A stretch of the
-    opener FOREIGN is of no epoch: it carries the number of the one before it, and a digest of its first record as incarnation.
+    master FOREIGN is of no epoch: it carries the number of the one before it, and a digest of its first record as incarnation.
     """
 
     epoch: Epoch

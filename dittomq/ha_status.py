@@ -48,6 +48,14 @@ class StreamEndReason(StrEnum):
     LOG_NOT_KEPT = "log_not_kept"
 
 
+class DataLossKind(StrEnum):
+    """Why a replica leads without an election quorum, so that acknowledged messages may be lost."""
+
+    OPERATOR_ALLOWED = "operator_allowed"
+    SETTING_ALLOWED = "setting_allowed"
+    REPLICAS_CHANGED = "replicas_changed"
+
+
 _ENDED_BY: Final[Mapping[type[DittoError], StreamEndReason]] = {
     errors.Unavailable: StreamEndReason.UNREACHABLE,
     errors.NotReady: StreamEndReason.NOT_READY,
@@ -129,8 +137,8 @@ class HaStatus:
     has flushed what is confirmed, "received" otherwise; "" for unknown. `members`: nodes of the in-sync set as the group record says,
     none without a record. `failover`: "automatic", "manual", "paused", or "none" where there is no record. `coordination_store` by name
     and address; `coordination_problem` says why it cannot be used now. `uncounted`: slaves that follow and do not count, because
-    replicas_expected is 0. `waits_with_master`: it waits because its master does, for the same. `data_loss`: what may have been lost when
-    this epoch was opened, in words.
+    replicas_expected is 0. `data_loss_kind` is the kind of `data_loss`, None where that is "". `waits_with_master`: it waits because its
+    master does, for the same. `data_loss`: what may have been lost when this epoch was opened, in words.
     """
 
     node: str
@@ -159,6 +167,7 @@ class HaStatus:
     uncounted: tuple[str, ...] = ()
     data_loss: str = ""
     waits_with_master: bool = False
+    data_loss_kind: DataLossKind | None = None
 
     @property
     def why_not_writable(self) -> str:

@@ -305,7 +305,7 @@ class Candidate:
             epoch=elected.record.epoch,
             log_end=elected.log_end,
             other_members=others,
-            data_loss=elected.data_loss,
+            data_loss="" if elected.data_loss is None else str(elected.data_loss),
         )
         parts.place.change_role(BrokerService.MASTER, f"it was elected in epoch {elected.record.epoch}", RoleStart(elected=elected))
 

@@ -1,4 +1,4 @@
-"""What a broker writes down while it runs: the watermark at least once a second, a checkpoint now and then."""
+"""What a broker writes down while it runs: the recovery point at least once a second, a checkpoint now and then."""
 
 import asyncio
 from collections.abc import Callable

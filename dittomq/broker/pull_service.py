@@ -26,7 +26,7 @@ _ENDING = (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE)
 
 
 def _ignore(_: int) -> None:
-    """Nobody mends."""
+    """Nobody repairs."""
 
 
 @dataclass(frozen=True, slots=True)

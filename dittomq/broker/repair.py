@@ -1,7 +1,7 @@
 """Looks at what may be damaged, and fetches what is from any copy that holds it whole.
 
     a read, a stream, a fetch met a record that is not whole ▶ verify it again ▶ on the register ▶ whole on this disk after all?
-        ▶ otherwise the peers, one after the other ▶ mend ▶ a checkpoint ▶ off the register
+        ▶ otherwise the peers, one after the other ▶ repair ▶ a checkpoint ▶ off the register
 
 Bytes are taken only when the epoch entry that covers them is the same on both sides and every checksum holds: then they are the
 bytes that were here.
@@ -55,7 +55,7 @@ class RepairSource:
 
 @dataclass(frozen=True, slots=True)
 class RepairerParts:
-    """What mending works with. `store_lane` is the only lane that writes the log, `files` writes side files, `reads` verifies."""
+    """What repairing works with. `store_lane` is the only lane that writes the log, `files` writes side files, `reads` verifies."""
 
     node: str
     store: Store
@@ -66,7 +66,7 @@ class RepairerParts:
 
 
 class Repairer:
-    """One node's. One range is mended at a time."""
+    """One node's. One range is repaired at a time."""
 
     def __init__(self, parts: RepairerParts, peers: Callable[[], Awaitable[Sequence[RepairSource]]]) -> None:
         """`peers` are asked in their order."""
@@ -78,7 +78,7 @@ class Repairer:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._logged: dict[int, str] = {}
-        self._repairs: list[list[RangeOutcome]] = []  # for each that is under way: what was mended since it began, by whomever
+        self._repairs: list[list[RangeOutcome]] = []  # for each that is under way: what was repaired since it began, by whomever
         self._is_filed = True
         self._hindrance: tuple[type, int | None] | None = None  # why what is suspected could not be verified the last time
 
@@ -98,7 +98,7 @@ class Repairer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Look and mend until cancelled; raises StorageFailure when the disk fails."""
+        """Look and repair until cancelled; raises StorageFailure when the disk fails."""
         pause_s = _FIRST_BACKOFF_S
         while True:
             await self._back_off(pause_s)
@@ -144,9 +144,9 @@ class Repairer:
         return found.start, found.end
 
     async def repair(self, order: RepairRequest) -> RepairReport:
-        """Verify 256 MiB at most of what the log has of the asked range, and try to mend what is damaged there.
+        """Verify 256 MiB at most of what the log has of the asked range, and try to repair what is damaged there.
 
-        What is mended in the background meanwhile is reported too. Of an order that is only to be validated it is reported what would be
+        What is repaired in the background meanwhile is reported too. Of an order that is only to be validated it is reported what would be
         verified, and what is known to be damaged of that. Raises InvalidField, and OffsetOutOfRange when it has nothing of it.
         """
         store = self._store
@@ -188,7 +188,7 @@ class Repairer:
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[list[RangeOutcome]]:
-        """What is mended until the block ends."""
+        """What is repaired until the block ends."""
         repaired: list[RangeOutcome] = []
         self._repairs.append(repaired)
         try:
@@ -197,7 +197,7 @@ class Repairer:
             self._repairs[:] = [each for each in self._repairs if each is not repaired]
 
     async def repair_ranges(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
-        """Try to mend what the register still has of these; what could be is durably off it when this returns, or when there is room."""
+        """Try to repair what the register still has of these; what could be is durably off it when this returns, or when there is room."""
         outcomes: list[RangeOutcome] = []
         async with self._turn:
             peers = list(await self._peers())
@@ -214,7 +214,7 @@ class Repairer:
         return outcomes
 
     def _current(self, ranges: Sequence[DamagedRange]) -> Iterator[DamagedRange]:
-        """What the register has of these, each when its turn comes: who had the turn before may have mended it, or another one."""
+        """What the register has of these, each when its turn comes: who had the turn before may have repaired it, or another one."""
         seen: set[DamagedRange] = set()
         for each in ranges:
             for damaged in self._store.damage.within(*each):
@@ -223,7 +223,7 @@ class Repairer:
                     yield damaged
 
     async def _file(self) -> None:
-        """Take what is mended off the register, unless the disk is full: then that is done later."""
+        """Take what is repaired off the register, unless the disk is full: then that is done later."""
         self._is_filed = await self._parts.files.call(self._store.file_repaired)
 
     async def _repair(self, damaged: DamagedRange, peers: list[RepairSource]) -> list[RangeOutcome]:
@@ -330,7 +330,7 @@ class Repairer:
             raise CorruptRecord(self._node, same_end, "what the other copy has there was written under another master")
 
     def _log_outcome(self, outcome: RangeOutcome) -> None:
-        """One line for each range that was mended, and one for each reason why one was not."""
+        """One line for each range that was repaired, and one for each reason why one was not."""
         if outcome.source:
             self._logged.pop(outcome.start, None)
             for repaired in self._repairs:

@@ -54,7 +54,7 @@ class RetentionLoop:
         self._period_s = period_s
         self._floors = floors
         self._surveyed: dict[PhysicalOffset, Segment] = {}
-        self._passing: frozenset[PhysicalOffset] = frozenset()  # of those the ones that will look otherwise once they are mended
+        self._passing: frozenset[PhysicalOffset] = frozenset()  # of those the ones that will look otherwise once they are repaired
         self._wall_began = parts.clock.wall_ms()
         self._began = parts.clock.monotonic()
         self._full = ""  # why not all was dropped the last time that may go; empty: nothing of that

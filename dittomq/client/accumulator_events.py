@@ -1,4 +1,4 @@
-"""What an outbox is told and what it commands: facts in the past tense, commands in the imperative."""
+"""What an accumulator is told and what it commands: facts in the past tense, commands in the imperative."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

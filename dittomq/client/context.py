@@ -53,7 +53,7 @@ def load_contexts() -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(str(path), f"cannot be read: {error}; mend it or remove it") from error
+        raise ConfigError(str(path), f"cannot be read: {error}; correct it or remove it") from error
     return _contexts(path, document)
 
 
@@ -83,7 +83,7 @@ def _contexts(path: Path, document: dict[str, Any]) -> Contexts:
     named, current = document.get("contexts", {}), document.get("current")
     valid = isinstance(named, dict) and all(isinstance(value, str) for value in named.values())
     if not valid or not isinstance(current, str | None) or document.keys() - {"contexts", "current"}:
-        raise ConfigError(str(path), 'holds other things than "current" and a table "contexts" of texts; mend it or remove it')
+        raise ConfigError(str(path), 'holds other things than "current" and a table "contexts" of texts; correct it or remove it')
     return Contexts(tuple(Context(name, nameserver) for name, nameserver in sorted(named.items())), current)
 
 

@@ -88,7 +88,7 @@ class GroupSender:
         self._named_master = ""  # the address that the last of them named instead; empty: none, or it was tried
         self._unanswered: dict[str, _InDoubt] = {}  # by producer id
         self._work = asyncio.Event()
-        self._outgoing: deque[ProducerBatch] = deque()  # at most the outbox's batches in flight
+        self._outgoing: deque[ProducerBatch] = deque()  # at most the accumulator's batches in flight
         self._outgoing_changed = asyncio.Event()
         self._ending: asyncio.Future[DittoError] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -139,7 +139,7 @@ class GroupSender:
         return backoff_s(self._failures, self._around.chance)
 
     async def _serve_one_stream(self) -> None:
-        """Always ends by raising why the stream ended; the outbox has heard it."""
+        """Always ends by raising why the stream ended; the accumulator has heard it."""
         try:
             master = await self._find_master()
             await self._converse(master)

@@ -31,7 +31,7 @@ class DeletedFiles(ABC):
     def rescue(self, position: int) -> None:
         """Durably give the segment around `position` another file, if its own was removed and is still open: with all that that one gives.
 
-        Appends go on meanwhile; nobody mends. A process that dies leaves the segment without a file, or with the whole copy. Raises
+        Appends go on meanwhile; nobody repairs. A process that dies leaves the segment without a file, or with the whole copy. Raises
         NotReady and DiskFull where there is none: then the removed file stays open, and it can be tried again. One is copied at a time,
         also where the caller gives up and the copy goes on: NotReady.
         """

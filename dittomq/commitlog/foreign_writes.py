@@ -65,7 +65,7 @@ class ForeignWrites:
         return None
 
     def ours(self, found: Found) -> Found:
-        """What of these sealed records behind our watermark, scanned singly, is ours: all up to the first one of another hand."""
+        """What of these sealed records behind our recovery point, scanned singly, is ours: all up to the first one of another hand."""
         batches, scan = found
         assert not batches, "each record is looked at"
         newest = self._epoch_history[-1].start if self._epoch_history else 0

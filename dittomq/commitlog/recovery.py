@@ -1,6 +1,6 @@
 """Finds out what a store holds after any stop, and brings all that is derived from the log in step with it.
 
-Below the durable watermark nothing is ever dropped: damage there is stepped over and named. The first thing above it that is not
+Below the durable recovery point nothing is ever dropped: damage there is stepped over and named. The first thing above it that is not
 a whole record ends the log; what follows it goes to a side file. May be killed at any point and repeated.
 """
 

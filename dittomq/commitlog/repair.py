@@ -3,7 +3,7 @@
     verify, or a master's word ▶ note the range, durably ▶ … another copy's bytes … ▶ verify ▶ write them in place, sync
         ▶ put into the queues what is missing there ▶ checkpoint ▶ take the range off the register, durably
 
-A crash anywhere leaves the range on the register: to mend it again changes nothing. Reads never ask the register; they verify.
+A crash anywhere leaves the range on the register: to repair it again changes nothing. Reads never ask the register; they verify.
 """
 
 from abc import abstractmethod
@@ -84,7 +84,7 @@ class RepairableStore(DeletedFiles):
         return self._reverify_from is not None
 
     def take_reverify_from(self) -> PhysicalOffset | None:
-        """Where the first damage begins that was noted since the last call, also when it is mended by now; None when there was none."""
+        """Where the first damage begins that was noted since the last call, also when it is repaired by now; None when there was none."""
         with self._gate.filing:
             reverify_from, self._reverify_from = self._reverify_from, None
         return None if reverify_from is None else PhysicalOffset(reverify_from)
@@ -179,7 +179,7 @@ class RepairableStore(DeletedFiles):
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
-        with self._gate.filing, self._gate.dispatching, self._gate.guard("mend"):
+        with self._gate.filing, self._gate.dispatching, self._gate.guard("repair"):
             minimums = index_checkpoint.load_minimums(self._storage)
             if log is not self._log or not any(low <= start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are no part of a damaged range")
@@ -187,7 +187,7 @@ class RepairableStore(DeletedFiles):
                 if not self._has_file(log.segment_of(start)[0]):
                     return PhysicalOffset(start)
                 self._check_room_to_repair(start, end)
-            with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
+            with self._gate.syncing, self._gate.writing("repair"):  # a disk reports an error once: a sync beside this one would not hear it
                 written = log.rewrite(start, data)
             whole = [entry for entry in entries if entry.end <= written]
             repaired = end if written == end else max((entry.end for entry in whole), default=start)
@@ -210,11 +210,11 @@ class RepairableStore(DeletedFiles):
         return PhysicalOffset(repaired)
 
     def salvage(self, start: int) -> bool:
-        """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull.
+        """Whether the damaged range that begins at `start` is whole on this disk after all, and so repaired. Raises NotReady, DiskFull.
 
-        Of one that is not all is mended that is whole near its beginning.
+        Of one that is not all is repaired that is whole near its beginning.
 
-        CorruptRecord where the file of its segment was removed: all of that is noted then, and can be mended. Another file in its place
+        CorruptRecord where the file of its segment was removed: all of that is noted then, and can be repaired. Another file in its place
         is verified and used.
         """
         found = next((each for each in self.damage.ranges if each.start == start), None)
@@ -235,7 +235,7 @@ class RepairableStore(DeletedFiles):
         return found is not None
 
     def file_repaired(self) -> bool:
-        """Durably take off the register all that was mended before this was called; a checkpoint knows it then.
+        """Durably take off the register all that was repaired before this was called; a checkpoint knows it then.
 
         Not while the disk is full: what is on the register is looked at again by the next start. Whether it was done.
         """
@@ -299,7 +299,7 @@ class RepairableStore(DeletedFiles):
     def _check(self, start: int, data: bytes) -> list[IndexEntry]:
         """The records that `data` is made of."""
         if not data:
-            raise InvalidField("data", "there is nothing to mend with")
+            raise InvalidField("data", "there is nothing to repair with")
         found: list[IndexEntry] = []
         at, end, (_, segment_end) = start, start + len(data), self._log.segment_of(start)
         while at < end:

@@ -1,7 +1,7 @@
 """Takes over a store that only RocketMQ wrote.
 
-From then on it is ours: it has an identity and a durable watermark. Its log is left as it is and gets no epoch: what lies before the
-first epoch that a master opens at its end is foreign. The watermark, below which damage is isolated and nothing is cut, is
+From then on it is ours: it has an identity and a durable recovery point. Its log is left as it is and gets no epoch: what lies before the
+first epoch that a master opens at its end is foreign. The recovery point, below which damage is isolated and nothing is cut, is
 
     after RocketMQ's clean stop    the end of the last whole record: it had flushed everything
     after its kill                 the segment where its checkpoint lets its own recovery begin
@@ -84,7 +84,7 @@ def _unread(storage: Storage, *, ours: bool) -> Iterator[tuple[str, str]]:
 
 
 def adopt(layout: StoreLayout) -> StopKind:
-    """Durably say where the watermark of RocketMQ's store is, and tell how it was left; nothing else is changed.
+    """Durably say where the recovery point of RocketMQ's store is, and tell how it was left; nothing else is changed.
 
     May be repeated. Raises StoreOpenFailed.
     """

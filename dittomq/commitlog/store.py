@@ -270,7 +270,7 @@ class Store(StoreWithLogStart, RepairableStore):
         if epoch_history == self.epoch_history:
             return
         if not grows(epoch_history):
-            raise InvalidField("lineage", f"epochs and starts must grow, and no epoch follows {LAST_EPOCH:,}")
+            raise InvalidField("epoch_history", f"epochs and starts must grow, and no epoch follows {LAST_EPOCH:,}")
         if self.flushed < self.end:
             self.sync()
         with self._gate.writing("replace_epoch_history"):

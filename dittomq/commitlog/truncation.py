@@ -1,6 +1,6 @@
 """Cutting the log so that what was cut cannot come back, whenever the process dies.
 
-    save the tail in `dittomq/tail-<to>-<generation>` ▶ write the intent ▶ lower watermark ▶ cut epoch history, producers, queues
+    save the tail in `dittomq/tail-<to>-<generation>` ▶ write the intent ▶ lower recovery point ▶ cut epoch history, producers, queues
         ▶ unlink later segments, zero the rest ▶ sync ▶ new generation ▶ clear the intent
 
 From the intent on, everything is repeated until it is done; before it, nothing has happened. Works on files alone, with no store open.

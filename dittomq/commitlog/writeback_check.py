@@ -3,7 +3,7 @@
 After a failed sync Linux calls the pages clean though the disk does not have them, and drops them when it likes: before a start
 reads them, or between two reads. The mark of the failure tells the next start, but a disk may refuse that too. Then
 
-    read the log ▶ write what lies behind the watermark over itself ▶ sync ▶ read it again
+    read the log ▶ write what lies behind the recovery point over itself ▶ sync ▶ read it again
 
 and what stands is on the disk, whatever was dropped when. What a plain kill leaves behind the log's end is the beginning of one
 write, so the beginning of one record and nothing behind it. Anything else says that pages were dropped, or that the disk changed bytes.

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 from dittomq.doors.coordination import Conflict, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.group_record import GroupRecord, Member, in_order
+from dittomq.ha_status import DataLossKind
 from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.replication.election_events import (
     Answered,
@@ -19,6 +20,7 @@ from dittomq.replication.election_events import (
     AskPromises,
     BecomeMaster,
     Command,
+    DataLoss,
     Elected,
     ElectionReason,
     ElectionReasonKind,
@@ -130,7 +132,7 @@ class Election:
         self._until = now  # STANDING_BACK, WAITING and IN_DOUBT end then
         self._promises: dict[str, PromiseAnswered] = {}
         self._epoch = NO_EPOCH  # what is promised
-        self._loss = ""  # why it leads without an election quorum; "": it has one
+        self._loss: DataLoss | None = None  # why it leads without an election quorum; None: it has one
         self._proposal: GroupRecord | None = None
         self._unknown_since: float | None = None  # when the write was first in doubt
 
@@ -253,31 +255,29 @@ class Election:
         if refusing:
             return self._end(ElectionReasonKind.REFUSED, refusing, retry=_RACE_S)
         if self._order.allow_data_loss:
-            return self._go_on_with_loss(f"an operator allowed it, and {', '.join(silent) or 'too few members'} did not answer")
+            return self._go_on_with_loss(DataLoss(DataLossKind.OPERATOR_ALLOWED, silent))
         if self._found is None:
             answering = str(len(self._answers) + 1)
             return self._end(ElectionReasonKind.TOO_FEW_TO_CREATE, silent, ours=answering, theirs=str(self._rules.replicas_expected + 1))
         if self._every_uuid_answers(self._found.record):
-            return self._wait_or_go_on("every member answers, and too few are who they were", _ALL_CAME_S, now)
+            return self._wait_or_go_on(DataLoss(DataLossKind.REPLICAS_CHANGED), _ALL_CAME_S, now)
         if self._rules.allow_data_loss and not self._is_quorum_without_own(self._found.record):
-            return self._wait_or_go_on(
-                f"failover.allow_data_loss is set, and {', '.join(silent)} did not answer", self._rules.isolation_s, now
-            )
+            return self._wait_or_go_on(DataLoss(DataLossKind.SETTING_ALLOWED, silent), self._rules.isolation_s, now)
         if not is_member(self._found.record, self._own):
             return self._end(ElectionReasonKind.NOT_MEMBER)
         return self._end(ElectionReasonKind.TOO_FEW, silent or tuple(sorted(self._targets)))
 
-    def _wait_or_go_on(self, why: str, timeout_s: float, now: float) -> list[Command]:
+    def _wait_or_go_on(self, loss: DataLoss, timeout_s: float, now: float) -> list[Command]:
         if now < self._began + timeout_s:
             return self._wait(self._began + timeout_s, now)
-        return self._go_on_with_loss(why)
+        return self._go_on_with_loss(loss)
 
     def _wait(self, until: float, now: float) -> list[Command]:
         self._until = min(until, now + _ASK_AGAIN_S)
         return self._go(Attempt.WAITING)
 
-    def _go_on_with_loss(self, why: str) -> list[Command]:
-        self._loss = f"{why}: messages that only others hold may be lost"
+    def _go_on_with_loss(self, loss: DataLoss) -> list[Command]:
+        self._loss = loss
         return self._promise_self()
 
     # Promising

@@ -7,6 +7,7 @@ from typing import Final
 from dittomq.doors.coordination import Versioned, WriteOutcome
 from dittomq.epoch_history import EpochHistory, last_own_end
 from dittomq.group_record import GroupRecord, ReplicaId
+from dittomq.ha_status import DataLossKind
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 
@@ -96,12 +97,31 @@ class StandOrder:
     allow_data_loss: bool = False
 
 
+_LOSSES: Final = {
+    DataLossKind.OPERATOR_ALLOWED: "an operator allowed it, and {silent} did not answer",
+    DataLossKind.SETTING_ALLOWED: "failover.allow_data_loss is set, and {silent} did not answer",
+    DataLossKind.REPLICAS_CHANGED: "every member answers, and too few are who they were",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DataLoss:
+    """Messages that only replicas without a voice hold may be lost. `silent`: nodes that did not answer."""
+
+    kind: DataLossKind
+    silent: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        why = _LOSSES[self.kind].format(silent=", ".join(self.silent) or "too few members")
+        return f"{why}: messages that only others hold may be lost"
+
+
 @dataclass(frozen=True, slots=True)
 class Elected:
     """The record names this replica, by its own write.
 
     `log_end` is where its log ends, all of it synced. `confirmed` is the greatest confirmed offset that a replica knew which promised.
-    `data_loss` says what may be lost, "" where nothing is. `silent` are nodes of members that gave no promise. The
+    `data_loss` says what may be lost, None where nothing is. `silent` are nodes of members that gave no promise. The
     election took `took_s` seconds.
     """
 
@@ -109,7 +129,7 @@ class Elected:
     version: str
     confirmed: PhysicalOffset
     log_end: PhysicalOffset
-    data_loss: str = ""
+    data_loss: DataLoss | None = None
     silent: tuple[str, ...] = ()
     took_s: float = 0.0
 

@@ -222,7 +222,7 @@ class MasterSession:
         handshake, self.state = self._handshake, MasterSessionState.STREAMING
         self._sent = self._received = handshake.end
         self._flushed = handshake.flushed
-        handshake_result = self._handshake_result(SyncAction.STREAM, handshake.end, "lineage and digests agree")
+        handshake_result = self._handshake_result(SyncAction.STREAM, handshake.end, "epoch history and digests agree")
         both = PhysicalOffset(max(self._log.min_offset, handshake.min_offset))
         equal_end = max(both, event.equal_end)
         if equal_end < self._check.verified:  # from there on this log was damaged: it is to be compared again

@@ -17,7 +17,7 @@ class MasterSessionState(Label):
     """Where a session stands; the value says it in words."""
 
     HANDSHAKE = "nothing is known of the slave yet"
-    COMPARING = "its lineage is ours as far as it goes; its digests are compared with ours"
+    COMPARING = "its epoch history is ours as far as it goes; its digests are compared with ours"
     PROBING = "a digest differs; the leaves of that range are compared"
     TRUNCATING = "it was told to cut, or to copy this log anew, and sends its handshake again: of what it has cut, or of the copy"
     STREAMING = "its log is a part of ours; its acks count"

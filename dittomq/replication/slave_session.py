@@ -213,7 +213,7 @@ class SlaveSession:
 
     def _pass_over(self, missing_range: MissingRange) -> list[Command]:
         if any(missing_range.start < entry.start < missing_range.end for entry in self._target):
-            return self._reconnect(f"a hole from {missing_range.start:,} to {missing_range.end:,} across an epoch")
+            return self._reconnect(f"a missing range from {missing_range.start:,} to {missing_range.end:,} across an epoch")
         leave = SkipRange(missing_range.start, missing_range.end)
         return self._extend(
             leave,
@@ -226,7 +226,7 @@ class SlaveSession:
         self, write: WriteChunk | SkipRange, span: tuple[PhysicalOffset, PhysicalOffset], epoch: Epoch, learn: UpdateConfirmed
     ) -> list[Command]:
         """Let the log grow by this span, when it is the next one and of the right epoch."""
-        what, (start, end) = "chunk" if isinstance(write, WriteChunk) else "hole", span
+        what, (start, end) = "chunk" if isinstance(write, WriteChunk) else "missing range", span
         if end <= self._end:
             return [learn]
         if start != self._end:

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq.copies import MessageSpan, RangeOutcome, RepairReport, RepairRequest
 from dittomq.errors import InvalidField
-from dittomq.ha_status import HaStatus, NodeState, NodeView, PinView, StreamEndReason
+from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, TopicUpdate
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
@@ -26,6 +26,7 @@ _STATE_TO_PB = {each: f"NODE_STATE_{'UNSPECIFIED' if each is NodeState.UNKNOWN e
 _STATE_FROM_PB = {pb.NodeState.Value(name): each for each, name in _STATE_TO_PB.items()}
 _END_TO_PB = {each: f"STREAM_END_REASON_{each.name}" for each in StreamEndReason}
 _END_FROM_PB = {pb.StreamEndReason.Value(name): each for each, name in _END_TO_PB.items()}
+_LOSS_FROM_PB = {pb.DataLossKind.Value(f"DATA_LOSS_KIND_{each.name}"): each for each in DataLossKind}
 _UPDATABLE = ("read_queues", "write_queues", "permission")
 
 
@@ -354,6 +355,7 @@ def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
         uncounted=status.uncounted,
         data_loss=status.data_loss,
         waits_with_master=status.waits_with_master,
+        data_loss_kind=None if status.data_loss_kind is None else f"DATA_LOSS_KIND_{status.data_loss_kind.name}",
     )
 
 
@@ -418,6 +420,7 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         uncounted=tuple(response.uncounted),
         data_loss=response.data_loss,
         waits_with_master=response.waits_with_master,
+        data_loss_kind=_LOSS_FROM_PB.get(response.data_loss_kind),
     )
 
 

@@ -80,10 +80,10 @@ class Opening:
         minimums = parts.metadata.table(TOPICS).minimums
         await self.when_there_is_room(lambda: lane.call(lambda: store.hide(minimums)))
         elected = parts.elected
-        birth, data_loss = ("", "") if elected is None else (elected.record.birth, elected.data_loss)
+        birth, data_loss = ("", None) if elected is None else (elected.record.birth, elected.data_loss)
         if data_loss:
             silent = () if elected is None else elected.silent
-            log.warning("data_loss_possible", node=config.name, epoch=epoch, data_loss=data_loss, silent=silent)
+            log.warning("data_loss_possible", node=config.name, epoch=epoch, data_loss=str(data_loss), kind=data_loss.kind, silent=silent)
         log.info("epoch_opened", node=config.name, epoch=epoch, start=store.end)
         self.waiting_for = ""
         return self._make_term(Opened(epoch, store.end, epoch_history, config.name, birth, data_loss))

@@ -103,6 +103,7 @@ class HaStatusBoard:
     ) -> HaStatus:
         table, watch = self._config.replication, self._watch
         record = None if watch is None else watch.record
+        loss = None if term is None else term.opened.data_loss
         members = () if record is None else tuple(member.node for member in record.members)
         if term is not None and watch is not None:
             members = term.confirm.members  # what confirms now: the watch hears of this master's own write a moment later
@@ -133,7 +134,8 @@ class HaStatusBoard:
             uncounted=()
             if watch is not None
             else tuple(view.node for view in slaves if view.state not in {NodeState.GONE, NodeState.UNKNOWN}),
-            data_loss=term.opened.data_loss if term is not None else "",
+            data_loss="" if loss is None else str(loss),
+            data_loss_kind=None if loss is None else loss.kind,
         )
 
     @property

@@ -20,6 +20,7 @@ from dittomq.errors import FencedEpoch
 from dittomq.group_record import ReplicaId
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset, may_change
+from dittomq.replication.election_events import DataLoss
 from dittomq.replication.events import MissingRanges
 from dittomq.replication.missing_ranges import Ranges
 from services.master.log_tail_cache import LogTailCache
@@ -33,7 +34,7 @@ log = structlog.get_logger()
 class Opened:
     """The epoch a term opened. `start` is where its first byte lies; `node` opened it.
 
-    `birth` is that of the group record, "" without one; `data_loss` says what may have been lost by that, "" for nothing.
+    `birth` is that of the group record, "" without one; `data_loss` says what may have been lost by that, None for nothing.
     """
 
     epoch: Epoch
@@ -41,7 +42,7 @@ class Opened:
     epoch_history: EpochHistory
     node: str
     birth: str = ""
-    data_loss: str = ""
+    data_loss: DataLoss | None = None
 
 
 class Term:

@@ -114,7 +114,7 @@ class Replica:
         await self._keep_verified()
 
     async def _keep_verified(self) -> None:
-        """Durably remember what is proven now. What was damaged is not, also when it is mended: who gave the bytes was not the master."""
+        """Durably remember what is proven now. What was damaged is not, also when it is repaired: who gave the bytes was not the master."""
         store = self.store
         noted = await self.parts.files.call(store.take_reverify_from) if store.is_to_reverify else None
         if noted is not None:

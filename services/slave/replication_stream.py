@@ -314,7 +314,7 @@ class MasterStream:
         return slave_events.Truncated(self._stored_now())
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
-        """Own damage is mended, and nobody cut for it."""
+        """Own damage is repaired, and nobody cut for it."""
         store = self._parts.store
         digests = await self._parts.reads.call(lambda: self._leaves(probe))
         if damaged := store.damage.within(probe.start, probe.end):

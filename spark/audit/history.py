@@ -61,7 +61,7 @@ def known_groups(earlier: list[dict[str, Any]], cluster: str) -> set[str]:
 
 
 def last_verified(earlier: list[dict[str, Any]], broker: str, position: int) -> str | None:
-    """When a byte of a group was last proven equal on all copies; None when it never was."""
+    """When a byte of a group was last verified as equal on all copies; None when it never was."""
     for row in reversed(earlier):
         group = row["groups"].get(broker)
         if group is not None and group["verdict"] == "PASS" and group["low_offset"] <= position < group["cut_offset"]:

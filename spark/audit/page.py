@@ -72,7 +72,7 @@ def _findings(run: Document, earlier: list[dict[str, Any]]) -> Iterator[str]:
             index += 1
             yield f"<section><h2>Finding {index} of {total}: {escape(finding_sentence(finding))}</h2>"
             since = last_verified(earlier, group["broker"], finding["first_offset"])
-            known = f"last proven equal on all copies at {since}" if since else "no earlier audit of this history compared it"
+            known = f"last verified as equal on all copies at {since}" if since else "no earlier audit of this history compared it"
             yield from _table([["", ""], *([name, value] for name, value in [*finding_facts(finding), ("Before", known)])])
             yield "</section>"
 

@@ -28,7 +28,7 @@ from dittomq.testing.ports import all_free
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Producer
 
-# Small, so that the first segment is full early: slaves compare the newest one with their master's at every heartbeat and mend
+# Small, so that the first segment is full early: slaves compare the newest one with their master's at every heartbeat and repair
 # what differs there by themselves; what rots in an older one is the audit's to find.
 SEGMENT_BYTES = 4 * 1024 * 1024
 FLIPPED_NODE = "a/2"

@@ -157,7 +157,7 @@ class Log:
         """
         segment_start, segment_end = self.segment_of(start)
         end = start + len(data)
-        assert end <= min(segment_end, self.end), "what is mended lies in one segment"
+        assert end <= min(segment_end, self.end), "what is repaired lies in one segment"
         low, high = start - segment_start, end - segment_start
         page_start, page_end = high - high % PAGE_BYTES, min(high + -high % PAGE_BYTES, self.segment_bytes)
         with self._files.borrow(path_of(segment_start)) as file:

@@ -5,10 +5,12 @@ from typing import Any
 
 from dittomq.doors.coordination import Conflict, WriteOutcome, Written
 from dittomq.group_record import GroupRecord
+from dittomq.ha_status import DataLossKind
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import confirmed_offset, election
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.replication.election import Election, Position
+from dittomq.replication.election_events import DataLoss
 from dittomq.replication.membership import Membership
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.rpc.replica_client import ReplicaClient
@@ -65,7 +67,7 @@ def any_answer_promises(patches: Patches, _: Cluster) -> None:
 
 def too_few_are_enough(patches: Patches, _: Cluster) -> None:
     """A candidate that finds no quorum leads alone, as if data loss had been allowed."""
-    patches.put(Election, "_too_few", lambda _: lambda attempt, _: attempt._go_on_with_loss("too few answer"))
+    patches.put(Election, "_too_few", lambda _: lambda attempt, _: attempt._go_on_with_loss(DataLoss(DataLossKind.SETTING_ALLOWED)))
 
 
 def the_master_may_lack_it(patches: Patches, _: Cluster) -> None:

@@ -154,7 +154,7 @@ def test_schedule_08_an_election_with_loss_names_who_did_not_answer() -> None:
 
     elected = candidacy.must(BecomeMaster).elected
     assert (elected.record.members, elected.silent) == ((member_of("a/1"),), ("a/0",))
-    assert "a/0 did not answer" in elected.data_loss
+    assert "a/0 did not answer" in str(elected.data_loss)
 
 
 def test_schedule_08_an_unclean_election_waits_until_the_old_master_refuses_writes() -> None:

@@ -8,7 +8,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
-from dittomq.ha_status import HaStatus, NodeState, NodeView, PinView, StreamEndReason
+from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
@@ -236,6 +236,7 @@ STATUSES = st.builds(
     coordination_problem=WORDS,
     uncounted=st.lists(WORDS, max_size=3).map(tuple),
     data_loss=WORDS,
+    data_loss_kind=st.none() | st.sampled_from(DataLossKind),
 )
 
 
