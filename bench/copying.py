@@ -29,7 +29,7 @@ def first_segment(store: Path) -> Path:
     return store / "commitlog" / f"{0:020d}"
 
 
-def wait_for_bytes(file: Path, at: int, size: int, within_s: float, ended: Callable[[], bool]) -> float:
+def wait_for_bytes(file: Path, at: int, size: int, within_s: float, *, ended: Callable[[], bool]) -> float:
     """When, on the performance counter, there first was something at `at`.
 
     TimeoutError when there is nothing in time, CopyEnded as soon as `ended` says so.
@@ -48,7 +48,7 @@ async def bytes_came(file: Path, at: int, size: int, within_s: float) -> float:
     """The same beside the loop; a caller that is cancelled leaves no thread that waits on."""
     left = threading.Event()
     try:
-        return await asyncio.to_thread(wait_for_bytes, file, at, size, within_s, left.is_set)
+        return await asyncio.to_thread(wait_for_bytes, file, at, size, within_s, ended=left.is_set)
     finally:
         left.set()
 

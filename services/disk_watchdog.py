@@ -58,7 +58,7 @@ def disk_watched(program: str, limit_s: float, under_way: IoWatch, doors: Broker
         watching.join()
 
 
-def _watch(program: str, limit_s: float, under_way: IoWatch, doors: BrokerDoors, over: threading.Event) -> None:
+def _watch(program: str, limit_s: float, under_way: IoWatch, doors: BrokerDoors, *, over: threading.Event) -> None:
     patience = DiskWatchdog(limit_s, _LOOK_EVERY_S)
     looked = doors.clock.monotonic()
     while not over.wait(_LOOK_EVERY_S):

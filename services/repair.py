@@ -16,7 +16,9 @@ Known = Callable[[], Sequence[tuple[str, str]]]
 """Names and replication addresses of copies that a node talks to anyway."""
 
 
-def make_repairer(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, channels: Channels) -> Callable[[Known], Repairer]:
+def make_repairer(
+    config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, *, channels: Channels
+) -> Callable[[Known], Repairer]:
     """A mender that asks whom the node knows, and whom the nameservers do."""
     routes = RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster)
 

@@ -62,13 +62,13 @@ class ProducerLoad:
             outcomes = await producer.publish_many(messages, on_failure="return")
             now, had = time.monotonic(), False
             for message, outcome in zip(messages, outcomes, strict=True):
-                had = self._note(producer, message.body, outcome, stream, sent) or had
+                had = self._note(producer, message.body, outcome, stream, sent=sent) or had
             if had:
                 if self._newest[number]:
                     self.pause_s = max(self.pause_s, now - self._newest[number])
                 self._newest[number] = now
 
-    def _note(self, producer: Producer, body: bytes, outcome: Receipt | DittoError, stream: int, sent: int) -> bool:
+    def _note(self, producer: Producer, body: bytes, outcome: Receipt | DittoError, stream: int, *, sent: int) -> bool:
         """Whether it is a receipt."""
         note(self.told, body, outcome, stream=stream, sent=sent, at_once=False)
         if isinstance(outcome, Receipt):

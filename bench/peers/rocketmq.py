@@ -107,8 +107,8 @@ class RocketMq:
         def ended() -> bool:
             return process.poll() is not None
 
-        first = wait_for_bytes(slave, 0, 64, _TIMEOUT_S, ended)
-        last = wait_for_bytes(slave, size - 4_096, 4_096, _TIMEOUT_S, ended)
+        first = wait_for_bytes(slave, 0, 64, _TIMEOUT_S, ended=ended)
+        last = wait_for_bytes(slave, size - 4_096, 4_096, _TIMEOUT_S, ended=ended)
         return Copied(size, first - began, last - first)
 
     def _log(self, name: str) -> Path:

@@ -16,14 +16,14 @@ async def postgres_pair(bench: PairBench) -> list[Figure]:
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(postgres.postgres_in(bench.folder / "postgres")) as peer:
         one = await alternate(
-            bench, "one caller, PostgreSQL", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer
+            bench, "one caller, PostgreSQL", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer=peer
         )
         small = await alternate(
-            bench, "8 × 32, PostgreSQL", lambda: _rate(bench, _SMALL), lambda: peer.inserts(_CALLERS, _SMALL, rounds), peer
+            bench, "8 × 32, PostgreSQL", lambda: _rate(bench, _SMALL), lambda: peer.inserts(_CALLERS, _SMALL, rounds), peer=peer
         )
         large_rounds = _rounds(bench, BATCH)
         large = await alternate(
-            bench, "8 × 256, PostgreSQL", lambda: _rate(bench), lambda: peer.copies(_CALLERS, BATCH, large_rounds), peer
+            bench, "8 × 256, PostgreSQL", lambda: _rate(bench), lambda: peer.copies(_CALLERS, BATCH, large_rounds), peer=peer
         )
     own = [times for times, _ in one]
     return [
@@ -39,7 +39,9 @@ async def rabbitmq_three(bench: PairBench) -> list[Figure]:
     """A quorum queue on three nodes: one caller."""
     calls = bench.sizes.calls
     async with up(rabbitmq.rabbitmq_in(bench.folder / "rabbitmq")) as peer:
-        one = await alternate(bench, "one caller, RabbitMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer)
+        one = await alternate(
+            bench, "one caller, RabbitMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer=peer
+        )
     return [latency(f"one caller, {rabbitmq.NAME}", one, 50, 1.0), latency(f"one caller, {rabbitmq.NAME}", one, 99, None)]
 
 
@@ -47,7 +49,7 @@ async def etcd_three(bench: PairBench) -> list[Figure]:
     """Three members: one caller."""
     calls = bench.sizes.calls
     async with up(etcd.etcd_in(bench.folder / "etcd")) as peer:
-        one = await alternate(bench, "one caller, etcd", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer)
+        one = await alternate(bench, "one caller, etcd", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer=peer)
     return [latency(f"one caller, {etcd.NAME}", one, 50, 1.0), latency(f"one caller, {etcd.NAME}", one, 99, None)]
 
 
@@ -55,11 +57,15 @@ async def rocketmq_pair(bench: PairBench) -> list[Figure]:
     """A master that waits for its slave's page cache, with its own client: one caller, and batches."""
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
-        one = await alternate(bench, "one caller, RocketMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer)
-        small = await alternate(
-            bench, "8 × 32, RocketMQ", lambda: _rate(bench, _SMALL), lambda: peer.batches(_CALLERS, _SMALL, rounds), peer
+        one = await alternate(
+            bench, "one caller, RocketMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer=peer
         )
-        large = await alternate(bench, "8 × 256, RocketMQ", lambda: _rate(bench), lambda: peer.batches(_CALLERS, BATCH, large_rounds), peer)
+        small = await alternate(
+            bench, "8 × 32, RocketMQ", lambda: _rate(bench, _SMALL), lambda: peer.batches(_CALLERS, _SMALL, rounds), peer=peer
+        )
+        large = await alternate(
+            bench, "8 × 256, RocketMQ", lambda: _rate(bench), lambda: peer.batches(_CALLERS, BATCH, large_rounds), peer=peer
+        )
     name = rocketmq.SHORT
     return [
         latency(f"one caller, {name}", one, 50, None),

@@ -33,7 +33,7 @@ async def new_slave(bench: PairBench) -> list[Figure]:
     async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
         await bench.product.fill(bench.sizes.copied)
         await asyncio.to_thread(peer.fill, bench.sizes.copied * 3 // 4)
-        found = await alternate(bench, "new slave, RocketMQ", bench.product.copy, peer.copy, peer)
+        found = await alternate(bench, "new slave, RocketMQ", bench.product.copy, peer.copy, peer=peer)
     mine, theirs = ([each.size / _MIB / each.seconds for each in side] for side in zip(*found, strict=True))
     return [
         Figure(f"new slave, from its first byte to its last, {rocketmq.SHORT}", "MiB/s", mine, theirs, at_least=1.0),
@@ -46,7 +46,7 @@ async def gap(bench: PairBench) -> list[Figure]:
     """A slave that was stopped and cut off while 44 MiB were written: from its waking to the last byte flushed."""
     async with _group(bench, "gap", _SHORT_SILENCE) as product, up(redis.redis_in(bench.folder / "redis")) as peer:
         own, size = replace(bench, product=product), bench.sizes.gap
-        found = await alternate(own, "gap, Redis", lambda: _resume(product, size), lambda: peer.resume_s(size), peer)
+        found = await alternate(own, "gap, Redis", lambda: _resume(product, size), lambda: peer.resume_s(size), peer=peer)
     ours, theirs = zip(*found, strict=True)
     return [Figure(f"a gap of {bench.sizes.gap / _MIB:.0f} MiB, {redis.NAME}", "s", ours, theirs, at_most=3.0)]
 
@@ -64,7 +64,7 @@ async def divergence(bench: PairBench) -> list[Figure]:
 
     async with _group(bench, "divergence", {}) as product:
         own = replace(bench, product=product)
-        found = await alternate(own, "divergence, pg_rewind", lambda: _repair(product, size), rewind, None)
+        found = await alternate(own, "divergence, pg_rewind", lambda: _repair(product, size), rewind, peer=None)
     ours, theirs = zip(*found, strict=True)
     name = f"a divergence of {size / _MIB:g} MiB, pg_rewind, without the start of a server"
     return [

@@ -73,7 +73,7 @@ class ComparedSystem(Protocol):
 
 
 async def alternate(
-    bench: PairBench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U], peer: ComparedSystem | None
+    bench: PairBench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U], *, peer: ComparedSystem | None
 ) -> list[tuple[T, U]]:
     """What each of the pairs of runs gave, after one that warms up. Whoever is not measured stands still; None: it runs in `theirs` only.
 

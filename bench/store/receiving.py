@@ -81,7 +81,7 @@ class _SlaveStore:
         log = Log(SegmentMaker(self._storage, options.segment_bytes), files, [0])
         seals, index = ChecksumPolicy(_EPOCH_HISTORY), QueueIndex(self._storage, files, options.queue_file_units, options.segment_bytes)
         keys = KeyIndex(self._storage, files, KeyMark(options.key_sizes), None)
-        derived = DerivedIndexes(index, Producers(), Dispatch(log, seals, index, keys, 0), 0)
+        derived = DerivedIndexes(index, Producers(), Dispatch(log, seals, index, keys, applied=0), 0)
         receiver = ReplicaAppender(log, seals, derived, "this node", scan=scanner)
         began = time.process_time()
         for chunk in chunks:
@@ -102,6 +102,6 @@ def _records(count: int) -> list[bytes]:
         batch, within = divmod(at, _BATCH)
         identity = b"PID\x015d1f6a0c7b3e4f7e8a9b0c1d2e3f4a5b\x02SEQ\x01%d\x02" % at
         draft = Draft("bench", batch % _QUEUES, 0, _BORN_MS, bodies[at % len(bodies)], identity, 0)
-        made.append(encode_draft(draft, batch // _QUEUES * _BATCH + within, position, _BORN_MS, host))
+        made.append(encode_draft(draft, batch // _QUEUES * _BATCH + within, position, _BORN_MS, host=host))
         position += len(made[-1])
     return made

@@ -47,14 +47,14 @@ def measure(folder: Path, quick: bool) -> list[Figure]:
     read, mapped, sealed = partial(_read, seals=False), _mapped, partial(_read, seals=True)
     times = _alternate(ours, [_verify, read, sealed, mapped], pairs, batches * BATCH)
     figures = [
-        _figure("verify, processor time", ours, (times[0], times[1]), 0, _AT_LEAST),
-        _figure("verify, by the clock", ours, (times[0], times[1]), 1, _AT_LEAST),
-        _figure("verify, floor checks both CRCs", ours, (times[0], times[2]), 0, _AT_LEAST),
-        _figure("verify, floor maps the file", ours, (times[0], times[3]), 0, None),
+        _figure("verify, processor time", ours, (times[0], times[1]), 0, goal=_AT_LEAST),
+        _figure("verify, by the clock", ours, (times[0], times[1]), 1, goal=_AT_LEAST),
+        _figure("verify, floor checks both CRCs", ours, (times[0], times[2]), 0, goal=_AT_LEAST),
+        _figure("verify, floor maps the file", ours, (times[0], times[3]), 0, goal=None),
     ]
     _lay_down(theirs, segment_bytes, made)
     times = _alternate(theirs, [_verify, read], pairs, batches * BATCH)
-    return [*figures, _figure("verify, RocketMQ's records", theirs, (times[0], times[1]), 0, _AT_LEAST)]
+    return [*figures, _figure("verify, RocketMQ's records", theirs, (times[0], times[1]), 0, goal=_AT_LEAST)]
 
 
 def _alternate(folder: Path, ways: Sequence[Way], pairs: int, records: int) -> list[list[tuple[float, float]]]:
@@ -71,7 +71,7 @@ def _alternate(folder: Path, ways: Sequence[Way], pairs: int, records: int) -> l
 
 
 def _figure(
-    name: str, folder: Path, times: tuple[list[tuple[float, float]], list[tuple[float, float]]], which: int, goal: float | None
+    name: str, folder: Path, times: tuple[list[tuple[float, float]], list[tuple[float, float]]], which: int, *, goal: float | None
 ) -> Figure:
     size = open_on_disk(OsStorage(folder), name).stop / _MIB
     ours, floor = ([size / each[which] for each in mine] for mine in times)
@@ -105,7 +105,7 @@ def _unsealed(segment_bytes: int, made: Sequence[AppendBatch]) -> Iterator[tuple
     start, data, offsets = 0, bytearray(), dict[int, int]()
     for draft in (draft for frame in made for draft in frame.drafts):
         offset = offsets.get(draft.queue, 0)
-        record = bytearray(encode_draft(draft, offset, start + len(data), BORN_MS, _HOST)[:-CRC_BYTES])
+        record = bytearray(encode_draft(draft, offset, start + len(data), BORN_MS, host=_HOST)[:-CRC_BYTES])
         remaining = segment_bytes - len(data)
         if len(record) + MARK_BYTES > remaining:
             yield start, bytes(data + mark(remaining))

@@ -26,7 +26,7 @@ class GroupWatch:
     A record of another birth than the store's is not believed: `problem` says so.
     """
 
-    def __init__(self, coordination: CoordinationStore, key: GroupKey, store: Store, files: Executor, clock: Clock) -> None:
+    def __init__(self, coordination: CoordinationStore, key: GroupKey, store: Store, files: Executor, *, clock: Clock) -> None:
         self._coordination = coordination
         self.key = key
         self._store = store

@@ -65,6 +65,7 @@ class MetadataPuller:
         metadata: Metadata,
         clock: Clock,
         hide: Callable[[QueueMinimums], Awaitable[None]],
+        *,
         show_again: Callable[[QueueMinimums], Awaitable[None]] | None = None,
     ) -> None:
         self._source = source

@@ -55,7 +55,7 @@ class PullRules:
 class PullService:
     """Answers pulls. A pull that waits costs one entry of a bounded number; others get LimitReached."""
 
-    def __init__(self, store: Store, lane: Executor, dispatcher: Dispatcher, clock: Clock, rules: PullRules) -> None:
+    def __init__(self, store: Store, lane: Executor, dispatcher: Dispatcher, clock: Clock, *, rules: PullRules) -> None:
         self._store = store
         self._lane = lane
         self._dispatcher = dispatcher

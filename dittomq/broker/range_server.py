@@ -39,7 +39,7 @@ class LogSource(ServedLog, Protocol):
 class RangeServer:
     """Serves this node's log in pieces of whole records, every checksum verified before a piece leaves."""
 
-    def __init__(self, stores: Stores, lane: Executor, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
+    def __init__(self, stores: Stores, lane: Executor, cluster: str, broker: str, *, damaged: Callable[[int], None]) -> None:
         """Of `stores`, the first that holds a range serves it: the one that the node's handshake describes. The store in use comes last.
 
         `damaged` is told where a record of that one is not whole.

@@ -51,7 +51,7 @@ class TopicReads:
     """
 
     def __init__(
-        self, node: str, metadata: Metadata, store: TopicStore, lane: Executor, check_complete: Callable[[], None] = nothing_is_missing
+        self, node: str, metadata: Metadata, store: TopicStore, lane: Executor, *, check_complete: Callable[[], None] = nothing_is_missing
     ) -> None:
         self._node = node
         self._metadata = metadata

@@ -66,6 +66,7 @@ def failover(
     ] = False,
     dry_run: _ValidateOnly = False,
     json: JsonFlag = False,
+    *,
     nameserver: Nameserver = None,
 ) -> int:
     """Let a node stand for election while its master does not answer, or is to be passed over. What cannot be won is refused by name.

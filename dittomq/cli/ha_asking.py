@@ -45,6 +45,7 @@ def status(
         str | None,
         typer.Option("--timeout", help=f"How long to wait, {_TIMEOUT} by default; then say what is missing, and exit with 3."),
     ] = None,
+    *,
     nameserver: Nameserver = None,
 ) -> int:
     """Show replication as every node sees it.

@@ -31,6 +31,7 @@ def create(
     queues: Annotated[int, typer.Option("--queues", help="Queues in each broker group, 1 to 1,024.")] = 8,
     broker: Broker = None,
     json: JsonFlag = False,
+    *,
     nameserver: Nameserver = None,
 ) -> int:
     """Create a topic in every broker group. One that exists with the same settings is fine."""

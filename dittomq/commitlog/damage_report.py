@@ -33,12 +33,15 @@ def messages_in(index: QueueIndex, ranges: Sequence[tuple[int, int]]) -> list[Na
     searched, left = MAX_SEARCHES // max(1, len(queues)), MAX_RUNS_IN_ALL
     found: list[NamedMessages] = []
     for number, each in enumerate(ranges):
-        found.append(_messages_in(index, queues, reservation, *each) if number < searched and left > 0 else NamedMessages((), more=True))
+        found.append(_messages_in(index, queues, reservation, each) if number < searched and left > 0 else NamedMessages((), more=True))
         left -= len(found[-1].messages)
     return found
 
 
-def _messages_in(index: QueueIndex, queues: Sequence[ConsumeQueue], reservation: OffsetReservation, start: int, end: int) -> NamedMessages:
+def _messages_in(
+    index: QueueIndex, queues: Sequence[ConsumeQueue], reservation: OffsetReservation, damaged: tuple[int, int]
+) -> NamedMessages:
+    start, end = damaged
     runs: list[MessageSpan] = []
     more = any(low < end and start < high for low, high in reservation.strange)
 

@@ -28,7 +28,7 @@ from dittomq.commitlog.state.replica import OwnReplica
 class MissingSegments:
     """One start's. May be repeated from any point."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, maker: SegmentMaker, name: str, replica: OwnReplica) -> None:
+    def __init__(self, storage: Storage, files: OpenFiles, maker: SegmentMaker, name: str, *, replica: OwnReplica) -> None:
         self._storage = storage
         self._files = files
         self._maker = maker

@@ -16,7 +16,7 @@ from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.state.damage_map import DamagedRanges
 
 
-def reserve_offsets(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: DamagedRanges, others: Iterable[QueueKey]) -> int:
+def reserve_offsets(log: Log, seals: ChecksumPolicy, derived: DerivedIndexes, unread: DamagedRanges, *, others: Iterable[QueueKey]) -> int:
     """Change queues and producers in memory; returns how many offsets a queue leaps over. `others`: queues that may lie in there only."""
     index, behind = derived.index, unread.ranges[-1].end
     count = most_messages(unread.ranges)

@@ -114,7 +114,7 @@ def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
     layout.files.forget("")  # what was recovered before has files open that may go now
     register = _load_register(layout.storage, notes)
     if layout.options.refills:
-        register = MissingSegments(layout.storage, layout.files, layout.maker, layout.name, layout.replica).run(register, notes)
+        register = MissingSegments(layout.storage, layout.files, layout.maker, layout.name, replica=layout.replica).run(register, notes)
     log = open_log(layout)
     if index_checkpoint.take_order(layout.storage):
         notes.append("messages are shown again whose deletion no master knows of; all queues are built again from the log")
@@ -142,7 +142,7 @@ def recover(layout: StoreLayout, *, power_lost: bool) -> Recovered:
         queue_truncation.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.apply_reservation(held.reservation)
     unsure = [_Unsure(index.queue(*key), low) for key, low in told_in_part.items()]
-    derived = DerivedIndexes(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
+    derived = DerivedIndexes(index, table, Dispatch(log, visits.seals, index, keys, applied=max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
@@ -184,7 +184,7 @@ def _absorb(found: Recovered, visits: ForeignWrites, known: _IndexedEnds) -> int
     while True:
         below = at < flushed
         if not below and found.seals.at(at).sealed:
-            batches, scan = visits.ours(scan_at(source, found.seals, at, log.stop, scan_singly))
+            batches, scan = visits.ours(scan_at(source, found.seals, at, log.stop, scanner=scan_singly))
         else:
             batches, scan = scan_at(source, found.seals, at, flushed if below else log.stop)
         found.derived.absorb(batches, scan, queues_from=known.dispatched, producers_from=known.covered)

@@ -105,7 +105,7 @@ class RepairableStore(DeletedFiles):
             self.check_free(
                 self._measure() + index_checkpoint.QUEUE_ROW_BYTES * len(others) + damage_map.ROW_BYTES * len(self._damage.ranges)
             )
-            count = offset_reservation.reserve_offsets(self._log, self._seals, self._derived, unread, others)
+            count = offset_reservation.reserve_offsets(self._log, self._seals, self._derived, unread, others=others)
             strange = [each for each in unread.ranges if master_ids_of(self.epoch_history, *each) != {master_id}]
             self._derived.index.apply_reservation(index_checkpoint.OffsetReservation(strange=strange))
             self._checkpointed = None
@@ -227,7 +227,7 @@ class RepairableStore(DeletedFiles):
                 data = source.read(start, scan.end - start)
             if scan.end == start or self.repair(start, data) < scan.end:
                 with reading(self._options.node):
-                    behind = list(_whole_behind(source, self._seals, self._derived.index, start, found.end))
+                    behind = list(_whole_behind(source, self._seals, self._derived.index, start, end=found.end))
                 for at, whole in behind:
                     self.repair(at, whole)
                 return False
@@ -382,7 +382,7 @@ class RepairableStore(DeletedFiles):
         """How many bytes a checkpoint writes at most. Nobody writes meanwhile."""
 
 
-def _whole_behind(source: Source, seals: ChecksumPolicy, index: QueueIndex, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def _whole_behind(source: Source, seals: ChecksumPolicy, index: QueueIndex, start: int, *, end: int) -> Iterator[tuple[int, bytes]]:
     """Runs of whole records that a disk gives near the one at `start` that is not, where they begin, and their bytes.
 
     Only what queues name there: the body of a damaged record may hold whole ones, too.
@@ -390,7 +390,7 @@ def _whole_behind(source: Source, seals: ChecksumPolicy, index: QueueIndex, star
     stop = min(end, start + _NEAR_BYTES)
     while (start := skip_damage(source, seals, start, stop)) < stop:
         try:
-            _, scan = scan_at(source, seals, start, stop, scan_singly)
+            _, scan = scan_at(source, seals, start, stop, scanner=scan_singly)
         except NotRead:
             return
         if not scan.entries:

@@ -14,7 +14,7 @@ _STEP_BYTES = 1024 * 1024
 class Ahead:
     """A store's work ahead of its end."""
 
-    def __init__(self, storage: Storage, options: StoreOptions, gate: StoreLocks, maker: SegmentMaker, log: Callable[[], Log]) -> None:
+    def __init__(self, storage: Storage, options: StoreOptions, gate: StoreLocks, maker: SegmentMaker, *, log: Callable[[], Log]) -> None:
         """`log` gives the log as it is now: a cut replaces it."""
         self._storage = storage
         self._options = options

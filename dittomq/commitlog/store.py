@@ -72,7 +72,7 @@ class Store(StoreWithLogStart, RepairableStore):
         self._gate = StoreLocks()
         self._replica = OwnReplica(storage, self._gate, chance)
         self._layout = StoreLayout(storage, self._files, self._maker, options, self._replica)
-        self.ahead = Ahead(storage, options, self._gate, self._maker, lambda: self._log)
+        self.ahead = Ahead(storage, options, self._gate, self._maker, log=lambda: self._log)
 
     @classmethod
     def open(cls, storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Self:
@@ -261,7 +261,7 @@ class Store(StoreWithLogStart, RepairableStore):
         """Digests of the range's leaves, counted from `start` and anew from each segment's start. Raises OffsetOutOfRange."""
         if not self.min_offset <= start <= end <= self.end:
             raise OffsetOutOfRange("byte", end if start >= self.min_offset else start, self.min_offset, self.end)
-        return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes))
+        return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes=leaf_bytes))
 
     def replace_epoch_history(self, epoch_history: EpochHistory) -> None:
         """Durably take this epoch history for ours, once all before its newest epoch is durable: no lossy copy outranks one. Raises

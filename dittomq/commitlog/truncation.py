@@ -153,7 +153,7 @@ def _ends_below(storage: Storage, held: index_checkpoint.Checkpoint, to: int) ->
         first = max(low, minimum.hidden)
         if misses_files(storage, held, key, max(first, dropped.get(key, 0))):
             return None  # their messages would seem to lie behind those of the next one
-        ends[key] = _units_below(storage, held, key, (first, high), to)
+        ends[key] = _units_below(storage, held, key, (first, high), to=to)
         # The units below the minimum are gone; they belong to records below the log's end at the time of the deletion.
         if first > 0 and ends[key] == first and minimum.end > to:
             return None
@@ -161,7 +161,7 @@ def _ends_below(storage: Storage, held: index_checkpoint.Checkpoint, to: int) ->
 
 
 def _units_below(
-    storage: Storage, held: index_checkpoint.Checkpoint, key: index_checkpoint.QueueKey, units: tuple[int, int], to: int
+    storage: Storage, held: index_checkpoint.Checkpoint, key: index_checkpoint.QueueKey, units: tuple[int, int], *, to: int
 ) -> int:
     """The first of these units whose record does not begin below `to`; where they end, when all do."""
     low, high = units

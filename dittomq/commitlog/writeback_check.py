@@ -43,7 +43,7 @@ def has_whole_behind(log: Log, seals: ChecksumPolicy, tail_end: int) -> bool:
     """
     source, at = ReadablePages(log), log.end
     while seals.at(at).sealed and (at := skip_damage(source, seals, at, tail_end)) < tail_end:
-        if at < log.segment_of(at - 1)[1] or scan_at(source, seals, at, tail_end, scan_singly)[1].end > at:
+        if at < log.segment_of(at - 1)[1] or scan_at(source, seals, at, tail_end, scanner=scan_singly)[1].end > at:
             return seals.at(at).sealed
     return False
 

@@ -51,7 +51,7 @@ class EndpointConnection:
 class Endpoints:
     """Servers that are the same store. The one that was used last is used again until it fails."""
 
-    def __init__(self, what: str, addresses: Sequence[str], transport: Transport, clock: Clock, tls: TlsFiles = NO_TLS) -> None:
+    def __init__(self, what: str, addresses: Sequence[str], transport: Transport, clock: Clock, *, tls: TlsFiles = NO_TLS) -> None:
         """`what` is what operators call the store, without its addresses."""
         self.name = f"{what} {','.join(addresses)}"
         self._what = what

@@ -40,7 +40,7 @@ def make_coordination(
             password = SecretFile("coordination.password_file", settings.password_file, files) if settings.username else None
             if password is not None:
                 read_secret(password.setting, password.path)
-            return EtcdCoordination(Endpoints("etcd", endpoints, transport, clock, tls), settings.prefix, settings.username, password)
+            return EtcdCoordination(Endpoints("etcd", endpoints, transport, clock, tls=tls), settings.prefix, settings.username, password)
         case CoordinationBackend.KUBERNETES:
             try:  # an optional extra, which takes more memory than all else that a node imports
                 from dittomq.coordination.kubernetes import KubernetesCoordination, kubernetes_access  # noqa: PLC0415

@@ -57,7 +57,12 @@ class RpcServer:
 
 
 async def bind(
-    transport: Transport, listen: "Listen", services: Sequence[Service], interceptors: Sequence[grpc.aio.ServerInterceptor], vitals: Health
+    transport: Transport,
+    listen: "Listen",
+    services: Sequence[Service],
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    *,
+    vitals: Health,
 ) -> RpcServer:
     """A server of `services`, with health and reflection, that holds its port; raises PortInUse or CannotListen."""
     server = transport.server(interceptors, SERVER_OPTIONS)

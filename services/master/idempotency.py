@@ -14,7 +14,9 @@ from services.master.term import Term
 class Idempotency:
     """Looks in the log's own memory of producers, in turn with the writer: a batch that still waits for its turn is not seen."""
 
-    def __init__(self, node: str, store: Store, writer_lane: Executor, appends: ProduceHandler, leading_term: Callable[[], Term]) -> None:
+    def __init__(
+        self, node: str, store: Store, writer_lane: Executor, appends: ProduceHandler, *, leading_term: Callable[[], Term]
+    ) -> None:
         """`leading_term` raises NotReady while the master does not lead."""
         self._node = node
         self._store = store

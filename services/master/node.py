@@ -50,7 +50,7 @@ class MasterNode:
         self._opening = opening
         self._history = history
         self._on_change = on_change
-        self._board = HaStatusBoard(self._config, parts.store, parts.pins, parts.clock, parts.watch)
+        self._board = HaStatusBoard(self._config, parts.store, parts.pins, parts.clock, watch=parts.watch)
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.disk = DiskCheck((parts.lanes.store, parts.lanes.sync), parts.clock, self._config.failover.isolation_ms / 1000)
         self.term: Term | None = None
@@ -256,7 +256,7 @@ class MasterNode:
             return self._board.opening(self._opening.waiting_for, applied, records)
         why = self.why_not_leading() or str(self._write_refusal() or "")
         leaving = Leaving(why, self.switchover_target, self._switchover_since_ms)
-        return self._board.leading(self.term, applied, records, leaving, self.in_sync_set)
+        return self._board.leading(self.term, applied, records, leaving, in_sync_set=self.in_sync_set)
 
     def _known_slaves(self) -> set[str]:
         """Nodes of the group that were its slaves before this start, or are members."""

@@ -123,7 +123,7 @@ class Opening:
         )
         lanes, syncs = WriterLanes(parts.lanes.store, parts.lanes.sync), config.replication.flush_mode is FlushMode.SYNC_FLUSH
         writer = Writer(store, lanes, parts.clock, WriterLimits(), sync_each_group=syncs)
-        term = Term(opened, confirm, writer, parts.dispatcher, parts.clock)
+        term = Term(opened, confirm, writer, parts.dispatcher, clock=parts.clock)
         term.damage = lambda: store.known_damage.ranges
         term.know_damage()
         return term

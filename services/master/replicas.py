@@ -90,7 +90,7 @@ class Replicas:
         dropped: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(self._serve(handshake, messages, send, stream, leading))
+                serving = tasks.create_task(self._serve(handshake, messages, send, stream, leading=leading))
                 await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
@@ -185,6 +185,7 @@ class Replicas:
         messages: AsyncIterator[SlaveMessage | Goodbye],
         send: Callable[[MasterMessage], Awaitable[None]],
         stream: "_SlaveStream",
+        *,
         leading: Leading,
     ) -> None:
         record, seat = stream.record, stream.seat

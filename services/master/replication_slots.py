@@ -48,8 +48,8 @@ class SlotsOfSlaves:
         store: Store,
         lane: Executor,
         slaves: int,
-        records: Callable[[], Mapping[str, SlaveRecord]],
         *,
+        records: Callable[[], Mapping[str, SlaveRecord]],
         members: Members | None = None,
     ) -> None:
         """Of a group of so many slaves; 0: no configuration says how many there are."""

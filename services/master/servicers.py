@@ -38,7 +38,7 @@ class MasterMessagingServicer(PullServicer):
     """Publishing and reading. A stream has at most 64 batches under way; the client waits for the rest."""
 
     def __init__(
-        self, appends: ProduceHandler, outcomes: Idempotency, reading: PullService, topics: Callable[[], Topics], room: AdmissionControl
+        self, appends: ProduceHandler, outcomes: Idempotency, reading: PullService, topics: Callable[[], Topics], *, room: AdmissionControl
     ) -> None:
         """`room` is for messages that come by themselves."""
         super().__init__(reading)

@@ -44,7 +44,7 @@ class Leaving:
 class HaStatusBoard:
     """Looks at everything, changes nothing but its own memory of where the ends were."""
 
-    def __init__(self, config: MasterConfig, store: Store, pins: Pins, clock: Clock, watch: GroupWatch | None) -> None:
+    def __init__(self, config: MasterConfig, store: Store, pins: Pins, clock: Clock, *, watch: GroupWatch | None) -> None:
         self._config = config
         self._store = store
         self._pins = pins
@@ -77,7 +77,7 @@ class HaStatusBoard:
         return self._status(own, slaves, confirmed=store.confirmed_at_start, waiting_for=waiting_for)
 
     def leading(
-        self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord], leaving: Leaving, in_sync_set: InSyncSet | None
+        self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord], leaving: Leaving, *, in_sync_set: InSyncSet | None
     ) -> HaStatus:
         """During the term."""
         own = NodeView(

@@ -48,7 +48,7 @@ class Opened:
 class Term:
     """A master that leads."""
 
-    def __init__(self, opened: Opened, confirm: ConfirmedOffset, writer: Writer, dispatcher: Dispatcher, clock: Clock) -> None:
+    def __init__(self, opened: Opened, confirm: ConfirmedOffset, writer: Writer, dispatcher: Dispatcher, *, clock: Clock) -> None:
         self.opened = opened
         self.confirm = confirm
         self.writer = writer

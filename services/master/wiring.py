@@ -116,12 +116,12 @@ class Master:
             Channels(self._doors.transport) as channels,
         ):
             if is_elected or not store.birth:
-                await self._serve(store, place, lanes, channels, stop)
+                await self._serve(store, place, lanes, channels, stop=stop)
         if not is_elected and store.birth:
             raise RoleChanged(BrokerService.SLAVE, _FOLLOWS, self._start)
         place.check()
 
-    async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+    async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, *, stop: asyncio.Event) -> None:
         doors, config, changes = self._doors, self._config, RegistrationChanges()
         clock = doors.clock
         metadata = Metadata(ConfigFiles(doors.storage, config.name), lanes.files, clock, changes.table_changed)
@@ -135,7 +135,7 @@ class Master:
         opening = Opening(parts)
         node = MasterNode(parts, opening, history, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        mender = make_repairer(config, doors, store, lanes, channels)(parts.replication.addresses)
+        mender = make_repairer(config, doors, store, lanes, channels=channels)(parts.replication.addresses)
         replicas = ReplicaClient(channels, config.node.cluster, config.node.broker)
         is_automatic = config.failover.mode is FailoverMode.AUTOMATIC
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
@@ -180,7 +180,7 @@ class Master:
         if self._start.elected is not None:
             assert self._coordination is not None, "an election needs a coordination store"
             key = GroupKey(config.node.cluster, config.node.broker)
-            watch = GroupWatch(self._coordination, key, store, lanes.files, doors.clock)
+            watch = GroupWatch(self._coordination, key, store, lanes.files, clock=doors.clock)
         return MasterParts(
             loaded=self._loaded,
             store=store,
@@ -230,7 +230,7 @@ class Master:
 
         slaves = self._config.replication.replicas_expected
         holds = SlotsOfSlaves(
-            doors.storage, store, parts.lanes.files, slaves, lambda: replication.records, members=Members(others, must_leave)
+            doors.storage, store, parts.lanes.files, slaves, records=lambda: replication.records, members=Members(others, must_leave)
         )
         retaining_parts = RetentionLoopParts(self._config.name, store, parts.lanes.retention, doors.clock, parts.pins)
         retaining = RetentionLoop(retaining_parts, table.rules, period_s, lambda: holds.floors(self._config.replication.max_slot_bytes))
@@ -263,7 +263,7 @@ class Master:
         config, clock, parts = self._config, self._doors.clock, around.parts
         store, metadata, lanes, mender = parts.store, parts.metadata, parts.lanes, around.mender
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
-        outcomes = Idempotency(config.name, store, lanes.store, appends, node.leading_term)
+        outcomes = Idempotency(config.name, store, lanes.store, appends, leading_term=node.leading_term)
         room, for_nodes = AdmissionControl(self._doors.memory_bytes), AdmissionControl(self._doors.memory_bytes)
         requests = AdmissionControl(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
         rules = PullRules(
@@ -276,23 +276,23 @@ class Master:
             damaged=mender.suspect,
             check_complete=node.check_complete,
         )
-        reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules)
+        reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         turns = RoundRobin()
 
         def topics() -> Topics:
             return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
 
-        topic_reads = TopicReads(config.name, metadata, store, lanes.reads, node.check_complete)
+        topic_reads = TopicReads(config.name, metadata, store, lanes.reads, check_complete=node.check_complete)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
-        ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
+        ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, damaged=mender.suspect)
         clients = await self._server(
             node,
             Listen("listen.clients", config.listen.clients),
             [
-                names.messaging(MasterMessagingServicer(appends, outcomes, reading, topics, requests)),
+                names.messaging(MasterMessagingServicer(appends, outcomes, reading, topics, room=requests)),
                 names.metadata(MetadataServicer(metadata, room)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
-                names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender)),
+                names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
         )
@@ -310,7 +310,7 @@ class Master:
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)
-        return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
+        return await bind(self._doors.transport, listen, services, [interceptor], vitals=self.vitals)
 
     def _replication_addresses(self, replicas: RpcServer) -> Mapping[str, str]:
         return advertised(self._config.advertise_replication, self._config.listen.replication, replicas.port)

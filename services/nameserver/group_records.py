@@ -39,7 +39,7 @@ class GroupRecords:
     A version is random: none is used twice, also after a deletion, and after the file was lost or restored. What is read is durable.
     """
 
-    def __init__(self, cluster: str, found: Rows, storage: Storage, lane: Executor, chance: random.Random) -> None:
+    def __init__(self, cluster: str, found: Rows, storage: Storage, lane: Executor, *, chance: random.Random) -> None:
         self._cluster = cluster
         self._rows = dict(found)
         self._storage = storage

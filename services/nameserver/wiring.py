@@ -45,12 +45,12 @@ class Nameserver:
         lane = doors.workers.lane("group_records")
         with contextlib.ExitStack() as disk:
             found = await lane.call(lambda: disk.enter_context(opened(doors.storage, config.node.data_dir)))
-            records = GroupRecords(config.node.cluster, found, doors.storage, lane, doors.chance)
+            records = GroupRecords(config.node.cluster, found, doors.storage, lane, chance=doors.chance)
             names = NameServer(config, doors.clock, doors.chance)
             self._measure(names, records)
             listen = Listen("listen.clients", config.listen.clients)
             services = [name_server_service(names, AdmissionControl(doors.memory_bytes)), coordination_service(records)]
-            server = await bind(doors.transport, listen, services, [self._interceptor], self.vitals)
+            server = await bind(doors.transport, listen, services, [self._interceptor], vitals=self.vitals)
             await server.start()
             await self.vitals.become(Phase.READY)
             log.info("nameserver_started", cluster=config.node.cluster, port=server.port, group_records=records.groups)

@@ -97,20 +97,20 @@ class Slave:
                 open_node(self._doors, self._config, BrokerService.SLAVE, lanes.store) as store,
                 Channels(self._doors.transport) as channels,
             ):
-                await self._serve(store, place, lanes, channels, stop)
+                await self._serve(store, place, lanes, channels, stop=stop)
         finally:
             if self._coordination is not None:
                 await self._coordination.close()
         place.check()
 
-    async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+    async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, *, stop: asyncio.Event) -> None:
         doors, config, changes = self._doors, self._config, RegistrationChanges()
         metadata = await self._metadata(lanes, changes)
         await lanes.store.call(store.sync)
         watch = self._watch(store, lanes)
         addresses = MasterAddresses(store, config.replication.master_address, watch)
         tables = _Tables(metadata, self._of_master(channels, addresses), await self._pins(store, lanes))
-        parts = self._parts(store, lanes, place, tables, watch)
+        parts = self._parts(store, lanes, place, tables, watch=watch)
         callers = FetcherCallbacks(
             lambda: addresses.replication,
             parts.puller.topics_at,
@@ -120,7 +120,7 @@ class Slave:
         candidate = None if watch is None else self._candidate(watch, _Candidacy(parts, fetcher, lanes, channels, place))
         node = SlaveNode(parts, fetcher, candidate)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        mender = make_repairer(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
+        mender = make_repairer(config, doors, store, lanes, channels=channels)(lambda: [("the master", addresses.replication)])
         bound = _Bound(parts, lanes, fetcher, addresses, mender, candidate)
         clients, ranges = await self._bind(node, bound)
         registrar = Registrar(
@@ -157,7 +157,7 @@ class Slave:
         """None where there is no group record: a slave of a master that counts itself alone."""
         if self._coordination is None or not (self._config.replication.replicas_expected or store.birth):
             return None
-        return GroupWatch(self._coordination, self._key, store, lanes.files, self._doors.clock)
+        return GroupWatch(self._coordination, self._key, store, lanes.files, clock=self._doors.clock)
 
     @property
     def _key(self) -> GroupKey:
@@ -230,7 +230,7 @@ class Slave:
         """Its tables come from its replication port: where that is the group record says, and not only the nameservers."""
         return MetadataClient(channels, GroupTarget(self._config.node.cluster, self._config.node.broker), lambda: addresses.replication)
 
-    def _parts(self, store: Store, lanes: Lanes, place: NodeContext, tables: "_Tables", watch: GroupWatch | None) -> SlaveParts:
+    def _parts(self, store: Store, lanes: Lanes, place: NodeContext, tables: "_Tables", *, watch: GroupWatch | None) -> SlaveParts:
         clock = self._doors.clock
 
         async def hide(minimums: QueueMinimums) -> None:
@@ -240,7 +240,7 @@ class Slave:
             if await lanes.files.call(lambda: store.show_again(minimums)):
                 place.change_role(BrokerService.SLAVE, "its master knows of no deletion of what it hides")
 
-        puller = MetadataPuller(tables.of_master, tables.own, clock, hide, show_again)
+        puller = MetadataPuller(tables.of_master, tables.own, clock, hide, show_again=show_again)
         dispatcher = Dispatcher(store, lanes.dispatch)
         return SlaveParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
 
@@ -287,14 +287,14 @@ class Slave:
             newer_topics=parts.puller.newer_topics,
             damaged=bound.mender.suspect,
         )
-        reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules)
+        reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
-        ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
+        ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
         clients = [
             names.messaging(SlaveMessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
-            names.broker(BrokerServicer(node.description, node.status, node.watches, operator, bound.mender)),
+            names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
@@ -314,7 +314,7 @@ class Slave:
         interceptor = CallInterceptor(
             lambda: Answerer(self._config.name, self._config.node.cluster, node.epoch), self._doors.clock, self._doors.chance, self._calls
         )
-        return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
+        return await bind(self._doors.transport, listen, services, [interceptor], vitals=self.vitals)
 
     def _replication_address(self, server: RpcServer) -> str:
         return advertised(self._config.advertise_replication, self._config.listen.replication, server.port)[DEFAULT_NETWORK]

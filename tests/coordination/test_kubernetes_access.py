@@ -73,7 +73,7 @@ def test_a_client_certificate_needs_no_token(account: Path) -> None:
     ],
 )
 def test_what_is_missing_is_named_at_the_start(
-    account: Path, settings: CoordinationTable, endpoints: tuple[str, ...], missing: str, sentence: str
+    account: Path, settings: CoordinationTable, endpoints: tuple[str, ...], missing: str, *, sentence: str
 ) -> None:
     if missing:
         (account / missing).unlink()

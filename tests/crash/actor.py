@@ -126,7 +126,7 @@ class Actor:
         self._bodies += count
         bodies = [f"{number:06d}".encode() * (BODY_BYTES // 6) for number in range(first, first + count)]
         if producer:
-            drafts = [draft(topic, 0, body, tag, (f"p{first}", at)) for at, body in enumerate(bodies)]
+            drafts = [draft(topic, 0, body, tag, identity=(f"p{first}", at)) for at, body in enumerate(bodies)]
             frames = [AppendBatch([_keyed(each, first + at) for at, each in enumerate(drafts)], f"p{first}", 0)]
         else:
             drafts = [draft(topic, number % queues, body, tag) for number, body in enumerate(bodies)]

@@ -115,7 +115,7 @@ JUDGES: dict[str, tuple[str, Callable[[Path, list[int]], None]]] = {
 
 @pytest.mark.parametrize("deed", JUDGES)
 def test_power_that_goes_at_a_call_of_a_real_process_costs_nothing_that_was_durable(
-    deed: str, image: Path, memory: Path, harmed: Actors, tmp_path: Path
+    deed: str, image: Path, memory: Path, harmed: Actors, *, tmp_path: Path
 ) -> None:
     chance, (store, judge) = replayable(), JUDGES[deed]
     running, lost, switch = memory / "running", memory / "lost", tmp_path / "switch"

@@ -94,7 +94,7 @@ def _state(pid: int) -> str:
 
 def test_a_wait_for_a_copy_ends_with_the_process_that_makes_it(tmp_path: Path) -> None:
     with running([sys.executable, "-c", ""], tmp_path) as process, pytest.raises(CopyEnded):
-        wait_for_bytes(tmp_path / "log", 0, 64, 60.0, lambda: process.poll() is not None)
+        wait_for_bytes(tmp_path / "log", 0, 64, 60.0, ended=lambda: process.poll() is not None)
 
 
 def test_who_is_told_to_end_while_a_copy_is_waited_for_ends_at_once(tmp_path: Path) -> None:

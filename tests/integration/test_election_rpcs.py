@@ -60,7 +60,7 @@ def test_a_replica_is_asked_over_the_network_and_refuses_those_of_other_groups()
         answers = Answers()
         service = names.elections(ElectionServicer(answers, "c", "a"))
         interceptor = CallInterceptor(lambda: Answerer("a/1", "c", Epoch(3)), OsClock(), random.Random(1), Counted())
-        server = await bind(GrpcTransport(), Listen("listen.replication", "127.0.0.1:0"), [service], [interceptor], Health())
+        server = await bind(GrpcTransport(), Listen("listen.replication", "127.0.0.1:0"), [service], [interceptor], vitals=Health())
         await server.start()
         address = f"127.0.0.1:{server.port}"
         async with Channels(GrpcTransport()) as channels:

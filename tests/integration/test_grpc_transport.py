@@ -200,7 +200,7 @@ async def test_a_port_that_is_held_is_refused_by_its_setting(loopback: Loopback)
     listen = Listen("listen.clients", loopback.address)
 
     with pytest.raises(PortInUse, match=f"listen.clients: {loopback.address} is in use"):
-        await bind(GrpcTransport(), listen, [], [], Health())
+        await bind(GrpcTransport(), listen, [], [], vitals=Health())
 
 
 @played_by(over_sockets)

@@ -34,7 +34,7 @@ def every_kind(version: str) -> Iterator[Line]:
 
 
 def record(
-    topic: str, name: str, body: bytes, system_flag: int, hosts: tuple[tuple[str, int], tuple[str, int]] = (HOSTS[0], HOSTS[0])
+    topic: str, name: str, body: bytes, system_flag: int, *, hosts: tuple[tuple[str, int], tuple[str, int]] = (HOSTS[0], HOSTS[0])
 ) -> Line:
     """With a key, a tag, and other fields that are not what they mostly are."""
     born, stored = hosts

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from dittomq.message import Ack, CopyState
 from tests.simulation.disk import PAGE
@@ -12,14 +13,19 @@ from tests.simulation.parser import Malformed
 _SETTLED_S = 3.0  # a watermark says so by then
 _LACKED = 0.5  # of the flips hit what another copy still lacks, where one does: it will be read once more
 
-Spoil = Callable[[History, Sequence[str], Callable[[str], Copy], random.Random, float], str]
-"""`flip`, `fail` or `remove`."""
+
+class Spoil(Protocol):
+    """`flip`, `fail` or `remove`: what was spoiled, "" for nothing."""
+
+    def __call__(
+        self, history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, *, now: float
+    ) -> str: ...
 
 
-def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, *, now: float) -> str:
     """Flip a bit of a record that lies still on the first node's disk, and note which; what was done, "" when there is no such record."""
     node = nodes[0]
-    for publish, at, size in _held_elsewhere(history, nodes, copy_on, chance, now):
+    for publish, at, size in _held_elsewhere(history, nodes, copy_on, chance, now=now):
         position = at + chance.randrange(size)
         if copy_on(node).flip(position, 1 << chance.randrange(8)):
             history.rotten[node, at] = size
@@ -27,10 +33,10 @@ def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy],
     return ""
 
 
-def fail(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+def fail(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, *, now: float) -> str:
     """Let the first node's disk not give a page of records that lie still; what was done, "" when there is no such page."""
     node = nodes[0]
-    found = list(_held_elsewhere(history, nodes, copy_on, chance, now))
+    found = list(_held_elsewhere(history, nodes, copy_on, chance, now=now))
     last = max((at for _, at, _ in found), default=0)
     for publish, at, size in found:
         position = at + chance.randrange(size)
@@ -42,13 +48,13 @@ def fail(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy],
     return ""
 
 
-def remove(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+def remove(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, *, now: float) -> str:
     """Remove a file of the first node's log, neither the first nor the newest, that another node holds whole; which, "" for none.
 
     The first one is not missed: the log may have been dropped up to its end.
     """
     copy, rest = copy_on(nodes[0]), nodes[1:]
-    starts = sorted({copy.segment_of(at) for _, at, _ in _held_elsewhere(history, nodes, copy_on, chance, now)})
+    starts = sorted({copy.segment_of(at) for _, at, _ in _held_elsewhere(history, nodes, copy_on, chance, now=now)})
     inner = [start for start in starts[:-1] if start > copy.begin]
     chance.shuffle(inner)
     for start in inner:
@@ -61,7 +67,7 @@ def remove(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy
 
 
 def _held_elsewhere(
-    history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float
+    history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, *, now: float
 ) -> Iterator[tuple[Publish, int, int]]:
     """Messages that lie still on the first node's disk and on another one, where they lie, and their size."""
     node, *rest = nodes

@@ -250,7 +250,7 @@ class ClientCall:
 class OneRequest(ClientCall):
     """A call that sends one request."""
 
-    def __init__(self, dialer: Dialer, method: Method, request: object, timeout_s: float | None, metadata: object) -> None:
+    def __init__(self, dialer: Dialer, method: Method, request: object, timeout_s: float | None, *, metadata: object) -> None:
         super().__init__(dialer, method, timeout_s, metadata)
         self._request = request
         self._begin(self._send_request())
@@ -266,7 +266,7 @@ class OneRequest(ClientCall):
 class ManyRequests(ClientCall):
     """A call that sends a stream of requests: from an iterator, or by `write`."""
 
-    def __init__(self, dialer: Dialer, method: Method, requests: object, timeout_s: float | None, metadata: object) -> None:
+    def __init__(self, dialer: Dialer, method: Method, requests: object, timeout_s: float | None, *, metadata: object) -> None:
         super().__init__(dialer, method, timeout_s, metadata)
         self._done_writing = False
         self._from_iterator = requests is not None

@@ -60,8 +60,8 @@ class Cluster:
         self.checks = RunningChecks(world, shape, self.history, self.copy)
         self.problems = self.checks.problems
         self.witness = Witness(shape, lambda machine: self.copy(machine).end)
-        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), self, shape=shape) for name in PUBLISHERS]
-        self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), self, shape=shape)
+        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), ears=self, shape=shape) for name in PUBLISHERS]
+        self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), ears=self, shape=shape)
         self._down: dict[str, int] = {}
         self._to_die_in_a_cut: dict[str, Fault] = {}
         self._to_die_cutting: dict[str, Fault] = {}
@@ -324,7 +324,7 @@ class Cluster:
         spoiled = ""
         if node.running and node.faults.slowness == 1.0 and now - node.started_at > _AT_REST_S:
             nodes = [name_of(name) for name in sorted(self.brokers, key=lambda name: name != node.name)]
-            spoiled = spoil(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now)
+            spoiled = spoil(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now=now)
         if spoiled:
             self.witness.rotted()
         self.world.transcript.note(node.name, f"is spoiled: {spoiled or 'nothing'}")

@@ -6,7 +6,7 @@ import zlib
 SEGMENT_BYTES = 65_536
 
 
-def record(offset: int, topic: str, queue: int, queue_offset: int, body: bytes) -> bytes:
+def record(offset: int, topic: str, queue: int, queue_offset: int, *, body: bytes) -> bytes:
     """A record as it lies at a physical offset."""
     name, properties = topic.encode(), b"KEYS\x01k\x02"
     size = 91 + len(body) + len(name) + len(properties) + 20
@@ -20,11 +20,11 @@ def log_of(*messages: tuple[str, int, int, bytes]) -> dict[str, bytes]:
     """The files of a log of messages (topic, queue, queue offset, body), with blanks where a segment has no room."""
     content = b""
     for message in messages:
-        raw = record(len(content), *message)
+        raw = record(len(content), *message[:3], body=message[3])
         left = -len(content) % SEGMENT_BYTES or SEGMENT_BYTES
         if len(raw) + 8 > left:
             content += struct.pack(">ii", left, -875_286_124) + bytes(left - 8)
-            raw = record(len(content), *message)
+            raw = record(len(content), *message[:3], body=message[3])
         content += raw
     content += bytes(-len(content) % SEGMENT_BYTES)
     return {f"commitlog/{start:020d}": content[start : start + SEGMENT_BYTES] for start in range(0, len(content), SEGMENT_BYTES)}

@@ -29,7 +29,7 @@ def printed(output: str) -> list[str]:
 @pytest.mark.parametrize(("damaged", "left"), [(0, []), (1, ["0@0"])])
 @played_by(play)
 async def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
-    town: ClientTown, mq: AsyncClient, /, damaged: int, left: list[str], capsys: pytest.CaptureFixture[str]
+    town: ClientTown, mq: AsyncClient, /, damaged: int, left: list[str], *, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(mq)
     for broker in town.brokers.values():

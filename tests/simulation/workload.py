@@ -55,7 +55,7 @@ class Ears(Protocol):
 class Publisher:
     """One publishing client; its messages are numbered through all its lives."""
 
-    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears, *, shape: Shape) -> None:
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, *, ears: Ears, shape: Shape) -> None:
         self.name = name
         self.settled = asyncio.Event()
         self._nameservers = shape.nameservers
@@ -189,7 +189,7 @@ class Publisher:
 class Subscriber:
     """One reading client: reads queues forward, from any copy or from one, and now and then from some offset again."""
 
-    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears, *, shape: Shape) -> None:
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, *, ears: Ears, shape: Shape) -> None:
         self.name = name
         self._nodes = tuple(map(name_of, shape.brokers))
         self._nameservers = shape.nameservers

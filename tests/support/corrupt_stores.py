@@ -142,12 +142,12 @@ def forge_a_record(chance: random.Random, folder: Path) -> None:
     written += [f"TAGS\x01{chance.choice([tag, tag[::-1]])}\x02"] if tag else []
     offset = chance.choice([record.queue_offset, 0, record.queue_offset + 1, record.queue_offset - 1])
     draft = Draft(topic, chance.choice([record.queue, 0, 7]), 0, 1, record.body, "".join(written).encode(), 0)
-    made = encode_draft(draft, offset, record.physical_offset, record.store_ms, HOST)
+    made = encode_draft(draft, offset, record.physical_offset, record.store_ms, host=HOST)
     if chance.random() < 0.3:
         made = made[:8] + chance.randbytes(4) + made[12:-CRC_BYTES]
         made += sealed_crc(zlib.crc32(made))
     if "__CRC32#" not in record.properties or chance.random() < 0.2:
-        made = foreign_record(draft, offset, record.physical_offset, record.store_ms, chance.choice([0, 0, 4, 8, 12, 0x80]))
+        made = foreign_record(draft, offset, record.physical_offset, record.store_ms, system_flag=chance.choice([0, 0, 4, 8, 12, 0x80]))
     if len(made) != record.size:
         return
     segment = OPTIONS.segment_bytes if (folder / "dittomq").exists() else next((folder / "commitlog").iterdir()).stat().st_size
@@ -159,7 +159,7 @@ def tear(chance: random.Random, folder: Path) -> None:
     last = records_of(folder)[-1]
     end, path = last.physical_offset + last.size, max((folder / "commitlog").iterdir())
     draft = Draft("orders", 0, 0, 1, bytes(500), b"", 0)
-    torn = encode_draft(draft, chance.randrange(9), end, 1, HOST)[: chance.randrange(1, 700)]
+    torn = encode_draft(draft, chance.randrange(9), end, 1, host=HOST)[: chance.randrange(1, 700)]
     put(path, chance.choice([torn, struct.pack(">iI", 900, MAGIC_MARK), b"\1"]), end - int(path.name))
 
 

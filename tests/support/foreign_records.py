@@ -13,15 +13,15 @@ from tests.support.stores import Machine
 HOST = Host(bytes((10, 0, 0, 7)), 10911)
 
 
-def foreign_record(draft: Draft, queue_offset: int, position: int, store_ms: int = 5, system_flag: int = 0) -> bytes:
+def foreign_record(draft: Draft, queue_offset: int, position: int, store_ms: int = 5, *, system_flag: int = 0) -> bytes:
     """A whole record that nothing seals."""
-    ours = decode(encode_draft(draft, queue_offset, position, store_ms, HOST), position)
+    ours = decode(encode_draft(draft, queue_offset, position, store_ms, host=HOST), position)
     return encode(replace(ours, system_flag=system_flag, property_bytes=ours.property_bytes[:-CRC_BYTES]))
 
 
 def sealed_by_rocketmq(draft: Draft, queue_offset: int, position: int) -> bytes:
     """A record of RocketMQ with enabledAppendPropCRC, born at a client."""
-    ours = decode(encode_draft(draft, queue_offset, position, 5, HOST), position)
+    ours = decode(encode_draft(draft, queue_offset, position, 5, host=HOST), position)
     return encode(replace(ours, born_host=Host(bytes((10, 0, 0, 9)), 51_234)))
 
 
@@ -30,6 +30,7 @@ def foreign_log(
     start: int,
     segment_bytes: int,
     next_offsets: dict[tuple[str, int], int] | None = None,
+    *,
     system_flags: Sequence[int] = (),
 ) -> bytes:
     """Neighbouring records from byte `start` on, and blanks where segments end; `next_offsets` is kept up to date.

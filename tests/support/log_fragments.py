@@ -108,7 +108,7 @@ class Writer:
         return identity + (chance.choice(TAGS) if chance.random() < 0.3 else b"")
 
 
-def stretch(chance: random.Random, base: int, count: int, odd: float, usual: Kind = PLAIN) -> bytes:
+def stretch(chance: random.Random, base: int, count: int, odd: float, *, usual: Kind = PLAIN) -> bytes:
     """So many records from position `base` on, a part of them odd, the others of the usual kind."""
     writer = Writer(chance, base, {}, {})
     return b"".join(writer.record(chance.choice(ODD) if chance.random() < odd else usual) for _ in range(count))

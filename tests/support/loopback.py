@@ -102,7 +102,7 @@ class Counted:
 class Loopback:
     """A server with both services, and channels to it."""
 
-    def __init__(self, server: RpcServer, vitals: Health, naming: Naming, messaging: Messaging, counted: Counted) -> None:
+    def __init__(self, server: RpcServer, vitals: Health, naming: Naming, messaging: Messaging, *, counted: Counted) -> None:
         self.server = server
         self.vitals = vitals
         self.naming = naming
@@ -127,9 +127,9 @@ def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
             Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
         ]
         interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 7, 900), OsClock(), random.Random(1), counted)
-        server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals)
+        server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals=vitals)
         await server.start()
-        loopback = Loopback(server, vitals, naming, messaging, counted)
+        loopback = Loopback(server, vitals, naming, messaging, counted=counted)
         try:
             await story(loopback)
         finally:

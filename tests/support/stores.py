@@ -25,7 +25,7 @@ SMALL = StoreOptions(
 )
 
 
-def draft(topic: str = "orders", queue: int = 0, body: bytes = b"body", tag: str = "", identity: tuple[str, int] | None = None) -> Draft:
+def draft(topic: str = "orders", queue: int = 0, body: bytes = b"body", tag: str = "", *, identity: tuple[str, int] | None = None) -> Draft:
     """A checked message; `identity` is a producer's id and sequence."""
     properties = f"PID\x01{identity[0]}\x02SEQ\x01{identity[1]}\x02" if identity else ""
     properties += f"TAGS\x01{tag}\x02" if tag else ""

@@ -60,7 +60,7 @@ class SyntheticLog:
 
     def _encoded(self, topic: str, queue: int, offset: int, body: bytes) -> bytes:
         draft = Draft(topic, queue, 0, 1_700_000_000_000, body, b"KEYS\x01k-%d\x02" % offset, 0)
-        return encode_draft(draft, offset, len(self.data), 1_700_000_000_123, HOST)
+        return encode_draft(draft, offset, len(self.data), 1_700_000_000_123, host=HOST)
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ def test_a_store_is_opened_and_its_queues_hold_what_rocketmqs_hold(vector: Vecto
     store = open_copy(vector, tmp_path / "store")
 
     store.dispatch(store.end)
-    ours = {key: units(tmp_path / "store", *key, *store.queue_range(*key)) for key in store.queues()}
+    ours = {key: units(tmp_path / "store", *key, store.queue_range(*key)) for key in store.queues()}
     store.close(clean=True)
 
     killed = vector.torn is not None and vector.name.startswith("killed")
@@ -71,9 +71,9 @@ def is_known_to_differ(vector: Vector, topic: str) -> bool:
     return topic.startswith("doomed") or any(line.get("topic") == topic for line in vector.records if line["position"] == vector.torn)
 
 
-def units(store: Path, topic: str, queue: int, low: int, high: int) -> Units:
+def units(store: Path, topic: str, queue: int, offsets: tuple[int, int]) -> Units:
     """What the queue's files hold, read as they are."""
     files = sorted((store / "consumequeue" / topic / str(queue)).iterdir())
     first = int(files[0].name) // UNIT_BYTES
     data = b"".join(path.read_bytes() for path in files)
-    return {offset: UNIT.unpack_from(data, (offset - first) * UNIT_BYTES) for offset in range(low, high)}
+    return {offset: UNIT.unpack_from(data, (offset - first) * UNIT_BYTES) for offset in range(*offsets)}

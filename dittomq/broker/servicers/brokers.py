@@ -44,6 +44,7 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
         status: Callable[[], HaStatus],
         watches: StatusWatches,
         operator: Operator,
+        *,
         mender: Repairer,
     ) -> None:
         self._description = description

@@ -83,7 +83,7 @@ def scan_singly(data: bytes, base: int, segment_end: int, sealed: bool) -> Found
     return [], scan(data, base, segment_end) if sealed else rocketmq_records.scan(data, base, segment_end)
 
 
-def scan_at(log: Source, seals: ChecksumPolicy, start: int, limit: int, scanner: Scanner = scan_bytes) -> Found:
+def scan_at(log: Source, seals: ChecksumPolicy, start: int, limit: int, *, scanner: Scanner = scan_bytes) -> Found:
     """Whole records and marks of one stretch from `start`, where one begins, that end at or below `limit`; a window full at most.
 
     When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem. Raises NotRead.

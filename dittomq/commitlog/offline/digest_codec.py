@@ -109,7 +109,7 @@ def _asked(value: object) -> Range | None:
     if value is None:
         return None
     start, end = _row(value, "asked", 2)
-    asked = _range(start, end, "asked", 0, _LARGEST)
+    asked = _range(start, end, "asked", 0, most=_LARGEST)
     if asked.end - asked.start > MAX_FINE_RANGE_BYTES:
         raise _Unfit("asked", f"is a range of {asked.end - asked.start:,} bytes, more than {MAX_FINE_RANGE_BYTES:,}")
     return asked
@@ -130,7 +130,7 @@ class _DigestShape:
         for number, row in enumerate(_list(rows, "segments")):
             field = f"segments[{number}]"
             start, end, closed, leaves, why = _row(row, field, 5)
-            found = _range(start, end, field, behind, _LARGEST)
+            found = _range(start, end, field, behind, most=_LARGEST)
             segment_start = found.start - found.start % self.segment_bytes
             behind = segment_start + self.segment_bytes
             if type(closed) is not bool:
@@ -164,7 +164,7 @@ class _DigestShape:
         for number, row in enumerate(_list(rows, "damaged")):
             field = f"damaged[{number}]"
             start, end = _row(row, field, 2)
-            found = _range(start, end, field, behind, _LARGEST)
+            found = _range(start, end, field, behind, most=_LARGEST)
             if self.end <= found.start:
                 raise _Unfit(field, f"begins at {found.start:,}, where the log has ended at {self.end:,}")
             behind = found.end
@@ -175,7 +175,7 @@ class _DigestShape:
         for number, row in enumerate(_list(rows, "records")):
             field = f"records[{number}]"
             start, end, topic, queue, queue_offset, keys, store_ms, digest, problem = _row(row, field, 9)
-            found = _range(start, end, field, behind, self.end)
+            found = _range(start, end, field, behind, most=self.end)
             if self.asked is None or self.asked.end <= found.start or found.end <= self.asked.start:
                 raise _Unfit(field, "has no byte of the range in which records were asked for")
             behind = found.end
@@ -205,7 +205,7 @@ def _number(value: object, field: str, least: int, most: int) -> int:
     return value
 
 
-def _range(start: object, end: object, field: str, least: int, most: int) -> Range:
+def _range(start: object, end: object, field: str, least: int, *, most: int) -> Range:
     """Of at least one byte, within [least, most)."""
     first = _number(start, field, least, most)
     return Range(first, _number(end, field, first + 1, most))

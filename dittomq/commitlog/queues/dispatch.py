@@ -63,7 +63,7 @@ class WaitingBatch:
 class Dispatch:
     """Builds the queues and the key index. One thread collects (it holds the store's lock), one runs."""
 
-    def __init__(self, log: Log, seals: ChecksumPolicy, index: QueueIndex, keys: KeyIndex, applied: int) -> None:
+    def __init__(self, log: Log, seals: ChecksumPolicy, index: QueueIndex, keys: KeyIndex, *, applied: int) -> None:
         self.applied = applied
         self.keys = keys
         self._log = log

@@ -25,7 +25,7 @@ def root_digest(leaves: Sequence[bytes], salt: int = 0) -> bytes:
     return xxhash.xxh3_128_digest(b"".join(leaves), salt)
 
 
-def leaves_of(read: Read, start: int, end: int, salt: int = 0, leaf_bytes: int = LEAF_BYTES) -> Iterator[bytes]:
+def leaves_of(read: Read, start: int, end: int, salt: int = 0, *, leaf_bytes: int = LEAF_BYTES) -> Iterator[bytes]:
     """Digests of the leaves of [start, end), in order; raises OffsetOutOfRange when the log ends before `end`."""
     at = start
     while at < end:

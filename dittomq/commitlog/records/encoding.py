@@ -57,7 +57,7 @@ def encode(record: Record) -> bytes:
     return front + encoded + (sealed_crc(crc32(encoded, crc32(front))) if is_sealed else b"")
 
 
-def encode_draft(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int, host: Host) -> bytes:
+def encode_draft(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int, *, host: Host) -> bytes:
     """The sealed record that a master at `host` makes of a message."""
     properties = strip_crc(draft.properties) + sealed_crc(0)
     return encode(

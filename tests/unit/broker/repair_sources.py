@@ -31,7 +31,7 @@ def copy_of_log(store: Store, log: bytes, machine: Machine) -> Store:
 
 
 def serving(store: Store) -> RangeServer:
-    return RangeServer(lambda: (store,), InlineLane(), "test", "a", lambda _: None)
+    return RangeServer(lambda: (store,), InlineLane(), "test", "a", damaged=lambda _: None)
 
 
 def repair_damage(store: Store, peers: Sequence[RepairSource]) -> list[RangeOutcome]:
@@ -46,6 +46,6 @@ def damage(store: Store, machine: Machine, *numbers: int) -> list[tuple[Physical
     all_of_them = entries(whole_log(store))
     found = [(PhysicalOffset(all_of_them[number][0]), PhysicalOffset(all_of_them[number][1])) for number in numbers]
     for start, end in found:
-        rot(machine, whole_log(store), HARMS["body"], start, end)
+        rot(machine, whole_log(store), HARMS["body"], start, end=end)
     store.verify(0, store.end)
     return found

@@ -121,7 +121,7 @@ async def test_only_the_master_of_its_epoch_says_where_queues_are_shown_again(tm
 
     master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
     slave = Slave(tmp_path, master)
-    puller = MetadataPuller(master, slave.node.metadata, slave.node.clock, slave.hide, show_again)
+    puller = MetadataPuller(master, slave.node.metadata, slave.node.clock, slave.hide, show_again=show_again)
     for led in (0, 1):  # it does not lead, or has not changed them since it leads
         master.led = Epoch(led)
         await puller.pull_once()

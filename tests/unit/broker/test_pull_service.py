@@ -44,7 +44,7 @@ class Copy:
         """What a reader is answered who may see so much."""
         sizes = (AdmissionControl(MEMORY_BYTES), self.in_memory_bytes)
         rules = PullRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
-        reading = PullService(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules)
+        reading = PullService(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules=rules)
         async with reading.pull(order, "a client") as answer:
             return answer
 
@@ -110,7 +110,7 @@ async def test_pull_is_woken_when_a_new_master_confirms_queued_messages(*, named
     dispatcher.readable_to(copy.end)  # as long as the old master was gone
     dispatcher.readable_to(copy.confirmed)
     rules = PullRules("a", readable, TopicConfig, False, AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
-    reading = PullService(copy.store, InlineLane(), dispatcher, clock, rules)
+    reading = PullService(copy.store, InlineLane(), dispatcher, clock, rules=rules)
     token = ConsistencyToken("a", Epoch(1), copy.end) if named else None
     waits = replace(order(ALL, offset=4), wait_s=20.0, at_least=token)
 

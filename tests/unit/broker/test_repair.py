@@ -88,7 +88,7 @@ def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() 
     rotten = ((2, *range(6, 17)), (6, 10, 11, 16), (2, 8, 11))
     for copy, machine, numbers in zip(copies, machines, rotten, strict=True):
         for start, end in (entries(log)[number] for number in numbers):
-            rot(machine, whole_log(copy), HARMS["magic"], start, end)
+            rot(machine, whole_log(copy), HARMS["magic"], start, end=end)
         copy.verify(0, copy.end)
     whole, lost = ((PhysicalOffset(start), PhysicalOffset(end)) for start, end in store.damaged)
 
@@ -226,7 +226,7 @@ def test_repair_takes_nothing_beyond_the_end_of_an_epoch() -> None:
     log = whole_log(store)
     start, end = entries(log)[1][0], entries(log)[2][1]
     for low, high in entries(log)[1:3]:
-        rot(machine, whole_log(store), HARMS["body"], low, high)
+        rot(machine, whole_log(store), HARMS["body"], low, end=high)
     store.verify(0, store.end)
     assert store.damaged == [(start, end)]
 
@@ -248,7 +248,7 @@ def test_damage_that_the_disk_has_got_over_needs_nobody() -> None:
     store = dispatched(machine)
     log = whole_log(store)
     ((start, end),) = damage(store, machine, 20)
-    rot(machine, log, lambda *_: None, start, end)
+    rot(machine, log, lambda *_: None, start, end=end)
 
     assert repair_damage(store, []) == [RangeOutcome(start, end, "a/1")]
     assert store.damaged == []
@@ -259,7 +259,7 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
     store = dispatched(machine)
     met: list[int] = []
     ((start, end),) = damage(store, machine, 20)
-    ranges = RangeServer(lambda: (store,), InlineLane(), "test", "a", met.append)
+    ranges = RangeServer(lambda: (store,), InlineLane(), "test", "a", damaged=met.append)
 
     async def fetch(low: int, high: int) -> int:
         return sum([len(piece.data) async for piece in ranges.fetch(PhysicalOffset(low), PhysicalOffset(high))])

@@ -31,7 +31,7 @@ def test_repair_verifies_unread_records_in_the_asked_range_only() -> None:
     peers = [RepairSource("a/2", serving(copy_of(store, other)))]
     places = [entries(log)[number] for number in (4, 30)]
     for start, end in places:
-        rot(machine, whole_log(store), HARMS["body"], start, end)
+        rot(machine, whole_log(store), HARMS["body"], start, end=end)
     (first, _), (second, last) = places
 
     around = repair(store, RepairRequest("a/1", PhysicalOffset(second + 5), PhysicalOffset(second + 6)), peers)
@@ -71,7 +71,7 @@ def test_bad_record_across_an_asked_range_is_damaged_to_its_end(name: str) -> No
     store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[20]
-    rot(machine, log, HARMS[name], start, end)
+    rot(machine, log, HARMS[name], start, end=end)
 
     for stop in (start + 1, start + 8, start + 40, end - 1):
         report = repair(store, RepairRequest("a/1", PhysicalOffset(start - 1), PhysicalOffset(stop)))
@@ -98,7 +98,7 @@ def rotten_cold(machine: Machine, store: Store, *numbers: int) -> list[tuple[Phy
     log = whole_log(store)
     found = [(PhysicalOffset(start), PhysicalOffset(end)) for start, end in (entries(log)[number] for number in numbers)]
     for start, end in found:
-        rot(machine, whole_log(store), HARMS["body"], start, end)
+        rot(machine, whole_log(store), HARMS["body"], start, end=end)
     return found
 
 
@@ -222,8 +222,8 @@ def test_validated_repair_reports_its_ranges_and_changes_nothing() -> None:
     log = whole_log(store)
     peers = [RepairSource("a/2", serving(copy_of(store, other)))]
     (known, end), unknown = entries(log)[4], entries(log)[30]
-    for place in ((known, end), unknown):
-        rot(machine, log, HARMS["body"], *place)
+    for start, stop in ((known, end), unknown):
+        rot(machine, log, HARMS["body"], start, end=stop)
     repair(store, RepairRequest("a/1", PhysicalOffset(known), PhysicalOffset(end)))  # nobody has it now: it is noted
     before = store.damaged
 
@@ -242,7 +242,7 @@ def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
     lost = [entries(log)[number] for number in (2, 6, 7, 8, 9)]
     for each, disk in ((store, machine), (copy, other)):
         for start, end in lost:
-            rot(disk, whole_log(each), HARMS["magic"], start, end)
+            rot(disk, whole_log(each), HARMS["magic"], start, end=end)
         each.verify(0, each.end)
     rotten_cold(machine, store, 12)
 
@@ -297,7 +297,7 @@ def test_only_the_unrepaired_rest_of_a_range_is_called_damaged() -> None:
     copy = copy_of(store, other)
     for each, disk, numbers in ((store, machine, (6, 7, 8, 9)), (copy, other, (7,))):
         for start, end in (entries(log)[number] for number in numbers):
-            rot(disk, whole_log(each), HARMS["magic"], start, end)
+            rot(disk, whole_log(each), HARMS["magic"], start, end=end)
         each.verify(0, each.end)
     start, end = entries(log)[7]
 

@@ -100,7 +100,7 @@ def test_a_switchover_that_is_refused_is_told_why(asked: dict[str, Any], capsys:
     ],
 )
 def test_a_dry_run_says_what_would_happen(
-    command: str, answer: object, said: str, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    command: str, answer: object, said: str, asked: dict[str, Any], *, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked[command] = answer
 
@@ -140,7 +140,7 @@ def test_a_failover_that_may_lose_data_names_the_loss_and_whom_to_stop(asked: di
     ],
 )
 def test_failover_is_paused_and_resumed(
-    command: tuple[str, ...], changed: bool, said: str, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], changed: bool, said: str, asked: dict[str, Any], *, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked["set_paused"] = changed
 

@@ -14,7 +14,7 @@ def follow(store: Store) -> Store:
     return store
 
 
-def rot(machine: Machine, log: bytes, harm: Harm, start: int, end: int) -> None:
+def rot(machine: Machine, log: bytes, harm: Harm, start: int, *, end: int) -> None:
     """Change what the disk holds of a record, durably."""
     bad = bytearray(log)
     harm(bad, start, end)

@@ -13,7 +13,7 @@ def lost(machine: Machine, count: int = 1, *, before: int = 0) -> tuple[Store, b
     machine.kill()
     at = entries(log)
     start, end = at[-count - before][0], at[-1 - before][1]
-    rot(machine, log, loses(0, end - start), start, end)
+    rot(machine, log, loses(0, end - start), start, end=end)
     return machine.open(), log, (start, end)
 
 

@@ -82,7 +82,7 @@ def test_a_large_batch_is_stored_as_its_messages_one_by_one(producer: str) -> No
     bodies = [chance.randbytes(chance.randrange(600)) for _ in range(200)]
     identities = [(producer, at) if producer else None for at in range(len(bodies))]
     drafts = [
-        draft(chance.choice(("orders", "events")), chance.randrange(3), body, chance.choice(("", "a")), identity)
+        draft(chance.choice(("orders", "events")), chance.randrange(3), body, chance.choice(("", "a")), identity=identity)
         for body, identity in zip(bodies, identities, strict=True)
     ]
     drafts = [each._replace(properties=each.properties + b"KEYS\x01k%d\x02" % chance.randrange(9)) for each in drafts]

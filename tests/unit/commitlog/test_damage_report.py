@@ -28,7 +28,7 @@ def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said(
     slave.sync()
     start, end = entries(log)[6]
     slave.dispatch(PhysicalOffset(start))
-    rot(machine, whole_log(slave), HARMS["magic"], start, end)
+    rot(machine, whole_log(slave), HARMS["magic"], start, end=end)
 
     [waiting] = repair(slave, RepairRequest("a/1")).ranges
     slave.dispatch(slave.end)

@@ -29,7 +29,7 @@ def unknown_lost(machine: Machine) -> tuple[Store, bytes, tuple[int, int]]:
     log = whole_log(store)
     machine.kill()
     start, end = entries(log)[-3][0], len(log)
-    rot(machine, log, loses(0, end - start), start, end)
+    rot(machine, log, loses(0, end - start), start, end=end)
     return machine.open(), log, (start, end)
 
 
@@ -44,7 +44,7 @@ def test_unreadable_range_at_a_start_blocks_offsets_until_it_is_settled(machine:
     log = whole_log(filled(machine))
     machine.kill()
     start, end = entries(log)[-2]
-    rot(machine, log, HARMS[name], start, end)
+    rot(machine, log, HARMS[name], start, end=end)
 
     store = machine.lead()
 
@@ -200,7 +200,7 @@ def test_truncation_between_two_reservations_gives_nothing_of_the_first_back(mac
     store.persist_recovery_point(store.sync(), 0)
     log = whole_log(store)
     machine.kill()
-    rot(machine, log, loses(0, len(log) - start), start, len(log))
+    rot(machine, log, loses(0, len(log) - start), start, end=len(log))
     store = machine.open()
     assert lead(store) > 0
 
@@ -250,7 +250,7 @@ def test_damage_in_indexed_bytes_hides_nothing(machine: Machine) -> None:
     store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[-2]
-    rot(machine, log, HARMS["body"], start, end)
+    rot(machine, log, HARMS["body"], start, end=end)
     assert store.verify(start, end).damaged == ((start, end),)
     assert not store.unread.ranges
     store.close(clean=True)
@@ -317,7 +317,7 @@ def test_store_without_its_checkpoint_reads_all_and_knows_what_damage_held(machi
     store = dispatched(machine)
     log = whole_log(store)
     start, end = entries(log)[4]
-    rot(machine, log, HARMS["body"], start, end)
+    rot(machine, log, HARMS["body"], start, end=end)
     store.verify(start, end)
     store.close(clean=True)
     del machine.disk.names.files["dittomq/checkpoint"]

@@ -48,7 +48,7 @@ def test_cold_damage_is_noted_by_whoever_verifies_it_and_nothing_else_is(machine
     log = whole_log(store)
     start, end = entries(log)[20]
     assert store.verify(0, store.end).damaged == ()
-    rot(machine, log, HARMS[name], start, end)
+    rot(machine, log, HARMS[name], start, end=end)
 
     around = store.verify(start + (end - start) // 2, start + (end - start) // 2 + 1)
 
@@ -65,7 +65,7 @@ def test_a_range_is_repaired_piece_by_piece_and_what_is_left_stays_noted(machine
     log = whole_log(store)
     at = [pair for pair in entries(log) if pair[0] >= SEGMENT][2:5]
     for start, end in at:
-        rot(machine, whole_log(store), HARMS["magic"], start, end)
+        rot(machine, whole_log(store), HARMS["magic"], start, end=end)
     (low, _), (middle, _), (_, high) = at
     assert store.verify(low, high).damaged == ((low, high),)
 
@@ -149,7 +149,7 @@ def test_what_is_not_flushed_yet_is_never_called_damaged(machine: Machine) -> No
     store = machine.lead()
     store.append([frame(b"x" * 900)], 1)
     log = whole_log(store)
-    rot(machine, log, HARMS["body"], 0, len(log))
+    rot(machine, log, HARMS["body"], 0, end=len(log))
 
     assert store.verify(0, store.end) == (0, 0, ())
     assert store.damaged == []

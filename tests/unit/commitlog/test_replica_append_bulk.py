@@ -26,7 +26,10 @@ def master_log(chance: random.Random) -> bytes:
         producer, queue = chance.choice("pqr"), chance.randrange(3)
         count = chance.randrange(1, 12)
         drafts = [
-            with_keys(draft(chance.choice(("orders", "a")), queue, chance.randbytes(chance.randrange(120)), tag, (producer, first)), chance)
+            with_keys(
+                draft(chance.choice(("orders", "a")), queue, chance.randbytes(chance.randrange(120)), tag, identity=(producer, first)),
+                chance,
+            )
             for first, tag in enumerate(chance.choices(("", "", "blue", "red"), k=count), sequences[producer])
         ]
         if chance.random() < 0.2:

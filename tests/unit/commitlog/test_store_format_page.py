@@ -22,7 +22,7 @@ STORED_MS = 1_795_224_456_773
 PROPERTIES = b"KEYS\x01o-17\x02TAGS\x01new\x02"
 MESSAGE = Draft("orders", 3, 7, 1_795_224_456_000, b"paid", PROPERTIES, tags_code("new"))
 POSITION = 1_048_576
-RECORD = encode_draft(MESSAGE, 41, POSITION, STORED_MS, Host(bytes((10, 0, 0, 7)), 10_911))
+RECORD = encode_draft(MESSAGE, 41, POSITION, STORED_MS, host=Host(bytes((10, 0, 0, 7)), 10_911))
 
 
 def key_index() -> bytes:

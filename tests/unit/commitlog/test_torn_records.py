@@ -109,5 +109,5 @@ def ours_left(left: str, torn: bytes, start: int) -> bytes:
     data = b""
     for number, sort in enumerate(left, 1):
         at = start + len(data)
-        data += encode_draft(TRACE, number, at, 6, HOST) if sort == "W" else torn[:28] + at.to_bytes(8, "big") + torn[36:]
+        data += encode_draft(TRACE, number, at, 6, host=HOST) if sort == "W" else torn[:28] + at.to_bytes(8, "big") + torn[36:]
     return data

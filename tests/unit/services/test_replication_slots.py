@@ -52,17 +52,17 @@ async def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_th
     machine = Machine(random.Random(1))
     store, segment = machine.open(), SMALL.segment_bytes
     records = {"a/1": record("a/1", segment + 1), "a/2": record("a/2", 3 * segment + 1)}
-    before = SlotsOfSlaves(machine.beside(), store, InlineLane(), 2, lambda: records)
+    before = SlotsOfSlaves(machine.beside(), store, InlineLane(), 2, records=lambda: records)
     await before.keep()
 
     now = {"a/1": record("a/1", 4 * segment + 1)}
-    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, records=lambda: now)
     await holds.load("a/0")
     assert sorted(hold.name for hold in holds.floors(1_000)) == held
     await holds.keep()
 
     now["a/1"].connected = False
-    again = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+    again = SlotsOfSlaves(machine.beside(), store, InlineLane(), slaves, records=lambda: now)
     await again.load("a/0")
     assert {hold.name: hold.offset for hold in again.floors(1_000)} == {
         "a/1": 4 * segment + 1,
@@ -75,7 +75,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
     machine = Machine(random.Random(1))
     store, segment = machine.open(), SMALL.segment_bytes
     records: dict[str, SlaveRecord] = {}
-    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, lambda: records)
+    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, records=lambda: records)
     for node_id in range(1, 201):
         records.clear()
         records[f"a/{node_id}"] = record(f"a/{node_id}", node_id * segment, connected=False)
@@ -84,7 +84,7 @@ async def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_a
     newest = {f"a/{node_id}" for node_id in range(137, 201)}
     assert {hold.name for hold in holds.floors(1_000)} == newest
     assert {node for node, _ in holds.written} == newest
-    again = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
+    again = SlotsOfSlaves(machine.beside(), store, InlineLane(), 1, records=dict)
     await again.load("a/0")
     assert again.slaves == newest
 
@@ -95,7 +95,7 @@ def test_member_holds_the_log_without_bound_until_removed_for_its_lag() -> None:
     end = store.append([frame(b"x" * 2_000)], 1).end
     records, left = {"a/1": record("a/1", 0), "a/2": record("a/2", end)}, list[str]()
     members = Members(lambda: ["a/1", "a/2", "a/3"], left.append)
-    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 3, lambda: records, members=members)
+    holds = SlotsOfSlaves(machine.beside(), store, InlineLane(), 3, records=lambda: records, members=members)
 
     held = holds.floors(1_000)
 

@@ -97,7 +97,7 @@ def test_a_whole_record_of_another_queue_in_the_place_of_one_counts(tmp_path: Pa
     place = one_queue(tmp_path, 40)[17]
     body = b"body 17".ljust(7 + len("orders") - len(topic), b"!")
 
-    put(segment_of(tmp_path), encode_draft(draft(topic, queue, body), offset, place.physical_offset, 1, HOST), place.physical_offset)
+    put(segment_of(tmp_path), encode_draft(draft(topic, queue, body), offset, place.physical_offset, 1, host=HOST), place.physical_offset)
 
     assert StoreFault.QUEUE_GAP in verified_alike(tmp_path)[0].counts
 

@@ -74,7 +74,7 @@ def told(report: Report) -> dict[str, int]:
     ids=["all", "the first", "another", "the last", "the only one"],
 )
 def test_units_of_an_unopenable_file_are_missing_and_others_verified(
-    machine: Machine, closed: list[str], missing: int, unreadable: int, one_by_one: bool
+    machine: Machine, closed: list[str], missing: int, unreadable: int, *, one_by_one: bool
 ) -> None:
     report = verify(seen(machine, closed), one_by_one=one_by_one)
 

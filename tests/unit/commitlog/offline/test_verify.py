@@ -165,7 +165,7 @@ def test_what_a_deleted_topic_held_is_no_fault(machine: Machine, store: Store) -
 
 def test_a_queue_offset_that_is_left_out_is_a_gap(machine: Machine, store: Store) -> None:
     end = store.end
-    put(machine, f"commitlog/{store.segment_of(end)[0]:020d}", encode_draft(draft(), 52, end, 99, machine.options.host), end % 16_384)
+    put(machine, f"commitlog/{store.segment_of(end)[0]:020d}", encode_draft(draft(), 52, end, 99, host=machine.options.host), end % 16_384)
 
     report = verify(on_disk(machine, store))
 
@@ -174,7 +174,7 @@ def test_a_queue_offset_that_is_left_out_is_a_gap(machine: Machine, store: Store
 
 def test_a_torn_end_is_told_and_is_no_damage(machine: Machine, store: Store) -> None:
     end = store.end
-    torn = encode_draft(draft(body=b"y" * 500), 50, end, 99, machine.options.host)[:400]
+    torn = encode_draft(draft(body=b"y" * 500), 50, end, 99, host=machine.options.host)[:400]
     put(machine, f"commitlog/{store.segment_of(end)[0]:020d}", torn, end % 16_384)
 
     report = verify(on_disk(machine, store))

@@ -59,7 +59,7 @@ def test_it_holds_nothing_that_is_not_readable_yet(machine: Machine) -> None:
 def test_what_rocketmq_prepared_is_in_it_and_what_it_rolled_back_is_not(machine: Machine) -> None:
     log = b""
     for number, system_flag in enumerate((0x0, 0x4, 0x8, 0xC)):
-        log += foreign_record(keyed(f"flag-{number}"), 0, len(log), 5, system_flag)
+        log += foreign_record(keyed(f"flag-{number}"), 0, len(log), 5, system_flag=system_flag)
     put_log(machine, log, 0)
     store = machine.open()
 

@@ -106,7 +106,7 @@ def with_a_gap() -> tuple[Machine, Store, bytes, int]:
     log = whole_log(store)
     machine.kill()
     start = entries(log)[1][0]
-    rot(machine, log, loses(0, len(log)), start, len(log))
+    rot(machine, log, loses(0, len(log)), start, end=len(log))
     store = machine.open()
     store.reserve_offsets((), 0)
     open_epoch(store)

@@ -27,7 +27,7 @@ class Frame:
     day: int
 
 
-def note(table: Producers, producer_id: str, first: int, position: int, day: int = 0) -> None:
+def note(table: Producers, producer_id: str, first: int, position: int, *, day: int = 0) -> None:
     table.record(producer_id, first, (position,), day * DAY_MS)
 
 

@@ -60,7 +60,7 @@ def test_damaged_odd_and_cut_off_stretches_read_the_same_both_ways(seed: int, od
 @pytest.mark.parametrize("seed", range(60))
 def test_ipv6_stretches_read_the_same_both_ways_and_are_taken_at_once(seed: int) -> None:
     chance = random.Random(seed)
-    data = stretch(chance, 7_000, 4 * FEW, 0, IPV6)
+    data = stretch(chance, 7_000, 4 * FEW, 0, usual=IPV6)
     segment_end = 7_000 + len(data) + chance.choice((8, 400))
 
     assert check(data, 7_000, segment_end) == 4 * FEW
@@ -89,14 +89,14 @@ def test_a_thousand_producers_and_queues_that_take_turns_read_the_same_both_ways
     log = b""
     for at in range(1_000):
         identity = b"PID\x01" + b"p" * (at % 40) + b"%d\x02SEQ\x01%d\x02" % (at % 97, 10 ** (at % 19))
-        log += encode_draft(Draft("t" * (1 + at % 60), at % 13, 0, 1, b"body", identity, 0), at // 780, len(log), 1, Host(bytes(4), 1))
+        log += encode_draft(Draft("t" * (1 + at % 60), at % 13, 0, 1, b"body", identity, 0), at // 780, len(log), 1, host=Host(bytes(4), 1))
 
     assert check(log, 0, 1 << 30) == 1_000
 
 
 def test_what_follows_in_the_log_is_not_taken_for_a_producers_identity() -> None:
     data = stretch(random.Random(5), 0, FEW, 0)
-    last = encode_draft(Draft("t", 0, 0, 1, b"body", b"PID\x01p", 0), 0, len(data), 1, Host(bytes(4), 1)).replace(
+    last = encode_draft(Draft("t", 0, 0, 1, b"body", b"PID\x01p", 0), 0, len(data), 1, host=Host(bytes(4), 1)).replace(
         b"PID\x01p\x02", b"PID\x01pq"
     )
     data += last[:-CRC_BYTES] + sealed_crc(crc32(last[:-CRC_BYTES]))

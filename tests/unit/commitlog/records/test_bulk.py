@@ -33,7 +33,7 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
 
     expected, at = b"", position
     for index, each in enumerate(drafts):
-        record = encode_draft(each, offsets[index], at, STAMP.store_ms, STAMP.host)
+        record = encode_draft(each, offsets[index], at, STAMP.store_ms, host=STAMP.host)
         expected += record
         assert (found.starts[index], bulk.sizes[index], found.ends[index]) == (at, len(record), at + len(record))
         assert found.units[index].tobytes() == UNIT.pack(at, len(record), each.tags_code)
@@ -43,7 +43,7 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
     assert bulk.keyed or not any(b"KEYS" in each.properties for each in drafts)
 
 
-def run_of(topic: str, queue: int, born_ms: int, messages: list[tuple[bytes, bytes]], code: int) -> DraftBatch:
+def run_of(topic: str, queue: int, born_ms: int, messages: list[tuple[bytes, bytes]], *, code: int) -> DraftBatch:
     return DraftBatch(topic, queue, born_ms, [body for body, _ in messages], [properties for _, properties in messages], code)
 
 

@@ -54,7 +54,7 @@ def draft(properties: dict[str, str], body: bytes = b"body", topic: str = "order
 def test_a_record_says_after_reading_what_was_written(body: bytes, properties: dict[str, str], keys: list[str], position: int) -> None:
     full = {**({"KEYS": " ".join(keys)} if keys else {}), "TAGS": "blue", **properties}
 
-    record = encode_draft(draft(full, body), 42, position, 2_222, HOST)
+    record = encode_draft(draft(full, body), 42, position, 2_222, host=HOST)
     message = message_of(record)
 
     assert (message.topic, message.queue, message.queue_offset, message.physical_offset) == ("orders", 3, 42, position)
@@ -67,7 +67,7 @@ def test_a_record_says_after_reading_what_was_written(body: bytes, properties: d
 def test_no_changed_byte_goes_unnoticed(bodies: list[bytes], data: st.DataObject) -> None:
     log = b""
     for offset, body in enumerate(bodies):
-        log += encode_draft(draft({"TAGS": "t"}, body), offset, len(log), 9, HOST)
+        log += encode_draft(draft({"TAGS": "t"}, body), offset, len(log), 9, host=HOST)
     at = data.draw(st.integers(0, len(log) - 1))
     changed = bytearray(log)
     changed[at] ^= data.draw(st.integers(1, 255))
@@ -82,8 +82,8 @@ def test_no_changed_byte_goes_unnoticed(bodies: list[bytes], data: st.DataObject
 
 @given(cut=st.integers(0, 400))
 def test_a_record_that_is_cut_off_is_awaited_and_never_taken(cut: int) -> None:
-    first = encode_draft(draft({}), 0, 0, 9, HOST)
-    log = first + encode_draft(draft({}, b"x" * 200), 1, len(first), 9, HOST)
+    first = encode_draft(draft({}), 0, 0, 9, host=HOST)
+    log = first + encode_draft(draft({}, b"x" * 200), 1, len(first), 9, host=HOST)
 
     seen = scan(log[:cut], 0, SEGMENT_END)
 
@@ -97,7 +97,7 @@ def test_the_record_checksum_is_written_lowest_digit_first_and_padded_behind() -
 
 
 def test_the_record_checksum_covers_everything_before_it() -> None:
-    record = encode_draft(draft({"a": "b"}), 5, 77, 9, HOST)
+    record = encode_draft(draft({"a": "b"}), 5, 77, 9, host=HOST)
 
     assert record.endswith(sealed_crc(zlib.crc32(record[:-20])))
     assert problem_of(record, 77, sealed=True) == ""
@@ -108,11 +108,11 @@ def test_a_record_checksum_that_a_producer_sent_is_left_out() -> None:
     forged = b"a\x01b\x02__CRC32#\x010000000000\x02c\x01d"
 
     assert strip_crc(forged) == b"a\x01b\x02c\x01d\x02"
-    assert message_of(encode_draft(draft({})._replace(properties=forged), 0, 0, 9, HOST)).properties == {"a": "b", "c": "d"}
+    assert message_of(encode_draft(draft({})._replace(properties=forged), 0, 0, 9, host=HOST)).properties == {"a": "b", "c": "d"}
 
 
 def test_a_record_without_checksum_whose_properties_end_in_zeros_is_torn() -> None:
-    whole = encode_draft(draft({"name": "value of some length"}), 0, 0, 9, HOST)
+    whole = encode_draft(draft({"name": "value of some length"}), 0, 0, 9, host=HOST)
     torn = whole[:-40] + bytes(40)
 
     assert problem_of(torn, 0, sealed=False) == "its properties end in zeros: it is torn"
@@ -120,7 +120,7 @@ def test_a_record_without_checksum_whose_properties_end_in_zeros_is_torn() -> No
 
 
 def test_an_unknown_magic_is_unsupported_and_not_corrupt() -> None:
-    record = bytearray(encode_draft(draft({}), 0, 0, 9, HOST))
+    record = bytearray(encode_draft(draft({}), 0, 0, 9, host=HOST))
     record[4:8] = b"\xda\xa3\x20\xff"
 
     assert scan(bytes(record), 0, SEGMENT_END).problem == "magic daa320ff is unsupported"
@@ -152,7 +152,7 @@ def test_a_mark_counts_when_the_segment_is_complete_and_zero_behind_it() -> None
 
 
 def test_a_record_leaves_room_for_the_mark() -> None:
-    record = encode_draft(draft({}), 0, 0, 9, HOST)
+    record = encode_draft(draft({}), 0, 0, 9, host=HOST)
 
     assert scan(record, 0, len(record) + MARK_BYTES).end == len(record)
     assert scan(record, 0, len(record) + MARK_BYTES - 1).problem == f"a record cannot have {len(record)} bytes here"
@@ -189,14 +189,14 @@ def test_no_topic_leaves_its_folder(name: bytes) -> None:
 def of_two_byte_length(at: int, long: int) -> bytes:
     """A sealed record whose topic is too long for a folder."""
     topic = b"%d" % at * long
-    parts = encode_draft(draft({}, b"b"), 0, 0, 9, HOST)[8:89], len(topic).to_bytes(2, "big"), topic, CRC_BYTES.to_bytes(2, "big")
+    parts = encode_draft(draft({}, b"b"), 0, 0, 9, host=HOST)[8:89], len(topic).to_bytes(2, "big"), topic, CRC_BYTES.to_bytes(2, "big")
     rest = b"".join(parts)
     return sealed(START.pack(START.size + len(rest) + CRC_BYTES, MAGIC_2) + rest)
 
 
 def of_negative_body_length(at: int, long: int) -> bytes:
     """A sealed record of lengths that cannot be."""
-    record = bytearray(encode_draft(draft({}, b"%d" % at * long), 0, 0, 9, HOST)[:-CRC_BYTES])
+    record = bytearray(encode_draft(draft({}, b"%d" % at * long), 0, 0, 9, host=HOST)[:-CRC_BYTES])
     record[84:88] = b"\xff" * 4
     return sealed(bytes(record))
 

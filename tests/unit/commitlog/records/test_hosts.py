@@ -22,7 +22,7 @@ SEGMENT_END = 1 << 20
 
 def record(host: Host, body: bytes = b"body") -> bytes:
     return encode_draft(
-        Draft("orders", 3, -7, 1_111, body, b"PID\x01p\x02SEQ\x015\x02KEYS\x01k\x02TAGS\x01t\x02", 116), 42, POSITION, 2_222, host
+        Draft("orders", 3, -7, 1_111, body, b"PID\x01p\x02SEQ\x015\x02KEYS\x01k\x02TAGS\x01t\x02", 116), 42, POSITION, 2_222, host=host
     )
 
 

@@ -64,7 +64,7 @@ def test_a_record_whose_offset_no_file_of_a_queue_can_hold_is_damaged(offset: in
 
 
 def test_a_seal_that_rocketmq_copied_is_not_looked_at() -> None:
-    sealed = encode_draft(draft(), 0, 0, 5, HOST)
+    sealed = encode_draft(draft(), 0, 0, 5, host=HOST)
 
     copied = sealed[:-CRC_BYTES] + sealed_crc(12_345)
 
@@ -105,14 +105,14 @@ def test_a_delayed_message_that_was_stored_at_the_end_of_time_is_due_then() -> N
 
 @pytest.mark.parametrize(("system_flag", "queue"), [(0, 0), (0x8, 0), (0x4, -1), (0xC, -1)])
 def test_no_queue_knows_a_message_whose_transaction_is_open_or_was_rolled_back(system_flag: int, queue: int) -> None:
-    [seen] = scan(foreign_record(draft(), 0, 0, 5, system_flag), 0, SEGMENT).entries
+    [seen] = scan(foreign_record(draft(), 0, 0, 5, system_flag=system_flag), 0, SEGMENT).entries
 
     assert seen.queue == queue
 
 
 def test_kinds_that_are_not_read_are_refused_by_name() -> None:
     with pytest.raises(NotRead, match="batch queue"):
-        scan(foreign_record(draft(), 0, 0, 5, 0x80), 0, SEGMENT)
+        scan(foreign_record(draft(), 0, 0, 5, system_flag=0x80), 0, SEGMENT)
     with pytest.raises(NotRead, match="LMQ"):
         scan(foreign_record(with_properties("INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x010\x02"), 0, 0), 0, SEGMENT)
 

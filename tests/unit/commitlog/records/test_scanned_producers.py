@@ -26,7 +26,7 @@ IDENTITIES = [
 def test_neighbours_do_not_change_what_is_read_of_a_producer(identities: list[bytes]) -> None:
     log = b""
     for at, identity in enumerate(identities):
-        log += encode_draft(Draft("t", 0, 0, 1, b"body", identity, 0), at, len(log), 1, Host(bytes(4), 1))
+        log += encode_draft(Draft("t", 0, 0, 1, b"body", identity, 0), at, len(log), 1, host=Host(bytes(4), 1))
 
     found = scan(log, 0, SEGMENT)
 

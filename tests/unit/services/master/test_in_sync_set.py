@@ -45,8 +45,8 @@ class Leading:
             RULES, own=replica_of(MASTER), node=MASTER, record=self.record, end=at(0), confirmed=at(0), now=clock.monotonic()
         )
         opened = Opened(Epoch(1), at(0), (), MASTER)
-        self.term = Term(opened, self.confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
-        self.watch = GroupWatch(coordination.through(MASTER), KEY, store, InlineLane(), clock)
+        self.term = Term(opened, self.confirm, None, NoQueues(), clock=clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.watch = GroupWatch(coordination.through(MASTER), KEY, store, InlineLane(), clock=clock)
         self.history = HaHistory(machine.beside(), InlineLane())
         self.deposed: list[tuple[str, RoleStart]] = []
         membership = Membership(RULES, self.confirm, Versioned(self.record, outcome.version), now=clock.monotonic())
@@ -133,7 +133,7 @@ async def test_a_write_that_took_place_unanswered_is_found_by_a_read_and_not_mad
 
 @played_by(play)
 async def test_an_operators_pause_is_learned_and_the_master_goes_on(leading: Leading) -> None:
-    other = GroupWatch(leading.coordination.through("a/2"), KEY, Machine(random.Random(2)).open(), InlineLane(), leading.clock)
+    other = GroupWatch(leading.coordination.through("a/2"), KEY, Machine(random.Random(2)).open(), InlineLane(), clock=leading.clock)
     assert await set_paused(other, PauseOrder("a", paused=True))
     await asyncio.sleep(1)
     leading.joins("a/1")

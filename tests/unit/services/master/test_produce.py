@@ -40,7 +40,7 @@ class Master:
         confirm = ConfirmedOffset(rules, own=replica_of(MASTER), node=MASTER, record=record, end=store.end, confirmed=store.end, now=now)
         writer = Writer(store, WriterLanes(InlineLane(), InlineLane()), clock, WriterLimits(), sync_each_group=True)
         opened = Opened(Epoch(1), store.end, store.epoch_history, MASTER)
-        self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
+        self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock=clock)
         config = MasterConfig(replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
         self.appends = ProduceHandler(config, lambda: self.term, lambda: self.term, self.refusal)
         self.needed = min_in_sync_replicas

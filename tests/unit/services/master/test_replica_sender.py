@@ -45,7 +45,7 @@ class ServedStream:
         now = clock.monotonic()
         confirm = ConfirmedOffset(RULES, own=replica_of(MASTER), node=MASTER, record=record, end=at(100), confirmed=at(0), now=now)
         opened = Opened(Epoch(3), at(100), epoch_history, MASTER, "birth")
-        self.term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.term = Term(opened, confirm, None, NoQueues(), clock=clock)  # type: ignore[arg-type]  # nothing is written to a log here
         self.handshake_results: asyncio.Queue[HandshakeResult] = asyncio.Queue()
         self.beats: list[Heartbeat] = []
         self.removed: list[str] = []

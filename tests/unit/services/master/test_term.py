@@ -26,7 +26,7 @@ class Leading:
         self.group = ConfirmingGroup()
         self.queues = NoQueues()
         opened = Opened(Epoch(1), at(0), (), MASTER)
-        self.term = Term(opened, self.group.confirmed, None, self.queues, clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.term = Term(opened, self.group.confirmed, None, self.queues, clock=clock)  # type: ignore[arg-type]  # nothing is written to a log here
         self.term.stream_begins(SLAVE, replica_of(SLAVE), at(0), (), address="a-1:10912")
 
     def written(self, end: int) -> None:

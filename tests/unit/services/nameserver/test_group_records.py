@@ -49,7 +49,7 @@ class Kept:
         with opened(storage := CrashingStorage(self.machine.storage()), "/data"):
             self.storage = storage
         self.lane = HeldLane()
-        self.records = GroupRecords("test", found, self.storage, self.lane, random.SystemRandom())
+        self.records = GroupRecords("test", found, self.storage, self.lane, chance=random.SystemRandom())
         self.tasks = tasks
         self.running = tasks.create_task(self.records.run())
 
@@ -163,7 +163,7 @@ async def test_a_full_disk_refuses_a_change_and_all_that_share_its_write(kept: K
 @under(asyncio.run)
 async def test_a_failed_sync_ends_the_nameserver_and_its_answers() -> None:
     with opened(storage := CrashingStorage(Machine(random.Random(1)).storage()), "/data"):
-        records = GroupRecords("test", {}, storage, InlineLane(), random.Random(2))
+        records = GroupRecords("test", {}, storage, InlineLane(), chance=random.Random(2))
     storage.failing = "fsync"
     running = asyncio.ensure_future(records.run())
 
