@@ -206,7 +206,7 @@ class ReplicationTable:
         Milliseconds,
         Meta(
             description="how long a producer that says nothing else waits for its level; a slave that is waited for in vain for so "
-            "long, twice, leaves the set in sync. RocketMQ: slaveTimeout"
+            "long, twice, leaves the in-sync set. RocketMQ: slaveTimeout"
         ),
     ] = 3_000
     leave_ms: Annotated[

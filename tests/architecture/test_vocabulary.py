@@ -18,8 +18,15 @@ _PROTO_NAME = re.compile(r"^\s*(?:message|enum|rpc|service|oneof)\s+(\w+)|^\s*(?
 _PRODUCT = ("dittomq", "services", "spark")
 _TREE = (*_PRODUCT, "bench", "tools")
 _FLAG, _METRIC = re.compile(r"--[a-z][a-z-]+"), re.compile(r"dittomq_[a-z_]+")
+_CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 _LEVELS = frozenset({"debug", "info", "warning", "error", "critical", "exception"})
 _MOST_WORDS = 20
+
+# Words of that column that say nothing else in plain English: documents do without them too.
+_IN_NO_DOCUMENT = (
+    *("lineage", "opener", "watermark", "lows", "leapt", "heir", "come to lead", "superseded", "outgrown", "hello", "outbox", "mend"),
+    *("set in sync", "accept loss", "stood down", "follower", "shard", "not permitted"),
+)
 
 # Words that are plain English too: only names of this form stand for the glossary's thing. All others may have them.
 _ONLY_AS = {
@@ -91,6 +98,14 @@ def test_no_name_has_a_word_that_the_glossary_replaces(word: str) -> None:
     assert [f"{path}: {name}" for path, name in _names() if name not in _PERMITTED and _says(name, word)] == []
 
 
+@pytest.mark.parametrize("word", _IN_NO_DOCUMENT)
+def test_no_document_has_a_word_that_the_glossary_replaces(word: str) -> None:
+    forms = "".join(rf"\W+{each}(?:s|ed|d|ing)?" for each in word.split())
+
+    assert word in _NEVER
+    assert [str(path) for path in files(".md") if re.search(rf"{forms}\b", _prose(path))] == []
+
+
 def test_a_class_name_stands_once_in_the_tree() -> None:
     where = defaultdict(list)
     for path in _sources(_TREE):
@@ -98,6 +113,14 @@ def test_a_class_name_stands_once_in_the_tree() -> None:
             where[name.lstrip("_")].append(str(path))
 
     assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
+@functools.cache
+def _prose(path: Path) -> str:
+    """What the page says of today, in small letters: a decision, and what changed, may name what was."""
+    if path.parts[:2] == ("docs", "adr") or path.parts[0] == "tests" or path.name in {"CHANGELOG.md", "glossary.md"}:
+        return ""
+    return _CODE.sub("", (ROOT / path).read_text(encoding="utf-8")).lower()
 
 
 def _says(name: str, word: str) -> bool:
