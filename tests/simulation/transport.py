@@ -211,7 +211,7 @@ class SimulatedChannel:
             unsupported = {name: value for name, value in more.items() if value is not None}
             if unsupported:
                 raise NotImplementedError(f"not simulated: {unsupported}")
-            call = kind(self, method, request, timeout, metadata)
+            call = kind(self, method, request, timeout, metadata=metadata)
             call.waits_for_ready = bool(wait_for_ready)  # it has not begun yet
             self._calls[call] = None
             return call
