@@ -9,6 +9,7 @@ from dittomq.message import Receipt
 from tests.simulation.history import Harm, History, Outcome, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.parser import Malformed, ParsedLog, ParsedRecord, parse_log
+from tests.simulation.workload import REMADE
 
 Files = Mapping[str, bytes]
 Queue = tuple[str, int]
@@ -72,12 +73,56 @@ def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[Broke
     yield from _out_of_order(history)
     yield from _mixed_epochs(history)
     yield from _undone_reads(history, log)
+    yield from _left_out_by_tag(history, log)
     for node, reads in history.final_reads.items():
         held = logs[node]
-        got = [(read.topic, read.queue, read.queue_offset, read.body) for read in reads if read.physical_offset >= held.start]
-        lies = [(record.topic, record.queue, record.queue_offset, record.body) for record in held.records]
+        got = [_place(read) for read in reads if read.physical_offset >= held.start and read.topic != REMADE]
+        lies = [_place(record) for record in held.records if record.topic != REMADE]
         if sorted(got) != sorted(lies):
             yield Broken(Invariant.I4, f"{node} serves {len(got)} messages and the log holds {len(lies)}, or they differ")
+        yield from _made_again(history, node, held)
+
+
+def _place(found: Read | ParsedRecord) -> tuple[str, int, int, bytes]:
+    return found.topic, found.queue, found.queue_offset, found.body
+
+
+def _made_again(history: History, node: str, log: ParsedLog) -> Iterator[Broken]:
+    """Of the topic that is deleted and made again a node serves what was sent since, from some message on all of a queue."""
+    got = {_place(read) for read in history.final_reads[node] if read.topic == REMADE}
+    lies = {_place(record) for record in log.records if record.topic == REMADE}
+    firsts: dict[int, int] = {}
+    for _, queue, offset, _ in got:
+        firsts[queue] = min(offset, firsts.get(queue, offset))
+    wanted = {place for place in lies if place[1] in firsts and place[2] >= firsts[place[1]]}
+    if got - lies or wanted - got:
+        yield Broken(Invariant.I4, f"{node} serves of {REMADE} {len(got)} messages, {len(wanted)} lie there from its first one on")
+    done = [each.at for each in history.deletions if each.is_done]
+    last_end = max((each.end for each in history.deletions), default=0.0)
+    is_sure = bool(done) and not history.changed_since(max(done)) and not history.has_seen(Harm.LOSS_ACCEPTED, Harm.DISK_LOST)
+    bodies = {body for *_, body in got}
+    for publish in history.publishes:
+        if publish.topic != REMADE or publish.told_at is None or publish.receipt is None:
+            continue
+        if is_sure and publish.told_at < max(done) and publish.body in bodies:
+            yield Broken(Invariant.I13, f"{node} serves {publish.name}, which was deleted with its topic at {max(done):.6f}")
+        survives = history.must_survive(publish) and publish.receipt.physical_offset >= log.start
+        if survives and publish.at > last_end and publish.body not in bodies and not history.may_lack_topics:
+            yield Broken(Invariant.I13, f"{node} does not serve {publish.name}, sent after the topic was deleted for the last time")
+
+
+def _left_out_by_tag(history: History, log: ParsedLog) -> Iterator[Broken]:
+    """Who asks for one tag gets all messages that have it."""
+    harms = (Harm.LOSS_ACCEPTED, Harm.DISK_LOST, *(() if history.syncs_matter else (Harm.POWER_LOST, Harm.SYNC_FAILED)))
+    if history.has_seen(*harms):
+        return
+    tagged: dict[Queue, dict[int, bytes]] = defaultdict(dict)
+    for record in log.records:
+        tagged[record.topic, record.queue][record.queue_offset] = record.properties
+    for page in history.filtered:
+        for offset, properties in tagged[page.topic, page.queue].items():
+            if offset in page.span and offset not in page.offsets and f"TAGS\x01{page.tag}\x02".encode() in properties:
+                yield Broken(Invariant.I12, f"{page.node} left {page.topic} queue {page.queue} offset {offset} out, which has {page.tag}")
 
 
 def _unequal(logs: Mapping[str, ParsedLog]) -> Iterator[Broken]:
@@ -159,6 +204,8 @@ def _undone_reads(history: History, log: ParsedLog) -> Iterator[Broken]:
         if publish is None:
             yield Broken(Invariant.I7, f"{read.node} served {read.body[:20]!r} at {where}, which nobody published")
             continue
+        if read.labels != publish.labels:
+            yield Broken(Invariant.I7, f"{read.node} served {publish.name} with {read.labels}, and it was sent with {publish.labels}")
         if read.may_be_undone or read.physical_offset < log.start or not _confirmed_for_good(history, read, publish):
             continue
         if lies.get((read.topic, read.queue, read.queue_offset)) != read.body:

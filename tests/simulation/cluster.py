@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dittomq._pb.ditto.messaging.v1.messaging_pb2 import PublishStreamResponse
 from dittomq._pb.ditto.replication.v1.replication_pb2 import ReplicateRequest, ReplicateResponse
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
@@ -21,6 +22,7 @@ from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
 from services.slave import wiring as slave
 from tests.simulation import bit_rot, links
+from tests.simulation.availability import Availability
 from tests.simulation.checkers import check_crashed_copy, check_given_up
 from tests.simulation.coverage import SAVED_TAIL, Witness
 from tests.simulation.disk import BOUNDLESS, Operation
@@ -28,6 +30,7 @@ from tests.simulation.disk_snapshots import ANEW, LOG, Copy, Files
 from tests.simulation.faults import OF_LEADERSHIP, Fault, FaultKind
 from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
+from tests.simulation.named_nodes import NamedNodes
 from tests.simulation.online_checkers import RunningChecks
 from tests.simulation.operator import Operator
 from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, machine_of, name_of
@@ -41,6 +44,7 @@ _RESTART_S = 0.5
 _STOP_S = 60.0
 _TOLD_S = 5.0
 _SENT_S = 0.02
+_PIECE_S = 10.0
 _SLOW_CUT = 1_000.0  # so that clients publish while slaves cut what they had more than their master
 _STALLS_S = 3.0  # longer than the pause between two watermarks and the sync of one
 _AT_REST_S = 5.0
@@ -62,11 +66,14 @@ class Cluster:
         self.witness = Witness(shape, lambda machine: self.copy(machine).end)
         self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), ears=self, shape=shape) for name in PUBLISHERS]
         self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), ears=self, shape=shape)
+        self._got_a_piece = asyncio.Event()  # a chunk that is not the last one of a frame, as likely as not
         self._down: dict[str, int] = {}
         self._to_die_in_a_cut: dict[str, Fault] = {}
         self._to_die_cutting: dict[str, Fault] = {}
         self._to_die_copying: dict[str, Fault] = {}
         self.operator = Operator(self, world.chance("operator"))
+        self._names = NamedNodes(world, shape)
+        self._availability = Availability(world, shape, self.history, self.publishers)
         Wiretap(world.network, self)
         self._build()
         self._inhabitants = tuple(self.world.nodes)
@@ -81,6 +88,10 @@ class Cluster:
         while True:
             await asyncio.sleep(_RESTART_S)
             self.checks.look_at_processes()
+            self._names.look()
+            if not self.phases.calm.is_set():
+                found = self._availability.look(self.checks.record)
+                self.problems += (Broken(Invariant.I9, what) for what in found)
             for name in self._inhabitants:
                 node = self.world.nodes[name]
                 if not node.running and not self._down.get(name) and not self._is_done(name):
@@ -134,6 +145,8 @@ class Cluster:
             case FaultKind.LEFT_FAR_BEHIND:
                 self._to_die_copying[node.name] = fault
                 await self._crash([node], _power(fault), fault.lasts_s)
+            case FaultKind.CRASH_IN_A_FRAME:
+                await self._crash_in_a_frame(fault)
             case FaultKind.STORE_DOWN:
                 await self._crash([node], Power.KILL, fault.lasts_s)
             case kind if kind in OF_LEADERSHIP:
@@ -218,12 +231,23 @@ class Cluster:
         """A client that asked from some offset on got a page."""
         self.checks.page(reads, page, asked)
 
+    def listed(self, asked_at: float, nodes: Collection[str]) -> None:
+        """A client that asked at some time was told which nodes there are."""
+        self.problems += (Broken(Invariant.I15, what) for what in self._names.listed(asked_at, nodes))
+
+    def frame_answered(self, answer: PublishStreamResponse) -> None:
+        """A client got an outcome of a frame."""
+        self.witness.frame_answered(answer)
+
     def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
         """A slave said something to its master."""
+        self.checks.slave_said(slave, master, said)
         self.witness.slave_said(slave, master, said)
 
     def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
         """A master said something to a slave."""
+        if said.WhichOneof("event") == "chunk" and len(said.chunk.data) >= self.shape.limits.chunk_bytes // 2:
+            self._got_a_piece.set()
         self.checks.master_said(master, slave, said)
         self.witness.master_said(master, slave, said)
 
@@ -255,6 +279,20 @@ class Cluster:
                 await self.phases.told.wait()
         node.faults.slowness = 1.0
         await self._crash([node], _power(fault), fault.lasts_s)
+
+    async def _crash_in_a_frame(self, fault: Fault) -> None:
+        """The master crashes, and what is on its way to its slaves is lost, when one of them got a large piece of its log."""
+        self._got_a_piece.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PIECE_S):
+                await self._got_a_piece.wait()
+        leader = self.leader
+        others = [name for name in self.brokers if name != leader]
+        for other in others:
+            self.world.network.cut(leader, other)
+        await self._crash([self.world.nodes[leader]], _power(fault), fault.lasts_s)
+        for other in others:
+            self.world.network.heal(leader, other)
 
     async def _caught_writing(self, node: Node, fault: Fault) -> None:
         """Return when a slow disk has something in its cache that others may have got."""
@@ -347,7 +385,7 @@ class Cluster:
 
     def _build(self) -> None:
         for name in self.shape.name_machines:
-            node = self.world.node(name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
+            node = self.world.node(name, lambda doors, stop: nameserver.serve(NameserverConfig(registry=self.shape.names), doors, stop))
             node.disk.watch = self._group_written
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)

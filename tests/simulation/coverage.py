@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
+from dittomq._pb.ditto.messaging.v1.messaging_pb2 import PublishStreamResponse
 from dittomq._pb.ditto.replication.v1.replication_pb2 import (
     SYNC_ACTION_STREAM,
     Handshake,
@@ -43,6 +44,7 @@ class Happened(Enum):
     DISK_FULL_ON_SLAVE = "disk full on the slave"
     FAILED_FSYNC = "failed fsync"
     ROT_MENDED = "rotten record mended from another copy"
+    FRAME_STORED_IN_PART = "frame sent again of which the first part was stored"
     TAIL_TAKEN_OVER = "tail taken over by a candidate"
 
 
@@ -90,6 +92,11 @@ class Witness:
                 self._hears(slave, said.chunk.confirmed_offset)
             case "heartbeat":
                 self._hears(slave, said.heartbeat.confirmed_offset)
+
+    def frame_answered(self, answer: PublishStreamResponse) -> None:
+        """A client got an outcome of a frame."""
+        if not answer.stored.duplicate and any(run.duplicate for run in answer.stored.runs):
+            self._note(Happened.FRAME_STORED_IN_PART)
 
     def receipt(self, publish: Publish) -> None:
         """A client got a receipt."""

@@ -41,6 +41,7 @@ class FaultKind(Enum):
     STALL = "slow disks everywhere, then power loss of all"
     HANG = "a disk that hangs for seconds"
     FREEZE = "a process that stands still"
+    CRASH_IN_A_FRAME = "the master crashes when its slaves have got the first part of a frame"
 
     @property
     def word(self) -> str:
@@ -65,6 +66,7 @@ _SPECIAL = (
     FaultKind.STALL,
     FaultKind.HANG,
     FaultKind.FREEZE,
+    FaultKind.CRASH_IN_A_FRAME,
 )
 _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
@@ -187,6 +189,12 @@ def removals(chance: random.Random, machines: Machines, duration_s: float) -> li
 def stalls(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
     """Disks that stall together, and a power loss that catches all of them at it; or one that hangs."""
     return [_fault(chance.choice((FaultKind.STALL, FaultKind.HANG)), chance, machines, duration_s) for _ in range(chance.randint(1, 2))]
+
+
+def crashes_in_frames(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Masters that go down in the middle of what they send, for longer than their slaves wait."""
+    found = [_fault(FaultKind.CRASH_IN_A_FRAME, chance, machines, duration_s) for _ in range(chance.randint(1, 2))]
+    return [replace(fault, at=max(fault.at, _FORMED_S), lasts_s=_BRIEF_S * chance.uniform(0.8, 1.6)) for fault in found]
 
 
 def freezes(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:

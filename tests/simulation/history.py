@@ -22,7 +22,7 @@ class Publish:
     """One message that a client tried to publish at some time.
 
     `ordered`: it asked for a queue, so it lies behind what the client published there before. `late`: it was unknown for a while
-    and was perhaps sent again, so its place is open.
+    and was perhaps sent again, so its place is open. `labels`: its tag and its keys.
     """
 
     at: float
@@ -31,6 +31,7 @@ class Publish:
     topic: str
     body: bytes
     ordered: bool
+    labels: tuple[str, tuple[str, ...]] = ("", ())
     outcome: Outcome = Outcome.UNKNOWN
     receipt: Receipt | None = None
     told_at: float | None = None
@@ -52,7 +53,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One message that a client got from `node`, which it asked at some time. `may_be_undone`: it was told so."""
+    """One message that a client got from `node`, which it asked at some time. `may_be_undone`: it was told so. `labels`: tag and keys."""
 
     at: float
     node: str
@@ -63,6 +64,28 @@ class Read:
     record_bytes: int
     body: bytes
     may_be_undone: bool
+    labels: tuple[str, tuple[str, ...]] = ("", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """One page of a reader that asked for one tag only: of the queue offsets in `span` it got `offsets`, and nothing of it is undone."""
+
+    node: str
+    topic: str
+    queue: int
+    tag: str
+    span: range
+    offsets: frozenset[int]
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A client asked at some time to delete the topic that is made again and again. `end`: nothing of that happens later."""
+
+    at: float
+    end: float
+    is_done: bool
 
 
 class Harm(Enum):
@@ -107,7 +130,7 @@ class History:
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
     node that is configured as the master. `rotten`: bytes of a record in which bits have flipped, or that a
     disk does not give, by node and offset; mended or not.
-    `withheld`: ranges of a log that no longer could be had on some disk.
+    `filtered`: pages of readers that wanted one tag. `withheld`: ranges of a log that no longer could be had on some disk.
     `topics`: when a client tried last to make each.
     """
 
@@ -117,6 +140,8 @@ class History:
     kept_from: int = 0
     publishes: list[Publish] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    filtered: list[Filtered] = field(default_factory=list)
+    deletions: list[Deletion] = field(default_factory=list)
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)

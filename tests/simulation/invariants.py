@@ -19,6 +19,9 @@ class Invariant(Enum):
     I10 = "tasks, open files and connections of a process stay below their bounds"
     I11 = "a copy's tables are one version of the master's, never a mix, and never older than before"
     I12 = "whoever reads on is led past no message"
+    I13 = "a topic that is made again serves nothing of what was deleted, and all that was sent to it since"
+    I14 = "retention drops nothing that a known slave still lacks and is near enough to get"
+    I15 = "nameservers name every node that lives, and none that has been silent for their expiry"
 
 
 @dataclass(frozen=True, slots=True)

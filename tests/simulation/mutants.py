@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.simulation.bugs import confirmation, disks, elections, producers, streams
+from tests.simulation.bugs import batches, confirmation, disks, elections, groups, producers, streams, topics
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultKind
@@ -145,4 +145,23 @@ MUTANTS = (
     Mutant("wrong-byte", "a node serves a body with a wrong bit", producers.a_wrong_byte_is_served, 0),
     Mutant("table-in-two", "a table is replaced in two steps", producers.table_written_in_two_steps, 0),
     Mutant("table-own", "a slave leaves out a row and makes a version of its own", producers.a_slave_makes_a_version_of_its_own, 0),
+    Mutant("bulk-offset-twice", "a frame encoded at once gives its last offset away again", batches.bulk_gives_an_offset_twice, 0),
+    Mutant("bulk-tags", "queues do not know the tags of frames encoded at once", batches.bulk_forgets_tags, 5),
+    Mutant("bulk-body", "a frame encoded at once repeats its first body", batches.bulk_repeats_a_body, 0),
+    Mutant("columns-tags", "copies do not know the tags of records taken in at once", batches.columns_forget_tags, 5),
+    Mutant("columns-queues", "of records taken in at once one queue gets the offsets of another", batches.columns_mix_up_queues, 0),
+    Mutant("part-again", "a frame that is stored in part is stored again as a whole", batches.a_frame_stored_in_part_is_stored_again, 1),
+    Mutant("sync-takes-more", "what is written during a sync counts as flushed", disks.sync_takes_in_what_came_meanwhile, 10),
+    Mutant("sync-takes-less", "what is written during a sync is not synced later", disks.sync_forgets_what_came_meanwhile, 10),
+    Mutant("chunk-early", "a chunk counts before its bytes are written", disks.chunk_counts_before_it_is_written, 10),
+    Mutant("checkpoint-producer", "a checkpoint lacks the newest producer", disks.checkpoint_forgets_a_producer, 1),
+    Mutant("deleted-stays", "a topic made again serves what was deleted", topics.deleted_messages_stay, 0),
+    Mutant("deleted-stays-there", "slaves serve what was deleted", topics.deleted_messages_stay_on_slaves, 5),
+    Mutant("deleted-too-much", "a topic made again hides its first messages", topics.new_messages_are_hidden, 0),
+    Mutant("tag-left-out", "a reader of one tag is led past a message", topics.tagged_message_left_out, 0),
+    Mutant("tag-of-first", "messages are served with the tag of another", topics.tags_are_not_told_apart, 0),
+    Mutant("holds-nothing", "retention asks no slave", groups.nothing_is_held_for_slaves, 9),
+    Mutant("never-expires", "a nameserver names nodes for ever", groups.nodes_never_expire, 3),
+    Mutant("expires-for-good", "a node that expired once is never named again", groups.nodes_are_forgotten_for_good, 2),
+    Mutant("never-stands", "no slave stands for election", groups.nobody_stands_for_election, 0),
 )

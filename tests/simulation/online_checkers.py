@@ -16,6 +16,7 @@ from tests.simulation.history import Harm, History, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.parser import Malformed, parse_record
 from tests.simulation.shapes import Shape, machine_of, name_of
+from tests.simulation.slots import Dropped, Slots
 from tests.simulation.world import World
 
 TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
@@ -41,6 +42,8 @@ class RunningChecks:
         self._confirmed: dict[tuple[str, int], int] = {}
         self._held_to = 0  # what is confirmed up to there was on disks enough
         self._on_enough_disks: set[bytes] = set()
+        self._on_own_disk: set[tuple[str, bytes]] = set()
+        self._slots = Slots(shape.replication.max_slot_bytes)
         self._tables: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._makers: dict[tuple[str, tuple[int, ...]], str] = {}  # who had a version of a table first
         self._newest_table: dict[tuple[str, str], tuple[int, ...]] = {}
@@ -58,6 +61,7 @@ class RunningChecks:
         """A client that asked from some offset on got a page of messages from a node, which said how far its log is confirmed."""
         self._find(Invariant.I12, self._led_past(page, asked))
         self._find(Invariant.I6, self._confirmed_went_back(page.node, page.confirmed))
+        self._find(Invariant.I6, self._not_on_its_own_disk(reads))
         if not self._shape.disks_of_confirmed or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
             return
         self._find(Invariant.I6, self._confirmed_on_too_few_members(page.node, page.confirmed))
@@ -71,7 +75,10 @@ class RunningChecks:
     # What replicas tell each other.
 
     def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
-        """Nothing is to be judged before the master has."""
+        """Nothing is to be judged before the master has; what it knows of the slave from now on is written down."""
+        if said.WhichOneof("event") == "ack":
+            life = (master, self._world.nodes[master].lives)
+            self._slots.told(slave, life, said.ack.flushed_offset, self._world.loop.time())
 
     def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
         """Told to stream, a slave writes nothing before it has heard so: its copy lies still, and its master's only grows."""
@@ -80,6 +87,7 @@ class RunningChecks:
         handshake_result = said.handshake_result
         if said.WhichOneof("event") != "handshake_result" or handshake_result.action != SYNC_ACTION_STREAM:
             return
+        self._slots.streams_from(slave, handshake_result.from_offset)
         ours, theirs = self._copy(master), self._copy(slave)
         start, end = max(ours.begin, theirs.begin), handshake_result.from_offset
         one, other = self._unflipped(ours.content(start, end), start), self._unflipped(theirs.content(start, end), start)
@@ -113,13 +121,16 @@ class RunningChecks:
         """A file of a machine got its name; a table is in force from then on. A log that loses its first file keeps all that is young."""
         inode = operation.inode
         if inode is not None and operation.deed is Deed.REMOVED and operation.path.startswith(LOG) and any(inode.read(8, 0)):
-            self._find(Invariant.I1, self._dropped_too_early(machine, int(operation.path.removeprefix(LOG)), inode))
+            start = int(operation.path.removeprefix(LOG))
+            self._find(Invariant.I1, self._dropped_too_early(machine, start, inode))
+            self._find(Invariant.I14, self._dropped_for_others(machine, start))
         if inode is not None and operation.target in TABLES:
             content = inode.read(inode.size, 0)
             self._find(Invariant.I11, self._wrong_table(machine, operation.target, content))
 
     def disk_lost(self, machine: str) -> None:
         """What a machine held before counts no more."""
+        self._slots.disk_lost(machine)
         self._newest_table = {key: version for key, version in self._newest_table.items() if key[0] != machine}
 
     def look_at_processes(self) -> None:
@@ -183,6 +194,35 @@ class RunningChecks:
             if publish.body in inode.read(receipt.record_bytes, receipt.physical_offset - start):
                 yield f"{machine} drops {publish.name}, which was published at {publish.at:.6f}"
         self._history.kept_from = max(self._history.kept_from, end)
+
+    def _dropped_for_others(self, machine: str, start: int) -> Iterator[str]:
+        """A master keeps for its members all that they lack, and for other slaves that it has heard so much as the settings say."""
+        record, node = self.record, self._world.nodes[machine]
+        is_master = record is not None and record.master_node == name_of(machine) and node.may_lead
+        segments = self._copy(machine).segments()
+        if record is None or not is_master or not self._shape.retention.max_age_ms or len(segments) < 2 or start != min(segments):
+            return
+        members = {machine_of(member.node) for member in record.members}
+        others = {name: name in members for name in self._shape.brokers if name != machine}
+        dropped = Dropped((machine, node.lives), start, start + self._shape.segment_bytes, self._copy(machine).end)
+        yield from self._slots.broken(dropped, others, self._world.loop.time())
+
+    def _not_on_its_own_disk(self, reads: Sequence[Read]) -> Iterator[str]:
+        """A node serves what it holds itself; what it called undoable may be gone since, and so may what it held before a start."""
+        for read in reads:
+            node, key = self._world.nodes[machine_of(read.node)], (read.node, read.body)
+            if key in self._on_own_disk or read.may_be_undone or not node.running or node.started_at > read.at:
+                continue
+            self._on_own_disk.add(key)
+            if read.physical_offset < self._history.kept_from or (read.node, read.physical_offset) in self._history.rotten:
+                continue
+            try:
+                held = self._copy(machine_of(read.node)).record(read.physical_offset, read.record_bytes).body
+            except Malformed as problem:
+                yield f"{read.node} served what lies at {read.physical_offset} and does not hold it: {problem}"
+            else:
+                if held != read.body:
+                    yield f"{read.node} served {read.body[:20]!r} from {read.physical_offset}, where it holds {held[:20]!r}"
 
     def _wrong_acker(self, publish: Publish, receipt: Receipt) -> Iterator[str]:
         if receipt.duplicate:  # its epoch is that of an earlier try

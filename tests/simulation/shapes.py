@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dittomq.broker.config import FailoverMode, FailoverTable, RetentionTable, StoreTable
-from dittomq.commitlog.queues.producer_state import MAX_PRODUCERS
 from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReplicaAckLevel, ReplicationTable
+from services.nameserver.config import RegistryConfig
 from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines
+from tests.simulation.limits import Limits
 
 NAMESERVER = "ns:9876"
 PUBLISHERS = ("p0", "p1")
@@ -19,26 +20,55 @@ _KEPT_MS = 8_000
 _HELD_SEGMENTS = 2
 _FEW_PRODUCERS = 2
 _MANUAL = 0.2  # of the groups
+_MANY_MESSAGES = 0.08  # of the runs: frames of so many that they are encoded by columns without lowered limits
+_TAGGED = 0.3
+_REMAKES = 0.2
+_INTERLEAVED = 0.15
+_EXPIRES_SOON = 0.3  # of the runs: nameservers forget a node before most faults end
+_SOON_MS = 6_000
+_PERIODS_IN_EXPIRY = 3
 _SKEW_S = 4.5  # clocks of two nodes differ by 4 s at most
 
 
 @dataclass(frozen=True, slots=True)
+class Publishing:
+    """What clients publish: how many messages at a time, padded with how many bytes, and whether with tags and keys.
+
+    `remakes`: also to a topic that somebody deletes and makes again.
+    """
+
+    frames: tuple[int, ...] = (1, 1, 3, 12)
+    paddings: tuple[int, ...] = (0, 10, 700, 5_000)
+    is_tagged: bool = False
+    remakes: bool = False
+
+    def __str__(self) -> str:
+        frames = f"{min(self.frames)} to {max(self.frames)} messages a frame"
+        return f"{frames}{', tagged' if self.is_tagged else ''}{', a topic made again' if self.remakes else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """How the group is configured. `producers`: so many are remembered; no setting, but a limit that runs can reach."""
+    """How the group is configured, and what its clients publish. `limits` are no settings, but runs can reach them.
+
+    `is_interleaved`: whatever changes a store is stopped in the middle of a call, and others go on meanwhile.
+    """
 
     slaves: int
     replication: ReplicationTable
     slave_flush: FlushMode
     segment_bytes: int = 65_536
     retention: RetentionTable = RetentionTable()  # noqa: RUF009  # a value, and frozen
-    producers: int = MAX_PRODUCERS
+    limits: Limits = Limits()  # noqa: RUF009  # a value, and frozen
+    publishing: Publishing = Publishing()  # a value, and frozen
+    is_interleaved: bool = False
+    names: RegistryConfig = RegistryConfig()  # noqa: RUF009  # a value, and frozen
     nameservers: tuple[str, ...] = (NAMESERVER,)
     failover: FailoverTable = FailoverTable(mode=FailoverMode.MANUAL)  # noqa: RUF009  # a value, and frozen
 
     def __str__(self) -> str:
-        table, told = self.replication, self._group
-        if self.producers < MAX_PRODUCERS:
-            told += f", {self.producers} producers remembered"
+        table, told = self.replication, f"{self._group}, {self.limits}, {self.publishing}"
+        told += ", interleaved" if self.is_interleaved else ""
         if self.retention.max_age_ms:
             told += f", kept for {self.retention.max_age_ms:,} ms, held for {table.max_slot_bytes:,} bytes"
         return told
@@ -56,6 +86,11 @@ class Shape:
     def is_manual(self) -> bool:
         """Whether only an operator lets another node lead."""
         return self.failover.mode is FailoverMode.MANUAL
+
+    @property
+    def sends_in_pieces(self) -> bool:
+        """Whether slaves get frames in parts, and another node leads when that matters."""
+        return self.slaves > 1 and not self.is_manual and self.limits.chunk_bytes < Limits().chunk_bytes
 
     @property
     def syncs_matter(self) -> bool:
@@ -113,9 +148,13 @@ class Shape:
         dropped = RetentionTable(max_age_ms=_KEPT_MS, check_period_ms=1_000)
         return replace(self, segment_bytes=_SMALL_SEGMENT, replication=held, retention=dropped)
 
+    def expiring_soon(self, chance: random.Random) -> Self:
+        """The same, or with nameservers that forget a node sooner."""
+        return replace(self, names=RegistryConfig(broker_expiry_ms=_SOON_MS)) if chance.random() < _EXPIRES_SOON else self
+
     def remembering_few(self) -> Self:
         """The same, but producers are forgotten all the time: clients have more of them."""
-        return replace(self, producers=_FEW_PRODUCERS)
+        return replace(self, limits=replace(self.limits, producers=_FEW_PRODUCERS))
 
     @property
     def kept_s(self) -> float:
@@ -133,7 +172,11 @@ class Shape:
     def _tables(self, machine: str, number: int) -> dict[str, Any]:
         replication = self.replication if number == 0 else replace(self.replication, flush_mode=self.slave_flush)
         return {
-            "node": NodeTable(broker_id=number, nameservers=self.nameservers),
+            "node": NodeTable(
+                broker_id=number,
+                nameservers=self.nameservers,
+                registration_period_ms=self.names.broker_expiry_ms // _PERIODS_IN_EXPIRY,
+            ),
             "advertise": {"default": f"{machine}:10911"},
             "advertise_replication": {"default": f"{machine}:10912"},
             "store": self.store,
@@ -173,6 +216,17 @@ def shape(chance: random.Random) -> Shape:
     replication, slave_flush = _unusual(chance, slaves, replication)
     failover = FailoverTable(mode=FailoverMode.MANUAL if chance.random() < _MANUAL else FailoverMode.AUTOMATIC)
     return Shape(slaves, replication, slave_flush, segment_bytes, failover=failover)
+
+
+def is_interleaved(chance: random.Random) -> bool:
+    """Of a few runs: it costs much."""
+    return chance.random() < _INTERLEAVED
+
+
+def publishing(chance: random.Random) -> Publishing:
+    """Mostly a few messages at a time; now and then hundreds."""
+    plain = Publishing(is_tagged=chance.random() < _TAGGED, remakes=chance.random() < _REMAKES)
+    return replace(plain, frames=(1, 3, 40, 130), paddings=(0, 10, 60)) if chance.random() < _MANY_MESSAGES else plain
 
 
 def _unusual(chance: random.Random, slaves: int, replication: ReplicationTable) -> tuple[ReplicationTable, FlushMode]:

@@ -5,15 +5,13 @@ import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from dittomq.client import AsyncClient
-from dittomq.commitlog.queues import producer_state
 from dittomq.errors import Unavailable
-from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
 from tests.simulation.coverage import Happened
@@ -23,6 +21,7 @@ from tests.simulation.faults import (
     FaultKind,
     absences,
     changes,
+    crashes_in_frames,
     freezes,
     in_order,
     plan,
@@ -31,13 +30,16 @@ from tests.simulation.faults import (
     stalls,
     stressed,
 )
+from tests.simulation.fibers import locks_of_fibers
 from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
+from tests.simulation.limits import limits
 from tests.simulation.loop import Deadlock, Livelock, SimulatedLoop
 from tests.simulation.operator import as_client, leading, repair
+from tests.simulation.remade_topic import remake
 from tests.simulation.service_logs import log_into
-from tests.simulation.shapes import Shape, name_of, shape
-from tests.simulation.workload import make_topics, read_everything
+from tests.simulation.shapes import Shape, is_interleaved, name_of, publishing, shape
+from tests.simulation.workload import make_topics, read_everything, topics_of
 from tests.simulation.world import Power, World
 
 _FAULTS_S = 60.0
@@ -85,7 +87,9 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
     wanted, faults = _scene(world, stress)
     cluster = Cluster(world, wanted)
     log_into(world, cluster.logged)
-    with _remembering(wanted.producers), sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
+    world.is_interleaved = wanted.is_interleaved
+    stores = locks_of_fibers() if wanted.is_interleaved else contextlib.nullcontext()
+    with wanted.limits.in_force(), stores, sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
         _live(world, _story(cluster, faults))
     world.close()
     return Run(
@@ -105,14 +109,20 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
 
 def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault]]:
     """The group, and what happens to it."""
-    wanted = shape(world.chance("shape"))
+    wanted = replace(
+        shape(world.chance("shape")),
+        limits=limits(world.chance("limits")),
+        publishing=publishing(world.chance("publishing")),
+        is_interleaved=is_interleaved(world.chance("interleaved")),
+    )
+    wanted = wanted.expiring_soon(world.chance("expiry"))
     if world.chance("few").random() < _FORGETS_PRODUCERS:
         wanted = wanted.remembering_few()
     chance = world.chance("faults")
     faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
     without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.ROT, FaultKind.REMOVED}
     if not wanted.slaves:
-        without |= {*OF_LEADERSHIP, FaultKind.LEFT_FAR_BEHIND}
+        without |= {*OF_LEADERSHIP, FaultKind.LEFT_FAR_BEHIND, FaultKind.CRASH_IN_A_FRAME}
     elif FaultKind.LEFT_FAR_BEHIND in stress or (world.chance("retention").random() < _FORGETS and not stress):
         wanted = wanted.forgetting()
         without.add(FaultKind.CLOCK_JUMP)  # the age of a message is told by the clocks
@@ -128,6 +138,8 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
         faults += stalls(world.chance("stalls"), wanted.machines, _FAULTS_S)
     if world.chance("freeze").random() < _FREEZES and not stress:
         faults += freezes(world.chance("freezes"), wanted.machines, _FAULTS_S)
+    if wanted.sends_in_pieces and not stress:
+        faults += crashes_in_frames(world.chance("frames"), wanted.machines, _FAULTS_S)
     if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
         faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)
     faults = in_order(fault for fault in faults if fault.kind not in without)
@@ -135,17 +147,6 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     if lost or (stress and not set(stress) & set(OF_LEADERSHIP)):  # who leads alone is what leadership's own faults are about
         wanted = wanted.undegraded()
     return wanted, faults
-
-
-@contextlib.contextmanager
-def _remembering(count: int) -> Iterator[None]:
-    """Brokers remember so many producers."""
-    patches = Patches()
-    patches.put(producer_state, "MAX_PRODUCERS", lambda _: count)
-    try:
-        yield
-    finally:
-        patches.undo()
 
 
 def _live(world: World, story: Coroutine[Any, Any, None]) -> None:
@@ -184,6 +185,8 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
             for fault in faults:
                 suffering.create_task(cluster.suffer(fault))
             suffering.create_task(asyncio.sleep(_FAULTS_S))
+            if cluster.shape.publishing.remakes:
+                suffering.create_task(remake(cluster, cluster.world.chance("remake"), _FAULTS_S))
         if cluster.world.chance("end").random() < _ENDS_DARK:
             for name in cluster.brokers:
                 cluster.world.nodes[name].crash(Power.LOSS)
@@ -286,7 +289,7 @@ async def _read_all(cluster: Cluster) -> None:
             lost = cluster.history.may_lack_topics
             while node not in cluster.history.final_reads:
                 try:
-                    cluster.history.final_reads[node] = await read_everything(mq, node, missing_queues=lost)
+                    cluster.history.final_reads[node] = await read_everything(mq, node, topics_of(cluster.shape), missing_queues=lost)
                 except Unavailable:  # the id of a lost disk is free when the nameservers have forgotten that
                     await asyncio.sleep(1.0)
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from dittomq.commitlog.disk.storage import File, HeldLock
 from dittomq.errors import StorageFailure, StoreLocked
+from tests.simulation import fibers
 from tests.simulation.disk import PAGE, Deed, Disk, Inode, Operation, parent
 from tests.simulation.simulated_process import Life, Phase
 
 _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6
 _LONGEST_S = 30.0
+_STOPS_WRITING, _STOPS_READING = 0.4, 0.1  # of the calls of a fiber; every sync does
 _LOG, _WATERMARK = "commitlog/", "dittomq/watermark"
 _KNOW_OF_THE_LOG = ("dittomq/tmp-dittomq-checkpoint", "dittomq/tmp-dittomq-producers", "dittomq/tmp-dittomq-watermark")
 
@@ -48,7 +50,7 @@ class SimulatedStorage:
     """A data directory for one life of a node. `die` ends that life.
 
     With `syncs_take_time` a sync has its effect when the lane that called it says that its time has passed, or at the next operation of
-    the same step: a crash may fall into that time, and other lanes go on meanwhile.
+    the same step: a crash may fall into that time, and other lanes go on meanwhile. A step that is a fiber waits for it instead.
     """
 
     def __init__(self, disk: Disk, life: Life, faults: Faults, die: Callable[[], None], *, syncs_take_time: bool = False) -> None:
@@ -184,6 +186,10 @@ class SimulatedStorage:
             self.faults.failing_syncs -= 1
             self.faults.sync_failed()
             raise StorageFailure(operation, path, "[Errno 5] Input/output error")
+        if fibers.pause():
+            if not self.faults.skips_syncs:
+                effect()
+            return
         if not self.faults.skips_syncs and not self._waits_for_the_log(path, effect):
             self._unfinished = effect
             self._under_way[effect] = path
@@ -254,6 +260,8 @@ class SimulatedFile:
             raise OSError(errno.EMFILE, "Too many open files", self._path)
         if self._inode.bad and not self._inode.gives(length, offset):
             raise OSError(errno.EIO, "Input/output error", self._path)
+        if fibers.Fiber.running is not None and self._storage.disk.chance.random() < _STOPS_READING:
+            fibers.pause()
         content = self._inode.read(length, offset)
         self._storage.spend(len(content) / self._storage.faults.read_bytes_per_s)
         return content
@@ -277,7 +285,11 @@ class SimulatedFile:
                 fits //= 2
             self._inode.write(content[:fits], offset, disk.chance)
             raise StorageFailure("write", self._path, "[Errno 28] No space left on device")
-        self._inode.write(content, offset, disk.chance)
+        first = disk.chance.randint(0, len(content)) if fibers.Fiber.running is not None and disk.chance.random() < _STOPS_WRITING else 0
+        if first:
+            self._inode.write(content[:first], offset, disk.chance)
+            fibers.pause()
+        self._inode.write(content[first:], offset + first, disk.chance)
 
     def fdatasync(self) -> None:
         self._begin()

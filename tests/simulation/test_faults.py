@@ -6,6 +6,7 @@ from tests.simulation.faults import (
     absences,
     any_kinds,
     changes,
+    crashes_in_frames,
     freezes,
     plan,
     removals,
@@ -24,7 +25,7 @@ def test_a_seed_has_one_plan_and_others_have_others() -> None:
 
 def test_a_hundred_seeds_have_every_kind_of_fault_and_each_seed_lacks_some() -> None:
     kinds = [{fault.kind for fault in plan(random.Random(seed), MACHINES, 60)} for seed in range(100)]
-    makers = (absences, changes, freezes, removals, rots, stalls)
+    makers = (absences, changes, freezes, removals, rots, stalls, crashes_in_frames)
     special = {fault.kind for seed in range(100) for make in makers for fault in make(random.Random(seed), MACHINES, 60)}
 
     assert set().union(*kinds) | special == set(FaultKind)

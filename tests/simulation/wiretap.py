@@ -1,12 +1,14 @@
-"""Hears what masters and slaves tell each other, at the moment it is delivered: the bytes of the wire, decoded."""
+"""Hears what masters and slaves tell each other, and what producers are answered, at the moment it is delivered: the bytes of the wire."""
 
 from typing import Protocol
 
+from dittomq._pb.ditto.messaging.v1.messaging_pb2 import PublishStreamResponse
 from dittomq._pb.ditto.replication.v1.replication_pb2 import ReplicateRequest, ReplicateResponse
 from tests.simulation.network import Network, Socket
 from tests.simulation.streams import Data, Opened, Reset, Status
 
 _REPLICATE = "/ditto.replication.v1.ReplicationService/Replicate"
+_PUBLISH = "/ditto.messaging.v1.MessagingService/PublishStream"
 
 
 class Listener(Protocol):
@@ -16,13 +18,16 @@ class Listener(Protocol):
 
     def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None: ...
 
+    def frame_answered(self, answer: PublishStreamResponse) -> None: ...
+
 
 class Wiretap:
-    """Follows every replication stream from its opening on."""
+    """Follows every such stream from its opening on."""
 
     def __init__(self, network: Network, listener: Listener) -> None:
         self._listener = listener
         self._streams: set[tuple[int, int]] = set()
+        self._publishing: set[tuple[int, int]] = set()
         network.tap = self._delivered
 
     def _delivered(self, sender: Socket, payload: object) -> None:
@@ -32,11 +37,19 @@ class Wiretap:
         match frame:
             case Opened(method) if method == _REPLICATE:
                 self._streams.add((sender.number, number))
+            case Opened(method) if method == _PUBLISH:
+                self._publishing.add((sender.number, number))
+            case Data(content) if (sender.peer.number, number) in self._publishing:
+                self._listener.frame_answered(PublishStreamResponse.FromString(content))
             case Data(content) if (sender.number, number) in self._streams:
                 self._listener.slave_said(sender.host, sender.peer_host, ReplicateRequest.FromString(content))
             case Data(content) if (sender.peer.number, number) in self._streams:
                 self._listener.master_said(sender.host, sender.peer_host, ReplicateResponse.FromString(content))
             case Reset():
-                self._streams.discard((sender.number, number))
+                self._forget((sender.number, number))
             case Status():
-                self._streams.discard((sender.peer.number, number))
+                self._forget((sender.peer.number, number))
+
+    def _forget(self, stream: tuple[int, int]) -> None:
+        self._streams.discard(stream)
+        self._publishing.discard(stream)

@@ -1,6 +1,7 @@
 """The workers door: the steps that threads run in production, with virtual time passing between them.
 
 A crash can fall between any two steps, and into the time that a sync takes. What a step costs is what its disk says, plus a little.
+In runs that are `interleaved` the steps of those lanes that change a store are fibers: the disk stops them in the middle of a call.
 """
 
 import asyncio
@@ -12,12 +13,18 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 from dittomq.doors.workers import Executor
+from tests.simulation.fibers import Fiber
 from tests.simulation.simulated_process import Life, Phase, SimCrashed
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 _STEP_S = (0.000_005, 0.000_3)
+_OF_STORES = ("store", "sync", "dispatch", "files", "retention")
+
+
+def _nothing() -> None:
+    return
 
 
 class _Job:
@@ -25,6 +32,7 @@ class _Job:
 
     def __init__(self, steps: Generator[Any, None, Any], progress: Callable[[Any], None] | None, waiter: asyncio.Future[Any]) -> None:
         self.ended = False
+        self.fiber: Fiber | None = None
         self._steps = steps
         self._progress = progress
         self._waiter = waiter
@@ -50,8 +58,14 @@ class _Job:
         if outcome is not None:
             outcome()
 
+    def finish(self) -> None:
+        """Run a step to its end that was stopped in its middle."""
+        if self.fiber is not None and not self.fiber.ended:
+            self.fiber.finish()
+
     def drop(self) -> None:
         """The process is gone."""
+        self.finish()
         with contextlib.suppress(SimCrashed):
             self._steps.close()
 
@@ -63,9 +77,10 @@ class _Job:
 class SimulatedLane:
     """Runs up to `width` generators of steps at a time, in the order of the calls, also those whose callers have left, as threads do."""
 
-    def __init__(self, workers: "SimulatedWorkers", width: int) -> None:
+    def __init__(self, workers: "SimulatedWorkers", width: int, *, is_interleaved: bool) -> None:
         self._workers = workers
         self._width = width
+        self._is_interleaved = is_interleaved
         self._waiting: deque[_Job] = deque()
         self._running: list[_Job] = []
 
@@ -90,6 +105,7 @@ class SimulatedLane:
     def finish_now(self) -> None:
         """Run everything to its end without letting time pass, as a thread pool does that is waited for."""
         for job in [*self._running, *self._waiting]:
+            job.finish()
             job.report()
             while not job.ended:
                 job.step()
@@ -110,9 +126,31 @@ class SimulatedLane:
             self._workers.pause(functools.partial(self._step, job))
 
     def _step(self, job: _Job) -> None:
-        if job in self._running:
+        if job not in self._running:
+            return
+        if self._is_interleaved:
+            step = functools.partial(self._workers.life.new_context().run, job.step)
+            job.fiber = Fiber(
+                step, self._workers.life, stopped=functools.partial(self._stopped, job), wake=functools.partial(self._wake, job)
+            )
+            job.fiber.resume()
+        else:
             job.step()
             self._workers.pause(functools.partial(self._go_on, job))
+
+    def _stopped(self, job: _Job, fiber: Fiber) -> None:
+        if fiber.ended:
+            self._workers.pause(functools.partial(self._go_on, job))
+        elif fiber.waits_for is None:
+            self._workers.pause(functools.partial(self._resume, job, fiber, fiber.turns))
+
+    def _wake(self, job: _Job, fiber: Fiber) -> None:
+        self._workers.soon(functools.partial(self._resume, job, fiber, fiber.turns))
+
+    def _resume(self, job: _Job, fiber: Fiber, turn: int) -> None:
+        """Let a step that stopped in its middle go on, unless it has done so meanwhile."""
+        if job in self._running and not fiber.ended and fiber.turns == turn:
+            fiber.resume()
 
     def _go_on(self, job: _Job) -> None:
         job.report()
@@ -138,8 +176,9 @@ class Disk(Protocol):
 class SimulatedWorkers:
     """Lanes of one process."""
 
-    def __init__(self, life: Life, chance: random.Random, disk: Disk) -> None:
+    def __init__(self, life: Life, chance: random.Random, disk: Disk, *, interleaved: bool = False) -> None:
         self.life = life
+        self._interleaved = interleaved
         self.closed = False
         self._chance = chance
         self._disk = disk
@@ -150,7 +189,7 @@ class SimulatedWorkers:
 
     def lane(self, name: str, width: int = 1) -> Executor:
         self.life.check()
-        lane = SimulatedLane(self, width)
+        lane = SimulatedLane(self, width, is_interleaved=self._interleaved and name in _OF_STORES)
         self._lanes.append(lane)
         return lane
 
@@ -167,6 +206,11 @@ class SimulatedWorkers:
         self._loop.call_later(
             low + (high - low) * self._chance.random() + cost_s, self._passed, self._disk.take_effect(), then, context=self._context
         )
+
+    def soon(self, then: Callable[[], None]) -> None:
+        """Go on in a moment."""
+        low, high = _STEP_S
+        self._loop.call_later(low + (high - low) * self._chance.random(), self._passed, _nothing, then, context=self._context)
 
     def _passed(self, effect: Callable[[], None], then: Callable[[], None]) -> None:
         if self.life.phase is Phase.RUNNING:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
@@ -18,16 +18,20 @@ from dittomq.errors import (
     OutOfOrderSequence,
     QueueNotFound,
     TopicExists,
+    TopicNotFound,
     UnknownProducerId,
 )
 from dittomq.message import Ack, Message, Receipt
-from tests.simulation.history import History, Publish, Read
+from tests.simulation.history import Filtered, History, Publish, Read
 from tests.simulation.shapes import Shape, name_of
 
 TOPICS = ("orders", "bills")
+REMADE = "notes"  # of runs in which somebody deletes it and makes it again
 QUEUES = 2
+TAGS = ("", "red", "blue")
 
 _LEVELS = (Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_RECEIVED, Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED)
+_ASKS_FOR_NODES = 0.05
 _FIRST_MESSAGES = 60
 _MESSAGES_A_SECOND = 4
 _MOST_MESSAGES = 300
@@ -51,6 +55,8 @@ class Ears(Protocol):
 
     def page(self, reads: Sequence[Read], page: Page, asked: int) -> None: ...
 
+    def listed(self, asked_at: float, nodes: Collection[str]) -> None: ...
+
 
 class Publisher:
     """One publishing client; its messages are numbered through all its lives."""
@@ -59,6 +65,9 @@ class Publisher:
         self.name = name
         self.settled = asyncio.Event()
         self._nameservers = shape.nameservers
+        self._publishing = shape.publishing
+        self._retries_s = (15.0,) if shape.sends_in_pieces else (0.3, 4.0)  # longer than an election: frames are sent again as they were
+        self._topics = topics_of(shape)
         self._history = history
         self._phases = phases
         self._chance = chance
@@ -73,7 +82,7 @@ class Publisher:
             AsyncClient(self._nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
             AsyncExitStack() as stack,
         ):
-            retry_s = self._chance.choice((0.3, 4.0))  # the shorter, the more outcomes are unknown
+            retry_s = self._chance.choice(self._retries_s)  # the shorter, the more outcomes are unknown
             producers = [
                 await stack.enter_async_context(mq.producer(ack=level, timeout_s=2.0, retry_s=retry_s, on_weak="return"))
                 for level in _LEVELS
@@ -83,11 +92,16 @@ class Publisher:
                 producer = self._chance.choice(producers)
                 if self._unknown and self._chance.random() < 0.3:
                     await self._settle_first()
-                elif self._number < self._allowed():
+                elif self.wants_more:
                     await self._publish(producer)
                 await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3, 1.5)))
             await self._settle_all(producers[0])
         self.settled.set()
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it has something to publish."""
+        return self._number < self._allowed()
 
     def _allowed(self) -> float:
         """How many messages it may have sent by now: what a run costs goes with them, and faults are to meet writes to the last."""
@@ -104,9 +118,10 @@ class Publisher:
                     await asyncio.sleep(self._chance.uniform(0.05, 1.0))
 
     async def _publish(self, producer: Producer) -> None:
-        topic = self._chance.choice(TOPICS)
-        count = self._chance.choice((1, 1, 3, 12))
-        messages = [self._message(topic) for _ in range(count)]
+        topic = self._chance.choice(self._topics)
+        count = self._chance.choice(self._publishing.frames)
+        alike = self._labels() if self._chance.random() < 0.5 else None  # neighbours that have all in common are kept as one run
+        messages = [self._message(topic, *(alike or self._labels())) for _ in range(count)]
         first = self._number - count + 1
         tried = [self._try(message, first + at) for at, message in enumerate(messages)]
         self._history.publishes += tried
@@ -177,13 +192,20 @@ class Publisher:
         self._phases.told.set()
 
     def _try(self, message: Message, number: int) -> Publish:
-        return Publish(self._phases.now(), self.name, number, message.topic, message.body, ordered=message.queue is not None)
+        labels = (message.tag, message.keys)
+        return Publish(self._phases.now(), self.name, number, message.topic, message.body, ordered=message.queue is not None, labels=labels)
 
-    def _message(self, topic: str) -> Message:
+    def _labels(self) -> tuple[int | None, str]:
+        """Queue and tag."""
+        return self._chance.choice((None, 0, 1)), self._chance.choice(TAGS) if self._publishing.is_tagged else ""
+
+    def _message(self, topic: str, queue: int | None, tag: str) -> Message:
         self._number += 1
         head = f"{self.name}.{self._number}.".encode()
-        padding = self._chance.choice((0, 10, 700, 5_000))
-        return Message(topic, head + self._chance.randbytes(padding), self._chance.choice((None, 0, 1)))
+        padding = self._chance.choice(self._publishing.paddings)
+        is_keyed = self._publishing.is_tagged and self._chance.random() < 0.3
+        keys = (f"{self.name}-{self._number}", f"k{self._number % 7}") if is_keyed else ()
+        return Message(topic, head + self._chance.randbytes(padding), queue, keys=keys, tag=tag)
 
 
 class Subscriber:
@@ -193,6 +215,8 @@ class Subscriber:
         self.name = name
         self._nodes = tuple(map(name_of, shape.brokers))
         self._nameservers = shape.nameservers
+        self._topics = topics_of(shape)
+        self._tags = TAGS if shape.publishing.is_tagged else ("",)
         self._history = history
         self._phases = phases
         self._chance = chance
@@ -208,20 +232,27 @@ class Subscriber:
 
     async def _read(self, mq: AsyncClient, positions: dict[tuple[str, int], int]) -> float:
         """Read one page from where one of the queues was left; seconds until the next."""
-        topic, queue = self._chance.choice(TOPICS), self._chance.randrange(QUEUES)
+        topic, queue, tag = self._chance.choice(self._topics), self._chance.randrange(QUEUES), self._chance.choice(self._tags)
         node = self._chance.choice((None, *self._nodes))
         offset = positions.get((topic, queue), 0)
         if self._chance.random() < 0.1:
             offset = self._chance.randint(0, offset)
         asked_at = self._phases.now()
+        if self._chance.random() < _ASKS_FOR_NODES:
+            with contextlib.suppress(DittoError):
+                self._ears.listed(asked_at, [node.name for node in await mq.admin.list_brokers()])
+            return 0.2
         try:
-            page = await mq.reader(topic, queue, broker="a", node=node).pull(offset, wait_s=self._chance.choice((0.0, 2.0)))
+            page = await mq.reader(topic, queue, broker="a", node=node, tag=tag).pull(offset, wait_s=self._chance.choice((0.0, 2.0)))
         except DittoError as problem:
             if isinstance(problem, OffsetOutOfRange) and offset < problem.start:
                 positions[topic, queue] = problem.start  # what was there is dropped by now
             return 0.5
         reads = reads_of(page, asked_at)
         self._history.reads += reads
+        if tag:
+            self._history.filtered.append(filtered(page, topic, queue, tag, asked=offset))
+            return 0.2
         self._ears.page(reads, page, offset)
         positions[topic, queue] = page.next_offset if page.messages else min(offset, page.max_offset)
         return self._chance.choice((0.01, 0.2, 1.0))
@@ -241,9 +272,22 @@ def reads_of(page: Page, asked_at: float) -> list[Read]:
             record_bytes=message.record_bytes,
             body=message.body,
             may_be_undone=undone_from is not None and message.queue_offset >= undone_from,
+            labels=(message.tag, message.keys),
         )
         for message in page.messages
     ]
+
+
+def filtered(page: Page, topic: str, queue: int, tag: str, *, asked: int) -> Filtered:
+    """What of a queue such a page tells for good."""
+    end = page.next_offset if page.unconfirmed_from is None else min(page.next_offset, page.unconfirmed_from)
+    offsets = frozenset(message.queue_offset for message in page.messages)
+    return Filtered(page.node, topic, queue, tag, range(max(asked, page.min_offset), end), offsets)
+
+
+def topics_of(shape: Shape) -> tuple[str, ...]:
+    """To which clients publish."""
+    return (*TOPICS, REMADE) if shape.publishing.remakes else TOPICS
 
 
 async def make_topics(mq: AsyncClient) -> bool:
@@ -263,13 +307,15 @@ async def _make_topic(mq: AsyncClient, topic: str) -> bool:
     return bool(made) and all(result.error is None for result in made)
 
 
-async def read_everything(mq: AsyncClient, node: str, *, missing_queues: bool = False) -> list[Read]:
+async def read_everything(mq: AsyncClient, node: str, topics: Sequence[str] = TOPICS, *, missing_queues: bool = False) -> list[Read]:
     """All messages of all queues as one node serves them, up to one that it cannot.
 
     `missing_queues`: a topic may have come back from the log alone, with the queues that hold something.
     """
-    reads, may_fail = [], (CorruptRecord, QueueNotFound) if missing_queues else (CorruptRecord,)
-    for topic, queue in itertools.product(TOPICS, range(QUEUES)):
+    reads: list[Read] = []
+    for topic, queue in itertools.product(topics, range(QUEUES)):
+        may_fail: tuple[type[DittoError], ...] = (CorruptRecord, QueueNotFound) if missing_queues else (CorruptRecord,)
+        may_fail = (*may_fail, QueueNotFound, TopicNotFound) if topic == REMADE else may_fail
         reader = mq.reader(topic, queue, broker="a", node=node, max_messages=500)
         offset = 0
         with contextlib.suppress(*may_fail):

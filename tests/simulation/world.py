@@ -14,6 +14,7 @@ from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleSta
 from dittomq.errors import StorageFailure
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import BOUNDLESS, Disk
+from tests.simulation.fibers import on_the_loop
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.simulated_process import Life, SimCrashed
@@ -158,14 +159,16 @@ class Node:
         self._dies_by = power
 
     async def _run(self, life: Life, stop: asyncio.Event, serve: Serve) -> None:
-        storage = self._storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by), syncs_take_time=True)
+        storage = self._storage = SimulatedStorage(self.disk, life, self.faults, self._die, syncs_take_time=True)
         world = self._world
         doors = BrokerDoors(
             transport=SimulatedTransport(world.network, life, lambda where, error: world.unexpected(self.name, f"in {where}", error)),
             storage=storage,
             clock=self.clock,
             chance=world.chance(f"{self.name} {self.lives}"),
-            workers=SimulatedWorkers(life, world.chance(f"{self.name} {self.lives} lanes"), storage),
+            workers=SimulatedWorkers(
+                life, world.chance(f"{self.name} {self.lives} lanes"), storage, interleaved=world.is_interleaved and bool(self.services)
+            ),
             memory_bytes=MEMORY_BYTES,
         )
         how = "ends"
@@ -186,6 +189,9 @@ class Node:
                 self._over(life, how)
                 if changed is not None:
                     world.loop.call_soon(self._go_on, changed)
+
+    def _die(self) -> None:
+        on_the_loop(lambda: self.crash(self._dies_by))
 
     def _go_on(self, changed: RoleChanged) -> None:
         if self._life is None:  # else a supervisor was quicker to start the machine
@@ -215,6 +221,7 @@ class World:
         self.network = Network(self.loop, self.chance("network"), self.transcript)
         self.nodes: dict[str, Node] = {}
         self.findings: list[str] = []
+        self.is_interleaved = False  # whether others go on in the middle of what a broker's store does
         self._graves: list[Life] = []
         self.loop.set_exception_handler(self._loop_complains)
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from dittomq.commitlog import reading, truncation
 from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.queues.producer_state import Producers
+from dittomq.commitlog.replica_append import ReplicaAppender
 from dittomq.commitlog.state import epoch_history_file, shutdown_marker
 from dittomq.commitlog.store import Store
 from dittomq.errors import StorageFailure
@@ -106,3 +108,80 @@ def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
 
 def damage_is_served(patches: Patches, _: Cluster) -> None:
     patches.put(reading, "intact", always(True))
+
+
+def sync_takes_in_what_came_meanwhile(patches: Patches, _: Cluster) -> None:
+    """What is written while the log is synced counts as flushed."""
+
+    def make(_: Any) -> Any:
+        def sync(store: Store) -> PhysicalOffset:
+            with store._gate.syncing, store._gate.guard("sync"):
+                store._log.sync()
+                store.flushed = max(store.flushed, store.end)
+                return store.flushed
+
+        return sync
+
+    patches.put(Store, "sync", make)
+
+
+def sync_forgets_what_came_meanwhile(patches: Patches, _: Cluster) -> None:
+    """A segment that is written while it is synced is not synced again before it is written once more."""
+
+    def make(honest: Any) -> Any:
+        def sync(log: Log) -> None:
+            starts = list(log._unsynced)
+            honest(log)
+            for start in starts:
+                log._unsynced.pop(start, None)
+
+        return sync
+
+    patches.put(Log, "sync", make)
+
+
+def chunk_counts_before_it_is_written(patches: Patches, _: Cluster) -> None:
+    """The end of a chunk is published before its bytes are there."""
+
+    def make(honest: Any) -> Any:
+        def write(log: Log, data: Any, *, gap: int = 0) -> None:
+            end = log.end
+            for receiver in _receivers_of(log):
+                receiver.end = end + len(data) + gap
+            honest(log, data, gap=gap)
+
+        return write
+
+    receivers: list[ReplicaAppender] = []
+
+    def _receivers_of(log: Log) -> list[ReplicaAppender]:
+        return [each for each in receivers if each._log is log and not each.partial]
+
+    def remember(honest: Any) -> Any:
+        def init(receiver: ReplicaAppender, *parts: Any, **named: Any) -> None:
+            honest(receiver, *parts, **named)
+            receivers.append(receiver)
+
+        return init
+
+    patches.put(ReplicaAppender, "__init__", remember)
+    patches.put(Log, "write", make)
+
+
+def checkpoint_forgets_a_producer(patches: Patches, _: Cluster) -> None:
+    """A checkpoint lacks the producer that stored something last."""
+
+    def make(honest: Any) -> Any:
+        def to_bytes(table: Producers, end: int) -> bytes:
+            held = table._producers.copy()
+            if table._producers:
+                table._producers.popitem()
+            try:
+                found: bytes = honest(table, end)
+            finally:
+                table._producers = held
+            return found
+
+        return to_bytes
+
+    patches.put(Producers, "to_bytes", make)

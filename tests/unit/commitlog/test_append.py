@@ -278,6 +278,29 @@ def test_after_a_failed_sync_nothing_is_written_or_synced_any_more(machine: Mach
     assert store.read(0, 10), "reads go on"
 
 
+@pytest.mark.parametrize("is_synced_again", [False, True])
+def test_what_is_appended_while_a_sync_runs_is_durable_from_the_next_sync_on(is_synced_again: bool) -> None:
+    machine = Machine(random.Random(1))
+    store = machine.lead()
+    store.append([frame(b"before")], 1)
+    before = store.end
+
+    def append_meanwhile(path: str, _: float) -> None:
+        if path.startswith("commitlog/") and store.end == before:
+            store.append([frame(b"meanwhile")], 2)
+
+    machine.faults.synced = append_meanwhile
+    assert store.sync() == store.flushed == before < store.end
+    if is_synced_again:
+        assert store.sync() == store.flushed == store.end
+    machine.lose_power(all_unsynced=True)
+
+    again = machine.open()
+    again.dispatch(again.end)
+    bodies = [message.body for message in again.read_queue("orders", 0, 0, 10, 10_000).messages]
+    assert bodies == ([b"before", b"meanwhile"] if is_synced_again else [b"before"])
+
+
 def test_the_queues_grow_only_up_to_what_is_dispatched(store: Store) -> None:
     group = store.append([frame(*[b"m"] * 60)], 1)
     ends = [place.physical_offset + place.size for place in places(group.placed[0])]

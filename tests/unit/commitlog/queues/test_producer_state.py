@@ -58,6 +58,27 @@ def test_what_was_first_sent_behind_all_that_is_forgotten_is_known_not_to_be_sto
     assert isinstance(table.known("new", 1, 1), UnknownProducerId)
 
 
+@pytest.mark.parametrize("kept", [1, 3, 4])
+def test_batch_sent_again_continues_behind_the_part_that_truncation_left(kept: int) -> None:
+    table, count = Producers(), 5
+    first = [number * RECORD_BYTES for number in range(2 + count)]
+    table.record("p", 0, first[:2], 0)
+    table.record("p", 2, first[2:], 0)
+    table.truncate(first[2 + kept])
+
+    known = table.known("p", 2, count)
+    assert known == first[2 : 2 + kept]
+    again = [10_000 + number * RECORD_BYTES for number in range(count - kept)]
+    table.record("p", 2 + len(known), again, 0)
+
+    places = [*first[: 2 + kept], *again]
+    assert [table.find("p", sequence) for sequence in range(2 + count)] == places
+    assert table.known("p", 2, count) == places[2:]
+    restored, _ = from_bytes(table.to_bytes(20_000))
+    assert restored.known("p", 0, 100) == places
+    assert restored.known("p", 2 + count, 1) == []
+
+
 def test_nothing_is_expired_before_something_was_forgotten() -> None:
     table = table_of_many(MAX_PRODUCERS)
 
