@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
-from tests.simulation.many import stress_of
+from tests.simulation.parallel_seeds import stress_of
 from tests.simulation.simulate import simulate
 from tests.support.cores import on_all_cores
 
