@@ -19,6 +19,7 @@ def test_no_stop_and_no_failing_call_loses_or_bends_what_was_promised(script: st
     assert sum(1 for _, verdict in found if verdict.struck) > len(found) // 2, "most runs are struck before the script ends"
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_store_with_this_bug_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]

@@ -19,6 +19,8 @@ from tests.support.history import History
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SOME = 40
 BODY = b"." * 4_000
 CLIENTS = 4

@@ -19,6 +19,8 @@ from bench.replication.pairs import QUICK, PairBench
 from bench.store.__main__ import MEASURES
 from dittomq.testing.processes import checkout_root
 
+pytestmark = pytest.mark.tier("nightly")
+
 
 def test_a_quick_benchmark_prints_every_ratio_and_leaves_no_file(tmp_path: Path) -> None:
     figures = _quick_figures("bench", tmp_path)

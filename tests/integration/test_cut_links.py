@@ -13,6 +13,8 @@ from tests.support.real_group import MASTER, Settings
 from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
+pytestmark = pytest.mark.tier("nightly")
+
 TIMEOUT_S = 0.5
 BUSY_S = 10.0  # so late a busy machine may be with something
 DELAY_S = 0.15

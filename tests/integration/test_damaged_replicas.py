@@ -21,6 +21,8 @@ from tests.support.replayable_chance import replayable
 from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 COUNT = 8_000
 REFUSED, PARTLY = 1, 3
 DIFFERS = 1  # a bit of an audit's exit code

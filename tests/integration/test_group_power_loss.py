@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from dittomq.client import Client, CopyState, Message, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.commitlog.state import shutdown_marker
@@ -17,6 +19,8 @@ from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
 from tests.support.real_group import MASTER, UNWRITTEN, RealGroup, Settings, real_group, shape
 from tests.support.traffic import Publishing, messages, nothing_is_lost, read_all
 from tests.support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.tier("nightly")
 
 IMAGE_BYTES = 48 * 1024 * 1024
 MIN_FREE_BYTES = 4 * 1024 * 1024

@@ -24,6 +24,8 @@ from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_grou
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 PUBLISH_STREAM = "ditto.messaging.v1.MessagingService/PublishStream"
 SOME = 500
 ACK_TIMEOUT_MS = 20_000

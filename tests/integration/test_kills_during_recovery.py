@@ -13,6 +13,8 @@ from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE = "a/1"
 SOME = 200
 STEP = 24  # so many calls apart it dies in its recovery, which makes several times as many

@@ -12,6 +12,8 @@ from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE = "a/1"
 SOME = 40
 RESENT_S = 0.1  # TCP waits for 0.2 s at least before it sends anything a second time

@@ -13,6 +13,8 @@ from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SOME = 20
 PATIENT = {"replication.ack_timeout_ms": 20_000}  # what has no receipt has none because the master died
 WHOLE, TORN, MISSING = "whole", "torn", "missing"

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.store.at_rest import master_at_rest
+
+pytestmark = pytest.mark.tier("nightly")
 
 FEW, MANY = 500, 10_500
 GIB = 0.01

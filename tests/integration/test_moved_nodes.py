@@ -14,6 +14,8 @@ from tests.support.linked_group import QUICK
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE, OTHER = "a/1", "a/2"
 SOME = 40
 STRICT = {**QUICK, "replication.min_in_sync_replicas": 2}

@@ -13,6 +13,8 @@ from tests.support.partitioned_network import PartedCluster, PartedNetwork, netw
 from tests.support.real_group import TOPIC, RealGroup, group_of, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 NODES = (NAMESERVER, "a/0", "a/1", "a/2")
 SOME = 100
 

@@ -12,6 +12,8 @@ from tests.support.real_store import filled, numbers_in, reopened
 from tests.support.replayable_chance import replayable
 from tests.support.store_process import FLUSHED, OPTIONS, fill
 
+pytestmark = pytest.mark.tier("nightly")
+
 IMAGE_BYTES = 64 * 1024 * 1024
 UNFLUSHED = 20
 

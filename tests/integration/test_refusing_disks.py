@@ -16,6 +16,8 @@ from tests.support.privileges import bound_by_modes
 from tests.support.real_group import MASTER, SEGMENT_BYTES, RealGroup, real_group, shape
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 
+pytestmark = pytest.mark.tier("nightly")
+
 REFUSED, INTERNAL = 1, 128
 DISK_BYTES = 64 * 1024 * 1024
 THIN_BYTES = 24 * 1024 * 1024

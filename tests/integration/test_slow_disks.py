@@ -16,6 +16,8 @@ from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 INTERNAL = 128
 SOME = 40
 PRODUCERS = 24

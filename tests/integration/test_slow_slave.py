@@ -11,6 +11,8 @@ from tests.support.event_log import wrong_copies
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 MIB = 1024 * 1024
 LIMIT = 16 * MIB
 WINDOW = 4 * MIB

@@ -19,6 +19,8 @@ from tests.support.linked_group import QUICK, port_of
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE = "a/1"
 SOME = 40
 TIMES = 1

@@ -10,6 +10,8 @@ from tests.support.real_group import TOPIC, RealGroup, real_group
 from tests.support.traffic import Publishing, messages, missed, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 TIMEOUT_S = 0.5
 
 

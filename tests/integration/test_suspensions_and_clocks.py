@@ -19,6 +19,8 @@ from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.replayable_chance import replayable
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE = "a/1"
 SOME = 40
 TICK_S = 0.005

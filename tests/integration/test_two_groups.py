@@ -16,6 +16,8 @@ from tests.support.command_line import CommandLine
 from tests.support.real_group import RealGroup, shape
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 GROUPS = ("a", "b")
 TOPIC = "orders"
 QUEUES = 3

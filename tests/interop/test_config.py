@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind, decode, encode
 from dittomq.metadata.rows import ConsumerOffset, GroupConfig
 from dittomq.metadata.tables import Table, sorted_rows
@@ -15,6 +17,8 @@ from tests.interop.rocketmq_visits import VISITS, pay
 from tests.interop.written_store import EVENTS, Written, copy, open_store, read_all
 from tests.support.real_group import SEGMENT_BYTES, TOPIC
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.tier("nightly")
 
 VERSION = DataVersion(3, 1_700_000_000_000, 40)
 OURS = [TopicConfig("ours", 3, 2, 4), TopicConfig("ours-ordered", 1, 1, 6, order=True)]

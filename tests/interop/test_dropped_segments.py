@@ -3,12 +3,16 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.interop.message_view import Seen, in_log_order
 from tests.interop.peer import Outgoing, Peer
 from tests.interop.release import Release
 from tests.interop.written_store import EVENTS, LONG, TOPICS, Written, copy, open_store, read_all
 from tests.support.real_group import QUEUES, SEGMENT_BYTES, TOPIC
 from tests.support.stores import frame, open_epoch
+
+pytestmark = pytest.mark.tier("nightly")
 
 
 def drop_the_only_message_of(topic: str, folder: Path) -> tuple[int, list[Seen]]:

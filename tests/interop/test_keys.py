@@ -10,6 +10,8 @@ from tests.interop.rocketmq_visits import VISITS, pay
 from tests.interop.written_store import Written, copy, open_store, read_all
 from tests.support.real_group import SEGMENT_BYTES, TOPIC
 
+pytestmark = pytest.mark.tier("nightly")
+
 
 @pytest.mark.parametrize("visit", ["5.3.3-killed", "4.9.7"])
 def test_rocketmq_finds_what_both_wrote_after_we_had_the_store_again(written: Written, tmp_path: Path, visit: str) -> None:

@@ -20,6 +20,8 @@ from tests.interop.rocketmq_visits import ANSWERS_BEFORE_THE_KILL, KILLED, LOAD,
 from tests.interop.written_store import copy, open_store, read_all
 from tests.support.real_group import MASTER, SEGMENT_BYTES, real_group, shape
 
+pytestmark = pytest.mark.tier("nightly")
+
 OUR_LOAD = "load-here"
 ANSWER_WITHIN_S = 30.0
 RETRY_S = 3.0  # a topic that was made this very moment may not be in the first route that a busy machine gets

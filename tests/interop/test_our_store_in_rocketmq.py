@@ -19,6 +19,8 @@ from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC
 from tests.support.sequence_difference import first_difference
 from tests.support.stores import frame, open_epoch
 
+pytestmark = pytest.mark.tier("nightly")
+
 
 @pytest.fixture(scope="module", params=["killed", "clean"])
 def left(request: pytest.FixtureRequest, written: Written) -> Left:

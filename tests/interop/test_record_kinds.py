@@ -27,6 +27,8 @@ from tests.support.record_round_trip import not_written_again
 from tests.support.sequence_difference import first_difference
 from tests.support.stores import frame, open_epoch
 
+pytestmark = pytest.mark.tier("nightly")
+
 SIZES = KeySizes(slots=500, entries=2_000)
 INDEX: dict[str, int | str] = {"maxHashSlotNum": SIZES.slots, "maxIndexNum": SIZES.entries}
 NOT_IN_QUEUES = {0x4, 0xC}

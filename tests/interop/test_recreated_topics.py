@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.interop.message_view import Seen
 from tests.interop.peer import Outgoing, Peer
 from tests.interop.release import Release
@@ -10,6 +12,8 @@ from tests.support.real_group import SEGMENT_BYTES
 from tests.support.sequence_difference import first_difference
 from tests.support.stores import frame, open_epoch
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.tier("nightly")
 
 
 def test_rocketmq_reads_new_messages_of_a_recreated_topic(rocketmq: Release, written: Written, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC
 from tests.support.sequence_difference import first_difference
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE = "a/1"
 
 

@@ -24,6 +24,8 @@ from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC
 from tests.support.sequence_difference import first_difference
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.tier("nightly")
+
 COMPRESSED = 0x1
 SLAVE = "a/1"
 

@@ -15,6 +15,7 @@ def test_there_are_twenty_bugs_and_more() -> None:
     assert len({mutant.name for mutant in MUTANTS}) >= 20
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_is_found_by_a_checker(mutant: Mutant) -> None:
     assert hunt(mutant, [mutant.seed, *_MORE]) is not None

@@ -6,16 +6,26 @@ More of them: `make sim SEEDS=1000 FROM=300`, and with STRESS=any.
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.simulation.coverage import Happened
+from tests.simulation.faults import FaultKind
 from tests.simulation.parallel_seeds import run_seeds, stress_of
 
-_SEEDS, _UNDER_STRESS = 200, 100
+_SAMPLE, _SEEDS, _UNDER_STRESS = 40, 200, 100
 _CPU_S = 4.0  # of a seed, in the mean: what else the machine does costs a single one more now and then, all of them hardly
 
 
+@pytest.mark.parametrize("stress", [lambda _: (), stress_of], ids=["many kinds of faults", "few kinds"])
+def test_no_seed_of_a_sample_breaks_a_promise(stress: Callable[[int], Sequence[FaultKind]]) -> None:
+    failed = ["\n".join(told.report) for told in run_seeds(range(_SAMPLE), stress) if told.report]
+
+    assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.tier("nightly")
 @pytest.mark.timeout(2_400)
 def test_no_seed_breaks_a_promise_and_everything_that_must_happen_did() -> None:
     failed, missing, cpu_s = [], dict.fromkeys(Happened), 0.0
@@ -31,6 +41,7 @@ def test_no_seed_breaks_a_promise_and_everything_that_must_happen_did() -> None:
     assert not missing, f"never in {_SEEDS} seeds: {', '.join(each.value for each in missing)}"
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.timeout(1_200)
 def test_no_seed_with_many_faults_of_few_kinds_breaks_a_promise() -> None:
     failed = ["\n".join(told.report) for told in run_seeds(range(_UNDER_STRESS), stress_of) if told.report]

@@ -3,7 +3,11 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.soak.cluster_soak import soak
+
+pytestmark = pytest.mark.tier("nightly")
 
 _SECONDS = 40.0
 

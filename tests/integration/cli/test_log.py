@@ -8,6 +8,8 @@ import pytest
 from tests.integration.cli.conftest import Bench
 from tests.support.command_line import Ran
 
+pytestmark = pytest.mark.tier("nightly")
+
 MESSAGES = 20_000
 
 
