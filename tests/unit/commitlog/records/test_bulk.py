@@ -48,7 +48,7 @@ def run_of(topic: str, queue: int, born_ms: int, messages: list[tuple[bytes, byt
 
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=50), PROPERTIES), min_size=1, max_size=9)
-RUNS = st.lists(st.builds(run_of, st.sampled_from(sorted(NAMES)), st.integers(0, 3), INT_64, MESSAGES, INT_64), min_size=1, max_size=6)
+RUNS = st.lists(st.builds(run_of, st.sampled_from(sorted(NAMES)), st.integers(0, 3), INT_64, MESSAGES, code=INT_64), min_size=1, max_size=6)
 
 
 @given(RUNS, st.integers(0, 2**60))
