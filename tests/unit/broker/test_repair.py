@@ -168,7 +168,7 @@ def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() 
 
         menders = [mender_of(0), mender_of(1)]
         for copy, mender in zip(stores, menders, strict=True):
-            peers.append(Counted(RangeServer(lambda copy=copy: (copy,), lane, "test", "a", report=mender.suspect)))  # type: ignore[misc]
+            peers.append(Counted(RangeServer(lambda copy=copy: (copy,), lane, "test", "a", damaged=mender.suspect)))  # type: ignore[misc]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(300), asyncio.TaskGroup() as tasks:
                 for mender in menders:
