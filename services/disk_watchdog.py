@@ -49,7 +49,9 @@ def disk_watched(program: str, limit_s: float, under_way: IoWatch, doors: Broker
     becomes of the call is unknown. Threads that wait for the disk cannot be ended, so nothing is drained or closed.
     """
     over = threading.Event()
-    watching = threading.Thread(target=_watch, args=(program, limit_s, under_way, doors, over), name="disk watch", daemon=True)
+    watching = threading.Thread(
+        target=_watch, args=(program, limit_s, under_way, doors), kwargs={"over": over}, name="disk watch", daemon=True
+    )
     watching.start()
     try:
         yield

@@ -17,6 +17,8 @@ from tests.support.mounts import ThinDisk, small_tmpfs
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
 from tests.support.store_process import FAILED, FLUSHED, fill, log_of, middle, open_store
 
+pytestmark = pytest.mark.tier("nightly")
+
 DISK_BYTES = 4 * 1024 * 1024
 THIN_BYTES = 16 * 1024 * 1024
 

@@ -11,6 +11,8 @@ from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:

@@ -12,6 +12,8 @@ from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.traffic import missed
 from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
+pytestmark = pytest.mark.tier("nightly")
+
 TIMEOUT_S = 0.5
 
 

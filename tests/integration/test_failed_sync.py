@@ -16,6 +16,8 @@ from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.traffic import Publishing, messages, nothing_is_lost
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.tier("nightly")
+
 INTERNAL = 128
 COUNT = 1_000
 IN_FLIGHT_BYTES = 64 * 1024

@@ -64,6 +64,7 @@ def test_a_killed_master_is_replaced_and_follows_when_it_is_back(bench: Bench) -
     history.check()
 
 
+@pytest.mark.tier("nightly")
 def test_a_suspended_master_is_fenced_and_its_late_writes_count_for_nothing(bench: Bench) -> None:
     group, history, old = bench.group, bench.history, bench.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)
@@ -97,6 +98,7 @@ def test_a_master_that_is_stopped_gives_its_place_away_and_no_producer_sees_an_e
     history.check()
 
 
+@pytest.mark.tier("nightly")
 def test_a_paused_group_elects_only_after_resume_and_a_killed_master_returns(bench: Bench) -> None:
     group, history, old = bench.group, bench.history, bench.group.master()
     others = [name for name in group.copies if name != old]
@@ -135,6 +137,7 @@ def test_a_group_all_of_which_is_killed_at_once_leads_again_by_itself(bench: Ben
     history.check()
 
 
+@pytest.mark.tier("nightly")
 def test_an_operator_who_allows_data_loss_learns_which_nodes_are_silent(bench: Bench) -> None:
     group, history, old = bench.group, bench.history, bench.group.master()
     first, second = (name for name in group.copies if name != old)

@@ -14,6 +14,8 @@ from dittomq.testing.processes import module_environment
 from dittomq.version import VERSION
 from tests.support.stores import SMALL, frame, led
 
+pytestmark = pytest.mark.tier("nightly")
+
 NEWER = identity.FORMAT + 1
 NAMESERVER = 'node.nameservers=["127.0.0.1:1"]'
 FREE_PORTS = ["--set", "listen.clients=127.0.0.1:0", "--set", "listen.replication=127.0.0.1:0", "--set", "listen.ops=127.0.0.1:0"]

@@ -11,6 +11,8 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 PUBLISH = "ditto.messaging.v1.MessagingService/Publish"
 PUBLISH_STREAM = "ditto.messaging.v1.MessagingService/PublishStream"
 GONE = "resent"

@@ -14,6 +14,8 @@ from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.second_process import beside, second_command
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SLAVE = "a/1"
 SOME = 40
 REFUSED = 1

@@ -15,6 +15,8 @@ from tests.support.proxy import Way
 from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SOME = 40
 FILLING = 10
 SEGMENT_BYTES = 64 * 1024

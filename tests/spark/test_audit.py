@@ -113,6 +113,7 @@ def test_a_flipped_byte_is_found_and_named(log: SyntheticLog, runner: SparkRunne
     assert named in text(run)
 
 
+@pytest.mark.tier("nightly")
 def test_damage_on_the_copy_that_is_read_record_by_record_sets_both_bits(log: SyntheticLog, runner: SparkRunner) -> None:
     with AuditedCluster(serving(stores(log, {0: flipped(log, log.records[100].body_start)}))) as cluster:
         result = audited(cluster, runner)
@@ -122,6 +123,7 @@ def test_damage_on_the_copy_that_is_read_record_by_record_sets_both_bits(log: Sy
     assert (damage.node, damage.start) == ("a/0", log.records[100].start)
 
 
+@pytest.mark.tier("nightly")
 def test_an_unreachable_copy_makes_the_audit_incomplete_not_different(log: SyntheticLog, runner: SparkRunner) -> None:
     copies = serving(stores(log))
     copies[1].reachable = False
@@ -133,6 +135,7 @@ def test_an_unreachable_copy_makes_the_audit_incomplete_not_different(log: Synth
     assert "a/1 is registered and could not be read" in result.groups[0].problems[0]
 
 
+@pytest.mark.tier("nightly")
 def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
     with AuditedCluster(serving(stores(log))[:2], slaves_expected=2) as cluster:
         result = audited(cluster, runner)
@@ -141,6 +144,7 @@ def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log
     assert result.groups[0].problems == ("a is configured with 3 copies and 2 are registered",)
 
 
+@pytest.mark.tier("nightly")
 def test_master_that_does_not_state_its_replicas_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
     copies = serving(stores(log))[:2]
     copies[0].tells_status = False
@@ -186,6 +190,7 @@ def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log:
     assert [copy.pins.floors(0) for copy in copies] == [[]] * 3
 
 
+@pytest.mark.tier("nightly")
 def test_a_pin_that_a_full_disk_overrode_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
     three = stores(log)
     copies = serving(three)
@@ -218,6 +223,7 @@ def test_bytes_that_a_disk_does_not_give_are_unreadable_never_different(log: Syn
     assert any("Input/output error" in problem for problem in result.groups[0].problems)
 
 
+@pytest.mark.tier("nightly")
 def test_a_difference_on_a_copy_with_unreadable_bytes_elsewhere_is_a_difference(log: SyntheticLog, runner: SparkRunner) -> None:
     position = log.record_at(SEGMENT + 1_000_000).body_start
     three = stores(log, {2: flipped(log, position)})
@@ -236,6 +242,7 @@ def test_spark_leaves_nothing_in_the_checkout(runner: SparkRunner) -> None:
     assert not [name for name in ("spark-warehouse", "metastore_db", "derby.log", "artifacts") if (CHECKOUT / name).exists()]
 
 
+@pytest.mark.tier("nightly")
 def test_the_page_stands_in_the_order_it_is_read(log: SyntheticLog, runner: SparkRunner) -> None:
     with AuditedCluster(serving(stores(log, {1: flipped(log, log.records[7].body_start)}))) as cluster:
         html = page(document(audited(cluster, runner), show_bytes=True), [], "dittomq audit run")
@@ -292,6 +299,7 @@ def test_the_command_prints_the_verdict_and_leaves_private_files(log: SyntheticL
     assert "PASS  a: 3 copies equal" in html.read_text(encoding="utf-8")
 
 
+@pytest.mark.tier("nightly")
 def test_audit_misses_a_group_seen_earlier_until_told_to_forget_it(log: SyntheticLog, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "spark.audit", "run", "--master", "local[2]", "--json"]
     command += ["--out", str(tmp_path), "--history", str(tmp_path)]

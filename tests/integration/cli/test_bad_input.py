@@ -56,6 +56,7 @@ def test_publishing_to_a_topic_that_does_not_exist_names_the_nearest(bench: Benc
     assert 'did you mean "orders"? Create it: dittomq topic create order' in ran.err
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("arguments", [("consume",), ("route",), ("topic", "describe"), ("topic", "delete")])
 def test_every_command_refuses_a_topic_that_does_not_exist(bench: Bench, arguments: tuple[str, ...]) -> None:
     ran = bench.command.run(*arguments, "nothing")
@@ -88,6 +89,7 @@ def test_a_record_that_is_not_json_leaves_nothing_of_its_file_behind(bench: Benc
     assert end_of(bench, "orders") == before
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("how", [("1000000",), (str(2**58),), ("1000000", "--follow")])
 def test_an_offset_out_of_range_says_what_the_queue_holds(bench: Bench, how: tuple[str, ...]) -> None:
     ran = bench.command.run("consume", "orders", "--queue", "0", "--from", *how)
@@ -112,6 +114,7 @@ def test_bytes_that_are_not_text_go_in_and_come_out_as_they_are(bench: Bench) ->
     assert json.loads(bench.command.run("consume", "bytes", "--json").out)["body"] == "AP8Qqwc="
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", ".", "", "x" * 128, "naïve", "a b", "semi;colon", "nul\x1b[31m", "new\nline"])
 def test_a_hostile_topic_name_is_refused_and_makes_nothing(bench: Bench, name: str) -> None:
     ran = bench.command.run("topic", "create", "--", name)
@@ -143,6 +146,7 @@ def test_repair_with_nothing_to_verify_says_so(bench: Bench) -> None:
     ]
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -42,6 +42,7 @@ def test_the_demo_passes_and_leaves_no_process(tmp_path: Path, taken_port: int) 
     assert (tmp_path / ".dittomq" / "demo" / "audit" / "audit.html").is_file()
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     command = CommandLine(tmp_path)
@@ -54,6 +55,7 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Si
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.tier("nightly")
 def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     command = CommandLine(tmp_path)
     demo, started = at_its_third_step(command)
