@@ -1,4 +1,4 @@
-"""How far each replica of a group is, as its master knows it: one table for the confirmed offset and for the members. Pure."""
+"""⑦ How far each replica of a group is, as its master knows it: one table for the confirmed offset and for the members. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass

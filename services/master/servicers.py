@@ -146,7 +146,7 @@ class _Answers:
         self._unread = False
 
     async def give(self, response: pb.PublishStreamResponse) -> None:
-        """Answer one batch and make room for another; _UnreadError when the client does not read."""
+        """Answer one batch and make room for another; _ClientDeafError when the client does not read."""
         async with self._writing:
             if self._unread:
                 raise _ClientDeafError

@@ -1,4 +1,4 @@
-"""One master's term: from the moment it opens its epoch. What exists only while a master leads lives here.
+"""⑦ One master's term: from the moment it opens its epoch. What exists only while a master leads lives here.
 
 Positions move on the loop: the writer and the slaves report, ConfirmedOffset decides, and whoever waits is told:
 producers (`acks`), readers (`dispatcher`), slaves (`listeners`).

@@ -193,7 +193,7 @@ class Replica:
     async def begin(self, at: PhysicalOffset) -> None:
         """What the master no longer has is not to be had: a log that holds nothing begins where the master's does, and its queues too.
 
-        Raises StreamEnded when where they begin is not known.
+        Raises ReplicationStreamEnded when where they begin is not known.
         """
         log_start = self._log_start if at else LogStart(at)
         if not isinstance(log_start, LogStart):

@@ -153,7 +153,7 @@ class MasterStream:
         self._stored.set()
 
     async def run(self, handshake: Handshake) -> NoReturn:
-        """Follow; raises StreamEnded, FullResyncRequired, what the ears raise, the error of a broken stream, CorruptRecord or
+        """Follow; raises ReplicationStreamEnded, FullResyncRequired, what the ears raise, the error of a broken stream, CorruptRecord or
         StorageFailure.
 
         It listens before its handshake is out: of a stream that was given up while it was being connected, gRPC tells only who reads. And

@@ -80,7 +80,7 @@ async def test_a_batch_by_itself_is_synced_where_it_was_written(told: Told) -> N
     [run] = await (await told.writer.submit(frame(b"one"), 3))
     await told.writer.drained()
 
-    assert told.flushed == [run.end]
+    assert told.flushed == [run.end] == [told.store.flushed]
     assert not told.sync.asked.is_set()
 
 

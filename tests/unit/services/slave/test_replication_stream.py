@@ -253,7 +253,7 @@ class HeldLane(InlineLane):
 
 
 @under(run)
-async def test_synced_bytes_are_not_called_flushed_before_received() -> None:
+async def test_flushed_never_passes_received_during_a_write() -> None:
     """They are just being written."""
     master, (first, second) = masters_chunks(2)
     writes, syncs = HeldLane(), HeldLane()
