@@ -57,10 +57,10 @@ class DataLossKind(StrEnum):
 
 
 _ENDED_BY: Final[Mapping[type[DittoError], StreamEndReason]] = {
+    errors.FencedEpoch: StreamEndReason.NOT_READY,  # an Unavailable too
     errors.Unavailable: StreamEndReason.UNREACHABLE,
     errors.NotReady: StreamEndReason.NOT_READY,
     errors.NotMaster: StreamEndReason.NOT_READY,
-    errors.FencedEpoch: StreamEndReason.NOT_READY,
     errors.StreamReset: StreamEndReason.RESET,
     errors.NeedsOperator: StreamEndReason.NEEDS_OPERATOR,
     errors.SessionExpired: StreamEndReason.SESSION_EXPIRED,

@@ -38,7 +38,7 @@ $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1
   `domain` is `dittomq`, `metadata` has the numbers. `BadRequest` names a wrong field, `RetryInfo` says when waiting
   helps. grpcurl prints them all and exits with 64 + the status code.
 - **Headers** of every answer: `dittomq-node`, `dittomq-cluster`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log.
-  A master that takes messages adds `dittomq-log-end`: nothing that the call brings will lie below it; `sent_since_offset` is made of that.
+  A master that takes messages adds `dittomq-log-end`: nothing that the call brings lies below it; `min_possible_offset` is made of that.
   A node that does not name it takes none: it ends a stream of them with the reason.
 - **Headers** of a call that say who it is for: `dittomq-for-node`, "a/0", or "a" for any node of that group, and
   `dittomq-for-cluster`. Another node that has come up at the address refuses it with `WRONG_CLUSTER` before it does
@@ -83,7 +83,7 @@ LINES: Final = {
     f"{_NAMING}/Heartbeat": RpcLine(
         _NAMESERVER,
         '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}',
-        "Refused with `SESSION_ENDED`: no node has this session.",
+        "Refused with `SESSION_EXPIRED`: no node has this session.",
         refused="SESSION_EXPIRED",
     ),
     f"{_NAMING}/UnregisterBroker": RpcLine(_NAMESERVER, '{"session_id":"made-up"}', "Removes no node."),
@@ -139,7 +139,7 @@ LINES: Final = {
     f"{_AUDIT}/RenewPin": RpcLine(
         _CLIENTS,
         f'{{"pin_id":"{_NO_PIN}","lease":"60s"}}',
-        "Refused with `SESSION_ENDED`: there is no such pin.",
+        "Refused with `SESSION_EXPIRED`: there is no such pin.",
         refused="SESSION_EXPIRED",
     ),
     f"{_AUDIT}/Unpin": RpcLine(_CLIENTS, f'{{"pin_id":"{_NO_PIN}"}}', "Answers that it had ended: there is no such pin."),

@@ -61,6 +61,7 @@ def _own_report(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
         received_lag_s=None,
         flushed_lag_s=None,
         last_drop_reason=known.last_drop_reason,
+        last_drop_kind=known.last_drop_kind,
         last_drop_ms=known.last_drop_ms,
     )
     return _own_applied(view, own, ends.behind(master.confirmed, own.applied))

@@ -10,5 +10,6 @@ RENAMED: Final[Mapping[str, str]] = {
     "replication.proof_bytes_per_s": "replication.verify_bytes_per_s",
     "replication.release_level": "replication.replica_ack_level",
     "replication.silence_ms": "failover.peer_timeout_ms",
+    "failover.silence_ms": "failover.peer_timeout_ms",
     "replication.window_bytes": "replication.max_inflight_bytes",
 }

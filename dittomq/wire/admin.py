@@ -449,7 +449,7 @@ def _node_view(view: pb.NodeView) -> NodeView:
         resync_done_bytes=view.resync_done_bytes if view.HasField("resync_done_bytes") else None,
         resync_total_bytes=view.resync_total_bytes if view.HasField("resync_total_bytes") else None,
         switchover_target=view.switchover_target,
-        last_drop_kind=_END_FROM_PB.get(view.last_drop_kind),
+        last_drop_kind=_END_FROM_PB.get(view.last_drop_kind, StreamEndReason.OTHER) if view.last_drop_kind else None,
     )
 
 

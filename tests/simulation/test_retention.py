@@ -137,4 +137,4 @@ async def test_a_disk_that_is_nearly_full_overrides_a_pin_and_says_so(group: Gro
     assert (await group.status("a1")).min_offset > pin.start
     with pytest.raises(SessionExpired):
         await group.copies.renew(NODES["a1"], pin, 60.0)
-    assert [line for line in world.transcript.lines if "warning hold_released node=a/1 holder=audit night " in line]
+    assert [line for line in world.transcript.lines if "warning retention_overridden node=a/1 holder=audit night " in line]

@@ -7,7 +7,7 @@ import pytest
 from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.cli.output import clock_time
 from dittomq.errors import Unavailable
-from dittomq.ha_status import NodeState, NodeView
+from dittomq.ha_status import NodeState, NodeView, StreamEndReason
 from dittomq.offsets import Epoch
 from tests.support.ha_answers import BOTH, MASTER, MASTER_VIEW, NOW_MS, SLAVE, SLAVE_VIEW
 
@@ -30,6 +30,17 @@ def test_lag_of_a_silent_slave_is_measured_by_the_confirmed_offset() -> None:
 
     assert slave.view is not None
     assert (slave.view.applied_lag_bytes, slave.view.applied_lag_s) == (600, None)
+
+
+def test_a_slave_that_is_gone_is_shown_with_the_kind_of_its_last_drop() -> None:
+    gone = replace(SLAVE_VIEW, state=NodeState.GONE, last_drop_reason="silent for 3 s", last_drop_kind=StreamEndReason.SESSION_EXPIRED)
+    own = NodeView("a/1", "slave", NodeState.WAITING, last_drop_reason="no address", last_drop_kind=StreamEndReason.UNREACHABLE)
+
+    answers = {"a/0": replace(MASTER, nodes=(MASTER_VIEW, gone)), "a/1": replace(SLAVE, epoch=Epoch(0), nodes=(own,))}
+    [_, slave] = build_report(BOTH, answers).groups[0].nodes
+
+    assert slave.view is not None
+    assert (slave.view.last_drop_reason, slave.view.last_drop_kind) == ("silent for 3 s", StreamEndReason.SESSION_EXPIRED)
 
 
 def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itself() -> None:

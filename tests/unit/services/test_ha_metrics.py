@@ -65,7 +65,7 @@ async def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is
         'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="session_expired"} 8.5',
         "dittomq_audit_pins 1.0",
     }
-    assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_proven")) and "a/2" in line]
+    assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_verified")) and "a/2" in line]
 
 
 @under(asyncio.run)
