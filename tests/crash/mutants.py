@@ -29,10 +29,14 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`plant` puts the bug in; it shows in one of `scripts`, of whose runs every `step`-th is tried."""
+    """`plant` puts the bug in; it shows in the run `found_at`, or, if the store's calls have changed, in one of `scripts`.
+
+    Every `step`-th run of these is tried.
+    """
 
     plant: Callable[[Patch], None]
     scripts: tuple[str, ...]
+    found_at: str
     step: int = 7
 
 
@@ -360,43 +364,57 @@ def mended_before_the_queues_are(patch: Patch) -> None:
 
 
 MUTANTS = {
-    "checkpoint saved before the sync": Mutant(checkpoint_saved_before_the_sync, ("checkpoint",)),
-    "units not synced before the checkpoint": Mutant(units_not_synced_before_the_checkpoint, ("checkpoint",)),
-    "keys not synced before the checkpoint": Mutant(keys_not_synced_before_the_checkpoint, ("checkpoint",)),
-    "names of segments not synced": Mutant(names_of_segments_not_synced, ("append", "prepare")),
-    "prepared segment not synced": Mutant(prepared_segment_not_synced, ("prepare",)),
-    "prepared segment used by the next process": Mutant(prepared_segment_used_by_the_next_process, ("recover-unnamed", "recover-renamed")),
-    "prepared segment emptied by the next process": Mutant(prepared_segment_emptied_by_the_next_process, ("recover-renamed",)),
-    "acknowledged before the sync": Mutant(acknowledged_before_the_sync, ("append",)),
-    "only the newest segment synced": Mutant(only_the_newest_segment_synced, ("append",)),
-    "cut without intent": Mutant(cut_without_intent, ("cut",)),
-    "tail not kept": Mutant(tail_not_kept, ("cut",)),
-    "zeros not written over the tail": Mutant(zeros_not_written_over_the_tail, ("cut",)),
-    "cut leaves the watermark": Mutant(cut_leaves_the_watermark, ("cut",)),
-    "cut leaves the producers": Mutant(cut_leaves_the_producers, ("cut",)),
-    "cut leaves the units": Mutant(cut_leaves_the_units, ("cut",)),
-    "cut units not synced": Mutant(cut_units_not_synced, ("cut",)),
-    "recovery leaves the units": Mutant(recovery_leaves_the_units, ("recover-ahead",)),
-    "RocketMQ told of more than the queues hold": Mutant(rocketmq_told_of_more_than_the_queues_hold, ("checkpoint",)),
-    "RocketMQ told before anything is synced": Mutant(rocketmq_told_before_anything_is_synced, ("checkpoint",)),
-    "cut keeps its generation": Mutant(cut_keeps_its_generation, ("cut",)),
-    "failure not marked": Mutant(failure_not_marked, ("append", "recover-failed")),
-    "failure at a clean stop not marked": Mutant(failure_at_a_clean_stop_not_marked, ("first-start",)),
-    "loss makes no stranger": Mutant(loss_makes_no_stranger, ("append", "recover-failed")),
-    "acks of unsynced bytes not stamped": Mutant(acks_of_unsynced_bytes_not_stamped, ("append",)),
-    "promise not synced": Mutant(promise_not_synced, ("promise",)),
-    "promise written into both slots at once": Mutant(promise_written_into_both_slots_at_once, ("promise",), step=1),
-    "swap forgets what was promised": Mutant(swap_forgets_what_was_promised, ("swap",)),
-    "pages not written again": Mutant(pages_not_written_again, ("append", "recover-failed"), step=1),
-    "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut")),
-    "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut")),
-    "names not made durable at the start": Mutant(names_not_made_durable_at_the_start, ("receive", "recover-cut")),
-    "swap without intent": Mutant(swap_without_intent, ("swap",)),
-    "swap keeps its generation": Mutant(swap_keeps_its_generation, ("swap",)),
-    "swap leaves the lineage": Mutant(swap_leaves_the_epoch_history, ("swap",)),
-    "queues of a copy forgotten": Mutant(queues_of_a_copy_forgotten, ("swap",)),
-    "register not written down": Mutant(register_not_written_down, ("holes",)),
-    "mended bytes not synced": Mutant(mended_bytes_not_synced, ("mend",)),
-    "mended before the queues are": Mutant(mended_before_the_queues_are, ("recover-rot",), step=3),
-    "minimums forgotten": Mutant(minimums_forgotten, ("delete",)),
+    "checkpoint saved before the sync": Mutant(checkpoint_saved_before_the_sync, ("checkpoint",), "checkpoint:error:forget:0:9"),
+    "units not synced before the checkpoint": Mutant(
+        units_not_synced_before_the_checkpoint, ("checkpoint",), "checkpoint:error:forget:0:2"
+    ),
+    "keys not synced before the checkpoint": Mutant(keys_not_synced_before_the_checkpoint, ("checkpoint",), "checkpoint:error:forget:0:2"),
+    "names of segments not synced": Mutant(names_of_segments_not_synced, ("append", "prepare"), "append:error:forget:0:2"),
+    "prepared segment not synced": Mutant(prepared_segment_not_synced, ("prepare",), "prepare:error:power:0:32"),
+    "prepared segment used by the next process": Mutant(
+        prepared_segment_used_by_the_next_process, ("recover-unnamed", "recover-renamed"), "recover-unnamed:crash:kill:0:1"
+    ),
+    "prepared segment emptied by the next process": Mutant(
+        prepared_segment_emptied_by_the_next_process, ("recover-renamed",), "recover-renamed:error:forget:0:65"
+    ),
+    "acknowledged before the sync": Mutant(acknowledged_before_the_sync, ("append",), "append:crash:kill:0:1"),
+    "only the newest segment synced": Mutant(only_the_newest_segment_synced, ("append",), "append:crash:kill:0:8"),
+    "cut without intent": Mutant(cut_without_intent, ("cut",), "cut:error:power:0:53"),
+    "tail not kept": Mutant(tail_not_kept, ("cut",), "cut:crash:kill:0:22"),
+    "zeros not written over the tail": Mutant(zeros_not_written_over_the_tail, ("cut",), "cut:crash:power:0:339"),
+    "cut leaves the watermark": Mutant(cut_leaves_the_watermark, ("cut",), "cut:error:worst:0:167"),
+    "cut leaves the producers": Mutant(cut_leaves_the_producers, ("cut",), "cut:error:worst:0:174"),
+    "cut leaves the units": Mutant(cut_leaves_the_units, ("cut",), "cut:dead:forget:0:31"),
+    "cut units not synced": Mutant(cut_units_not_synced, ("cut",), "cut:crash:power:0:17"),
+    "recovery leaves the units": Mutant(recovery_leaves_the_units, ("recover-ahead",), "recover-ahead:crash:kill:0:1"),
+    "RocketMQ told of more than the queues hold": Mutant(
+        rocketmq_told_of_more_than_the_queues_hold, ("checkpoint",), "checkpoint:error:forget:0:163"
+    ),
+    "RocketMQ told before anything is synced": Mutant(
+        rocketmq_told_before_anything_is_synced, ("checkpoint",), "checkpoint:error:forget:0:9"
+    ),
+    "cut keeps its generation": Mutant(cut_keeps_its_generation, ("cut",), "cut:dead:kill:0:8"),
+    "failure not marked": Mutant(failure_not_marked, ("append", "recover-failed"), "append:dead:kill:0:1"),
+    "failure at a clean stop not marked": Mutant(failure_at_a_clean_stop_not_marked, ("first-start",), "first-start:error:kill:0:84"),
+    "loss makes no stranger": Mutant(loss_makes_no_stranger, ("append", "recover-failed"), "append:error:forget:0:2"),
+    "acks of unsynced bytes not stamped": Mutant(acks_of_unsynced_bytes_not_stamped, ("append",), "append:crash:power:0:10"),
+    "promise not synced": Mutant(promise_not_synced, ("promise",), "promise:dead:kill:0:1"),
+    "promise written into both slots at once": Mutant(
+        promise_written_into_both_slots_at_once, ("promise",), "promise:crash:kill:0:2", step=1
+    ),
+    "swap forgets what was promised": Mutant(swap_forgets_what_was_promised, ("swap",), "swap:error:kill:0:14"),
+    "pages not written again": Mutant(pages_not_written_again, ("append", "recover-failed"), "append:error:kill:0:28", step=1),
+    "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut"), "first-start:crash:kill:0:1"),
+    "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut"), "first-start:error:worst:0:48"),
+    "names not made durable at the start": Mutant(
+        names_not_made_durable_at_the_start, ("receive", "recover-cut"), "receive:error:kill:0:63"
+    ),
+    "swap without intent": Mutant(swap_without_intent, ("swap",), "swap:crash:kill:0:1"),
+    "swap keeps its generation": Mutant(swap_keeps_its_generation, ("swap",), "swap:error:kill:0:14"),
+    "swap leaves the lineage": Mutant(swap_leaves_the_epoch_history, ("swap",), "swap:error:kill:0:14"),
+    "queues of a copy forgotten": Mutant(queues_of_a_copy_forgotten, ("swap",), "swap:error:kill:0:14"),
+    "register not written down": Mutant(register_not_written_down, ("holes",), "holes:crash:kill:0:71"),
+    "mended bytes not synced": Mutant(mended_bytes_not_synced, ("mend",), "mend:crash:kill:0:1"),
+    "mended before the queues are": Mutant(mended_before_the_queues_are, ("recover-rot",), "recover-rot:crash:power:0:159", step=3),
+    "minimums forgotten": Mutant(minimums_forgotten, ("delete",), "delete:error:kill:0:7"),
 }

@@ -25,6 +25,8 @@ from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopen
 from tests.support.replayable_chance import replayable
 from tests.support.store_process import FLUSHED, log_of, open_store, table
 
+pytestmark = pytest.mark.tier("nightly")
+
 IMAGE_BYTES = 24 * 1024 * 1024
 TORN = b"torn" * 150
 MOST = 14

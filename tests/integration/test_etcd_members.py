@@ -11,6 +11,8 @@ from tests.support.history import History
 from tests.support.real_group import RealGroup, Settings, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 SOME = 100
 SILENCE_S = 3.0
 TOO_MANY = (1, 2)

@@ -11,6 +11,8 @@ from dittomq.cli.app import app
 from dittomq.testing import LocalCluster, Shape
 from tests.support.command_line import CommandLine
 
+pytestmark = pytest.mark.tier("nightly")
+
 LAST = ("local down", "log new-identity .dittomq/a-1", "local down --delete")
 JUST_BEFORE = {
     "audit compare master.dmd slave.dmd": "log digest .dittomq/a-1 -o slave.dmd",

@@ -73,6 +73,7 @@ def test_master_killed_in_mid_publish_loses_nothing_acknowledged(group: RealGrou
     assert list(wrong_copies(group.logs(), end)) == []
 
 
+@pytest.mark.tier("nightly")
 def test_the_master_killed_again_and_again_loses_nothing(group: RealGroup) -> None:
     with group.mq.producer(retry_s=PATIENCE_S, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
         publishing = Publishing(producer)

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from dittomq.client import PutStatus
 from dittomq.testing.processes import module_environment
 from tests.support.event_log import wrong_reads
@@ -10,6 +12,8 @@ from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.second_process import second_command, second_process
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.tier("nightly")
 
 
 def lead_and_stop(command: list[str]) -> None:

@@ -17,6 +17,8 @@ from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC, RealGroup, re
 from tests.support.traffic import Publishing, messages
 from tests.support.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.tier("nightly")
+
 RULES = {"retention.max_age_ms": 1_000, "retention.check_period_ms": 200}
 HOLD_BYTES = 6 * SEGMENT_BYTES
 R = TypeVar("R")

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from dittomq.routes import Role
 from tests.support.real_group import real_group, shape
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.tier("nightly")
 
 MOST_GROWTH_BYTES = 12 * 1024 * 1024  # pages that come and go; 40 further changes added 2 MiB
 CHANGES_AT_REST = 3  # connections and threads that come and go; what ten lives leave behind is more

@@ -18,6 +18,7 @@ SECOND = "a/1"
 SOME = 400
 
 
+@pytest.mark.tier("nightly")
 def test_places_are_changed_under_load_and_every_message_is_stored_once(tmp_path: Path) -> None:
     with real_group(tmp_path, shape(2)) as group, group.mq.producer(max_waiting_bytes=64 * 1024) as producer:
         pids = {name: group.cluster.pid(name) for name in group.copies}
@@ -44,6 +45,7 @@ def test_places_are_changed_under_load_and_every_message_is_stored_once(tmp_path
         nothing_is_lost(group, told)
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("slaves", [1, 2])
 def test_a_client_sends_no_message_a_third_time_during_planned_switchovers(tmp_path: Path, slaves: int) -> None:
     with real_group(tmp_path, shape(slaves)) as group, counted_producer(group.cluster.nameserver) as (producer, sends):

@@ -11,6 +11,8 @@ from tests.simulation.faults import FaultKind, any_kinds
 from tests.simulation.simulate import Run, simulate
 from tests.support.cores import on_all_cores
 
+SAMPLE = 16
+"""So many seeds run in `make test`, and again under stress."""
 _MOST_PROBLEMS = 10
 _AT_ONCE = 4
 

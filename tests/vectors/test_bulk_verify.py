@@ -10,6 +10,8 @@ from dittomq.commitlog.offline import bulk_verify
 from tests.support.corrupt_stores import damage, verified_alike
 from tests.vectors.conftest import Vector
 
+pytestmark = pytest.mark.tier("nightly")
+
 
 def test_a_store_of_rocketmq_is_reported_alike_at_once_and_one_by_one(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_verify, "_BLOCK_BYTES", 64 * 1024)

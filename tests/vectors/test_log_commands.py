@@ -13,6 +13,8 @@ from tests.support.sequence_difference import first_difference
 from tests.vectors.conftest import Line, Vector
 from tests.vectors.log_dump import dump, in_rocketmqs_words, normal
 
+pytestmark = pytest.mark.tier("nightly")
+
 MARK_BYTES = 8
 
 

@@ -13,6 +13,8 @@ import pytest
 from dittomq.testing import LocalCluster
 from tests.support.command_line import CommandLine
 
+pytestmark = pytest.mark.tier("nightly")
+
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[CommandLine]:

@@ -50,6 +50,7 @@ def test_the_first_minute_of_the_readme(command: CommandLine) -> None:
     assert "everything runs already" in command.run("local", "up").out
 
 
+@pytest.mark.tier("nightly")
 def test_a_cluster_that_was_stopped_starts_again_in_its_shape_with_its_data(command: CommandLine) -> None:
     assert command.run("local", "up", "--slaves", "1").code == 0
     assert command.run("topic", "create", "orders").code == 0

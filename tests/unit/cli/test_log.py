@@ -127,7 +127,7 @@ def test_the_watch_on_writes_and_locks_sees_them(deed: str, tmp_path: Path) -> N
     assert (done.returncode, done.stderr[:10]) == (99, "forbidden:")
 
 
-@pytest.mark.tier("test")
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_memory_does_not_grow_with_the_log(command: str, tmp_path: Path) -> None:
     peaks_mib = []

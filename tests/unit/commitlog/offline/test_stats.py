@@ -94,7 +94,7 @@ def test_an_empty_store_has_nothing_to_tell(tmp_path: Path, capsys: pytest.Captu
     assert "0 queues, - to -" in capsys.readouterr().out
 
 
-@pytest.mark.tier("test")
+@pytest.mark.tier("nightly")
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     store = opened(tmp_path)
     peaks = []
