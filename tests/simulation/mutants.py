@@ -89,15 +89,15 @@ MUTANTS = (
     Mutant("retry-fsync", "a failed fsync of the log is tried again", disks.retry_failed_fsync, 1, _FAILED_SYNCS),
     Mutant("epoch-history-unsaved", "the entry of an epoch is not written down", disks.epoch_history_not_saved, 1),
     Mutant("cut-unsynced", "a cut is not synced", disks.cut_not_fsynced, 4, _CUTS, refused=True),
-    Mutant("cut-short", "of what a slave is to cut, the first record stays", disks.cut_too_short, 1, _CUTS),
-    Mutant("recovery-point-high", "the recovery point says more than what is flushed", disks.watermark_above_flushed, 3, _STALLS),
+    Mutant("cut-short", "of what a slave is to cut, the first record stays", disks.cut_too_short, 2, _CUTS),
+    Mutant("recovery-point-high", "the recovery point says more than what is flushed", disks.watermark_above_flushed, 2, _STALLS),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", disks.recovery_cuts_one_record_too_many, 2),
     Mutant("serves-unverified", "what rots on a disk is served", disks.damage_is_served, 13, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", streams.say_flushed_when_received, 5),
     Mutant("gap", "a chunk is lost and the slave writes on behind the gap", streams.write_behind_a_gap, 1, _STARTS),
     Mutant("tasks-left", "tasks of a stream go on when the slave dials anew", streams.leave_tasks_behind, 0, _CUT_LINKS),
-    Mutant("equal-length", "copies of equal length are taken for equal", streams.trust_equal_length, 12, _CUTS),
+    Mutant("equal-length", "copies of equal length are taken for equal", streams.trust_equal_length, 0, _CUTS),
     Mutant("count-twice", "a slave counts as two", confirmation.count_a_connection_twice, 73),
     Mutant(
         "ack-before-slave", "a slave counts as holding all that its master does", confirmation.what_the_master_holds_taken_for_a_copy, 0
@@ -107,11 +107,11 @@ MUTANTS = (
     Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", confirmation.receipt_claims_flushed, 5),
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", confirmation.timeout_reported_as_ok, 2),
     Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", confirmation.epoch_not_raised, 0, _FAILOVERS),
-    Mutant("quorum-of-one", "any promise is an election quorum", elections.one_promise_is_a_quorum, 1, _PARTED_AND_LEFT),
-    Mutant("quorum-short", "an election quorum is one member short", elections.a_quorum_is_one_short, 1, _PARTED_AND_LEFT),
-    Mutant("any-replica", "replicas that are no members confirm", elections.others_than_members_count, 1, _PARTED_AND_LEFT),
+    Mutant("quorum-of-one", "any promise is an election quorum", elections.one_promise_is_a_quorum, 25, _PARTED_AND_LEFT),
+    Mutant("quorum-short", "an election quorum is one member short", elections.a_quorum_is_one_short, 32, _PARTED_AND_LEFT),
+    Mutant("any-replica", "replicas that are no members confirm", elections.others_than_members_count, 4, _PARTED_AND_LEFT),
     Mutant("deposed-goes-on", "a deposed master keeps its slaves", elections.the_deposed_go_on, 8, _PARTS),
-    Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 7, _LAGS),
+    Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 6, _LAGS),
     Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 4, _SILENT),
     Mutant("no-is-yes", "a candidate takes a refusal for a promise", elections.any_answer_promises, 12, _PARTED_AND_SILENT),
     Mutant("members-by-streams", "who has no stream counts as no member", elections.members_by_streams, 5, _PARTS),
@@ -137,9 +137,9 @@ MUTANTS = (
         "early-proof", "not in the log yet is taken as proof that it never will be", producers.not_in_the_log_taken_as_proof, 14, _HANGS
     ),
     Mutant(
-        "unknown-not-stored", "an unknown outcome is reported as not stored", producers.unknown_reported_as_not_stored, 0, _LOST_ANSWERS
+        "unknown-not-stored", "an unknown outcome is reported as not stored", producers.unknown_reported_as_not_stored, 10, _LOST_ANSWERS
     ),
-    Mutant("resent-anew", "a message that is sent again is sent as a new one", producers.sent_again_as_a_new_message, 0, _LOST_ANSWERS),
+    Mutant("resent-anew", "a message that is sent again is sent as a new one", producers.sent_again_as_a_new_message, 10, _LOST_ANSWERS),
     Mutant("queue-hole", "a start leaves a hole in a queue's offsets", producers.a_queue_offset_skipped_at_restart, 0),
     Mutant("left-out", "a reader is led past a message", producers.a_message_is_left_out, 1),
     Mutant("wrong-byte", "a node serves a body with a wrong bit", producers.a_wrong_byte_is_served, 0),
