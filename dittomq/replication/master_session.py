@@ -337,9 +337,8 @@ class MasterSession:
         due = now - self._beat_at >= self._limits.heartbeat_s
         if self.state is MasterSessionState.COMPARING:
             return self._let_wait(now) if due else []
-        if (
-            self.state is MasterSessionState.TRUNCATING
-        ):  # what a slave cuts it saves before, and then it reads what it has left; nobody waits for it
+        # What a slave cuts it saves before, and then it reads what it has left; nobody waits for it.
+        if self.state is MasterSessionState.TRUNCATING:
             return []
         if now - self._received_at > self._limits.silence_s:
             return self._drop(f"silent for {now - self._received_at:.0f} s")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dittomq.group_record import GroupRecord
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.history import Harm, History
-from tests.simulation.network import LinkState
 from tests.simulation.shapes import Shape, name_of
 from tests.simulation.workload import Publisher
 from tests.simulation.world import World
@@ -47,7 +46,7 @@ class Availability:
         harmed = self._history.has_seen(Harm.DISK_LOST, Harm.SYNC_FAILED, Harm.LOSS_ACCEPTED)
         if not publishers or harmed or self._shape.is_manual or not all(map(self._is_whole, self._shape.name_machines)):
             return False
-        if not all(self._is_up(one, other) for one in names for other in names if one != other):
+        if not all(self._world.network.is_whole(one, other) for one in names for other in names if one != other):
             return False
         if record is None:
             return not self._shape.slaves and bool(whole)
@@ -60,10 +59,6 @@ class Availability:
         node = self._world.nodes[name]
         disk_answers = node.faults.slowness == 1.0 and node.disk.capacity_bytes >= BOUNDLESS
         return node.running and disk_answers and not self._world.network.machine(name).still
-
-    def _is_up(self, one: str, other: str) -> bool:
-        link = self._world.network.link(one, other)
-        return link.state is LinkState.UP and link.slowness == 1.0
 
     def _last_told(self) -> float:
         """When a client got its last receipt."""

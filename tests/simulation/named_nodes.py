@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-from tests.simulation.network import LinkState
 from tests.simulation.shapes import Shape, machine_of, name_of
 from tests.simulation.world import World
 
@@ -27,7 +26,12 @@ class NamedNodes:
         for name in self._shape.brokers:
             if self._world.nodes[name].running:
                 self._ran_at[name] = now
-            if not (listens and self._lives(name) and self._is_up(name, nameserver) and self._is_up(nameserver, name)):
+            if not (
+                listens
+                and self._lives(name)
+                and self._world.network.is_whole(name, nameserver)
+                and self._world.network.is_whole(nameserver, name)
+            ):
                 self._reached_since[name] = now
 
     def listed(self, asked_at: float, nodes: Collection[str]) -> Iterator[str]:
@@ -48,7 +52,3 @@ class NamedNodes:
     def _lives(self, name: str) -> bool:
         node = self._world.nodes[name]
         return node.running and node.faults.slowness == 1.0 and not self._world.network.machine(name).still
-
-    def _is_up(self, one: str, other: str) -> bool:
-        link = self._world.network.link(one, other)
-        return link.state is LinkState.UP and link.slowness == 1.0

@@ -207,6 +207,11 @@ class Network:
             found = self._links[key] = Link()
         return found
 
+    def is_whole(self, source: str, target: str) -> bool:
+        """Whether the link between them lets everything through, at its usual pace."""
+        link = self.link(source, target)
+        return link.state is LinkState.UP and link.slowness == 1.0
+
     def next_number(self) -> int:
         """Numbers connections' ends."""
         self._numbers += 1
