@@ -69,6 +69,7 @@ _GRPC_TEXTS = (
     ("Received http2 header with status", "something else than dittomq listens there; check the address"),
     ("Failed parsing HTTP/2", "something else than dittomq listens there; check the address"),
     ("Method not found", "it does not know this call; check whether the address is a nameserver's or a broker's"),
+    ("Internal error from Core", "it ended the call while a message was on its way to it"),  # gRPC lost the status itself
     ("Deadline Exceeded", "no answer in time"),
     ("Cancelling all calls", "it was stopped"),
     ("Socket closed", "the connection broke"),

@@ -168,7 +168,8 @@ async def test_a_server_of_another_kind_is_unavailable(settings: CoordinationTab
     try:
         with pytest.raises(DittoError, match="does not know this call"):
             await door.read(KEY)
-        with pytest.raises(DittoError, match="does not know this call"):
+        # Where the refusal overtakes the request, gRPC forgets its text.
+        with pytest.raises(DittoError, match="does not know this call|ended the call while a message was on its way"):
             await anext(door.watch(KEY))
     finally:
         await door.close()

@@ -160,6 +160,7 @@ def test_who_cannot_be_connected_to_is_named_once() -> None:
             "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:1: Failed parsing HTTP/2 (Expected SETTINGS …)",
             "something else than dittomq listens there; check the address",
         ),
+        ("INTERNAL", "Internal error from Core", "it ended the call while a message was on its way to it"),
         ("DEADLINE_EXCEEDED", "Deadline Exceeded", "no answer in time"),
         ("UNAVAILABLE", "Socket closed", "the connection broke"),
         ("UNAVAILABLE", "recvmsg:Connection reset by peer", "the connection broke"),
