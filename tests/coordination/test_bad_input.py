@@ -169,7 +169,7 @@ async def test_a_server_of_another_kind_is_unavailable(settings: CoordinationTab
         with pytest.raises(DittoError, match="does not know this call"):
             await door.read(KEY)
         # Where the refusal overtakes the request, gRPC forgets its text.
-        with pytest.raises(DittoError, match="does not know this call|ended the call while a message was on its way"):
+        with pytest.raises(DittoError, match=r"does not know this call|ended the call while a message was on its way"):
             await anext(door.watch(KEY))
     finally:
         await door.close()

@@ -68,7 +68,7 @@ def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[Broke
     log = logs[history.master]
     if log.start > history.kept_from:
         yield Broken(Invariant.I1, f"the log begins at {log.start}, and only what lies below {history.kept_from} was old enough to go")
-    yield from _offsets_not_dense(log)
+    yield from _offsets_not_dense(history, log)
     yield from _wrong_publishes(history, log)
     yield from _out_of_order(history)
     yield from _mixed_epochs(history)
@@ -137,14 +137,17 @@ def _unequal(logs: Mapping[str, ParsedLog]) -> Iterator[Broken]:
             yield Broken(Invariant.I4, f"{node} and {first} differ at byte {start + at}")
 
 
-def _offsets_not_dense(log: ParsedLog) -> Iterator[Broken]:
+def _offsets_not_dense(history: History, log: ParsedLog) -> Iterator[Broken]:
+    """Each queue counts on by one, but for what a master left out that could not read its log."""
     following: dict[Queue, int] = {}
+    newest: dict[Queue, int] = {}
     for record in log.records:
-        key = (record.topic, record.queue)
-        following.setdefault(key, record.queue_offset if log.start else 0)
-        if record.queue_offset != following[key]:
-            yield Broken(Invariant.I3, f"queue {key} goes on with offset {record.queue_offset} where {following[key]} is next")
-        following[key] = record.queue_offset + 1
+        key, at = (record.topic, record.queue), record.physical_offset
+        due = following.setdefault(key, record.queue_offset if log.start else 0)
+        most = due + sum(each.offsets for each in history.reservations if newest.get(key, -1) < each.start <= at)
+        if not due <= record.queue_offset <= most:
+            yield Broken(Invariant.I3, f"queue {key} goes on with offset {record.queue_offset} where {due} is next")
+        following[key], newest[key] = record.queue_offset + 1, at
 
 
 def _wrong_publishes(history: History, log: ParsedLog) -> Iterator[Broken]:

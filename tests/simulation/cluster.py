@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from tests.simulation.coverage import SAVED_TAIL, Witness
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.disk_snapshots import ANEW, LOG, Copy, Files
 from tests.simulation.faults import OF_LEADERSHIP, Fault, FaultKind
-from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign
+from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign, Reservation
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.named_nodes import NamedNodes
 from tests.simulation.online_checkers import RunningChecks
@@ -59,6 +60,7 @@ class Cluster:
         self.shape = shape
         self.phases = Phases(world.loop.time)
         self._may_lose: set[str] = set()
+        self._left_out: Counter[str] = Counter()  # offsets of each queue, by machine, until the epoch that goes on behind them
         self.history = History([Reign(0.0, "a/0")], syncs_matter=shape.syncs_matter, copies=shape.replication.asked_copies)
         self.brokers = shape.brokers
         self.checks = RunningChecks(world, shape, self.history, self.copy)
@@ -253,6 +255,10 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
+        if name == "queue_offsets_left_out":
+            self._left_out[machine] += fields["offsets_of_each_queue"]
+        if name == "epoch_opened" and (offsets := self._left_out.pop(machine, 0)):
+            self.history.reservations.append(Reservation(fields["start"], offsets))
         if name == "epoch_opened" and fields["node"] != self.history.master:
             self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
         if name == "elected" and fields["data_loss"] and machine in self._may_lose:

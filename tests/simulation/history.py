@@ -123,6 +123,14 @@ class Reign:
     node: str
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A master that could not read a part of its log began an epoch at `start` and left at most `offsets` of each queue out before."""
+
+    start: int
+    offsets: int
+
+
 @dataclass(slots=True)
 class History:
     """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed.
@@ -131,7 +139,7 @@ class History:
     node that is configured as the master. `rotten`: bytes of a record in which bits have flipped, or that a
     disk does not give, by node and offset; mended or not.
     `filtered`: pages of readers that wanted one tag. `withheld`: ranges of a log that no longer could be had on some disk.
-    `topics`: when a client tried last to make each.
+    `reservations`: where masters left out offsets that messages in damaged bytes may have. `topics`: when a client tried last to make each.
     """
 
     reigns: list[Reign]
@@ -147,6 +155,7 @@ class History:
     absences: list[Absence] = field(default_factory=list)
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
     withheld: list[tuple[int, int]] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
     topics: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.simulation.checkers import check_crashed_copy, check_final, check_given_up
-from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read, Reign
+from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read, Reign, Reservation
 from tests.simulation.log_bytes import log_of
 from tests.simulation.parser import ParsedRecord, parse_log, record_at
 
@@ -194,6 +194,14 @@ def test_a_hole_in_a_queue_is_found(case: Case) -> None:
     case.hold(*MESSAGES[:2], ("t", 0, 2, b"three"))
 
     assert any("where 1 is next" in problem for problem in case.found())
+
+
+@pytest.mark.parametrize(("start", "offset", "is_found"), [(1, 2, False), (1, 3, True), (0, 2, True), (10_000, 2, True)])
+def test_a_hole_is_excused_where_a_master_left_offsets_out(case: Case, start: int, offset: int, is_found: bool) -> None:
+    case.hold(*MESSAGES[:2], ("t", 0, offset, b"three"))
+    case.history.reservations = [Reservation(start, offsets=1)]
+
+    assert any("goes on with offset" in problem for problem in case.found()) is is_found
 
 
 def test_a_confirmed_read_that_was_undone_is_found_and_a_marked_one_is_not(case: Case) -> None:
