@@ -1,13 +1,18 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
+from dittomq.client.group_admin import CreatedGroup, UpdatedGroup
+from dittomq.client.group_result import GroupResult
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
+from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
+from dittomq.metadata.groups import GroupUpdate
+from dittomq.metadata.rows import GroupConfig
 
 __all__ = [
     "Ack",
@@ -16,13 +21,18 @@ __all__ = [
     "AsyncClient",
     "BulkPublish",
     "Client",
+    "CommittedOffset",
     "Copy",
     "CopyState",
+    "CreatedGroup",
     "CreatedTopic",
     "DittoError",
+    "GroupConfig",
     "GroupResult",
+    "GroupUpdate",
     "Message",
     "NotStored",
+    "OffsetCommit",
     "OutcomeHandle",
     "OutcomeUnknown",
     "Outcomes",
@@ -36,5 +46,6 @@ __all__ = [
     "Receipt",
     "StoredMessage",
     "TopicDescription",
+    "UpdatedGroup",
     "UpdatedTopic",
 ]

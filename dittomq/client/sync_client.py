@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
+from dittomq.client.group_result import GroupResult
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
+from dittomq.client.sync_group_admin import SyncGroupAdmin
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
@@ -189,12 +191,13 @@ class SyncReader:
             offset = page.next_offset
 
 
-class SyncAdmin:
+class SyncAdmin(SyncGroupAdmin):
     """Topics, nodes and roles; see Admin."""
 
+    _admin: Admin
+
     def __init__(self, thread: SyncBridge, admin: Admin) -> None:
-        self._thread = thread
-        self._admin = admin
+        super().__init__(thread, admin)
 
     def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
         """Create the topic in every group, or in one."""
