@@ -54,7 +54,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to publish. `queue` None: by `order_key`, otherwise in turns."""
+    """A message to publish. `queue` None: by `order_key`, otherwise in turns. `delay_ms`: nobody can read it earlier; 0: at once."""
 
     topic: str
     body: bytes
@@ -65,6 +65,7 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     born_ms: int = 0
+    delay_ms: int = 0
 
 
 class PlainSpan(NamedTuple):

@@ -57,6 +57,12 @@ def publish(  # noqa: PLR0917  # flags
         Ack | None, typer.Option("--ack", help="When a message counts as stored; otherwise as the broker group is set up.")
     ] = None,
     timeout: Annotated[str, typer.Option("--timeout", help="How long a broker may wait for that level.")] = "3s",
+    delay: Annotated[
+        str,
+        typer.Option(
+            "--delay", metavar="DURATION", help="Nobody can read the messages earlier: one of 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h."
+        ),
+    ] = "",
     json: JsonFlag = False,
     nameserver: Nameserver = None,
 ) -> int:
@@ -64,7 +70,8 @@ def publish(  # noqa: PLR0917  # flags
 
     Exit code 3 when some are stored weaker than asked or not at all, 4 when the outcome of some is unknown.
     """
-    recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None)
+    delay_ms = round(1_000 * seconds(delay, "--delay")) if delay else 0
+    recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None, delay_ms)
     order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout, "--timeout"))
     tally = Tally(ack)
     with ExitStack() as stack:

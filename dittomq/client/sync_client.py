@@ -125,10 +125,13 @@ class SyncProducer:
         tag: str = "",
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
+        delay_s: float = 0,
     ) -> Receipt:
-        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
+        """Publish one message; see Producer. Raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         return self._thread.run(
-            self._producer.publish(topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties)
+            self._producer.publish(
+                topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties, delay_s=delay_s
+            )
         )
 
     def publish_message(self, message: Message) -> Receipt:

@@ -2,6 +2,7 @@
 
 from operator import index
 
+from dittomq.delays import level_of
 from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Message
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties
@@ -33,6 +34,9 @@ def checked_size(message: Message) -> int:
     if message.flag or message.born_ms:
         check_number("flag", message.flag, _FLAG_BITS)
         check_number("born_ms", message.born_ms, _TIME_BITS)
+    if message.delay_ms:
+        check_number("delay_ms", message.delay_ms, _TIME_BITS)
+        level_of(message.delay_ms)
     if message.keys or message.tag or message.properties:
         size += _properties_size(message)
     return size + len(message.order_key) + MESSAGE_OVERHEAD_BYTES
@@ -40,7 +44,8 @@ def checked_size(message: Message) -> int:
 
 def is_plain(message: Message) -> bool:
     """Whether it has nothing but its topic, its queue and its body."""
-    return not (message.keys or message.tag or message.order_key or message.properties or message.flag or message.born_ms)
+    named = message.keys or message.tag or message.order_key or message.properties
+    return not (named or message.flag or message.born_ms or message.delay_ms)
 
 
 def encoded(field: str, text: str) -> bytes:
@@ -49,6 +54,14 @@ def encoded(field: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidField(field, f"{text[error.start : error.end]!r} is half of a surrogate pair and cannot be sent") from error
+
+
+def milliseconds(field: str, seconds: float) -> int:
+    """Whole milliseconds; raises InvalidField for what is no number of seconds."""
+    try:
+        return round(seconds * 1_000)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidField(field, f"{seconds!r} is no number of seconds") from error
 
 
 def is_address(text: str) -> bool:
