@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import NotReady, TopicNotFound, Unavailable
@@ -76,6 +77,11 @@ class Routing:
     async def nodes_named(self, name: str) -> list[Node]:
         """That node as each nameserver lists it that knows it: a topic's route is one nameserver's, and another one may know more."""
         return [node for node in await self._cache.nodes_of(name.partition("/")[0]) if node.name == name]
+
+    async def master_of_group(self, broker: str) -> Node | None:
+        """The group's master of the highest epoch that a nameserver lists: a topic that was deleted has no route to it."""
+        leading = [node for node in await self._cache.nodes_of(broker) if node.leads]
+        return max(leading, key=attrgetter("epoch"), default=None)
 
     def address(self, node: Node) -> str:
         """Where this client reaches the node."""
