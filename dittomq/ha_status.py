@@ -48,6 +48,33 @@ class StreamEndReason(StrEnum):
     LOG_NOT_KEPT = "log_not_kept"
 
 
+class WaitKind(StrEnum):
+    """Of what kind it is what a node waits for, or what keeps a master from taking writes."""
+
+    EPOCH = "epoch"
+    DISK_ROOM = "disk_room"
+    SWITCHOVER = "switchover"
+    SHUTDOWN = "shutdown"
+    TERM_OVER = "term_over"
+    TOO_FEW_MEMBERS = "too_few_members"
+    ISOLATED = "isolated"
+    FENCED = "fenced"
+    MASTER = "master"
+    MASTER_WAITS = "master_waits"
+    ELECTION = "election"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a node waits for; `why` in words."""
+
+    kind: WaitKind
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
 class DataLossKind(StrEnum):
     """Why a replica leads without an election quorum, so that acknowledged messages may be lost."""
 
@@ -137,8 +164,8 @@ class HaStatus:
     has flushed what is confirmed, "received" otherwise; "" for unknown. `members`: nodes of the in-sync set as the group record says,
     none without a record. `failover`: "automatic", "manual", "paused", or "none" where there is no record. `coordination_store` by name
     and address; `coordination_problem` says why it cannot be used now. `uncounted`: slaves that follow and do not count, because
-    replicas_expected is 0. `data_loss_kind` is the kind of `data_loss`, None where that is "". `waits_with_master`: it waits because its
-    master does, for the same. `data_loss`: what may have been lost when this epoch was opened, in words.
+    replicas_expected is 0. `data_loss_kind` and `waiting_kind` are the kinds of `data_loss` and `waiting_for`, None where those
+    are "". `data_loss`: what may have been lost when this epoch was opened, in words.
     """
 
     node: str
@@ -166,8 +193,8 @@ class HaStatus:
     coordination_problem: str = ""
     uncounted: tuple[str, ...] = ()
     data_loss: str = ""
-    waits_with_master: bool = False
     data_loss_kind: DataLossKind | None = None
+    waiting_kind: WaitKind | None = None
 
     @property
     def why_not_writable(self) -> str:

@@ -82,7 +82,8 @@ def failover(
         if answer.silent and answer.data_loss:
             hint(f"nothing fences {', '.join(answer.silent)}: stop them before they take writes again")
         if dry_run:
-            document = {"node": node, "data_loss": answer.data_loss or None, "silent": list(answer.silent)}
+            loss = {"data_loss": answer.data_loss or None, "data_loss_above_offset": answer.data_loss_above}
+            document = {"node": node, **loss, "silent": list(answer.silent)}
             say_json(document) if json else say(f"{node} would stand for election; data loss: {lost}")
             return ExitCode.DONE
         return _promoted(mq, node, answer.epoch, began, json=json, data_loss=answer.data_loss)

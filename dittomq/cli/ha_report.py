@@ -7,7 +7,7 @@ from dittomq.cli.audited import LastAudit
 from dittomq.cli.ha_views import ABSENT, Ends, joined, state_in_words, with_own_report, without_lags
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, Unavailable
-from dittomq.ha_status import HaStatus, NodeState, NodeView, not_in_sync
+from dittomq.ha_status import HaStatus, NodeState, NodeView, WaitKind, not_in_sync
 from dittomq.routes import Node, Role
 
 Answers = Mapping[str, HaStatus | DittoError]
@@ -219,7 +219,7 @@ def _node(name: str, registered: Node | None, master: HaStatus | None, answer: H
     view = seen or own
     complaint = ""
     if seen is not None and own is not None and own.state is NodeState.WAITING and own.last_drop_reason != seen.last_drop_reason:
-        complaint = "" if isinstance(answer, HaStatus) and answer.waits_with_master else own.last_drop_reason
+        complaint = "" if isinstance(answer, HaStatus) and answer.waiting_kind is WaitKind.MASTER_WAITS else own.last_drop_reason
     if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
         view = without_lags(own) if master is None else joined(seen, own, Ends(master, answer.epoch))
     elif own is not None and seen is not None:

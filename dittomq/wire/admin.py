@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq.copies import MessageSpan, RangeOutcome, RepairReport, RepairRequest
 from dittomq.errors import InvalidField
-from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason
+from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason, WaitKind
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, TopicUpdate
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
@@ -26,7 +26,10 @@ _STATE_TO_PB = {each: f"NODE_STATE_{'UNSPECIFIED' if each is NodeState.UNKNOWN e
 _STATE_FROM_PB = {pb.NodeState.Value(name): each for each, name in _STATE_TO_PB.items()}
 _END_TO_PB = {each: f"STREAM_END_REASON_{each.name}" for each in StreamEndReason}
 _END_FROM_PB = {pb.StreamEndReason.Value(name): each for each, name in _END_TO_PB.items()}
-_LOSS_FROM_PB = {pb.DataLossKind.Value(f"DATA_LOSS_KIND_{each.name}"): each for each in DataLossKind}
+_LOSS_TO_PB = {each: f"DATA_LOSS_KIND_{each.name}" for each in DataLossKind}
+_LOSS_FROM_PB = {pb.DataLossKind.Value(name): each for each, name in _LOSS_TO_PB.items()}
+_WAIT_TO_PB = {each: f"WAIT_KIND_{each.name}" for each in WaitKind}
+_WAIT_FROM_PB = {pb.WaitKind.Value(name): each for each, name in _WAIT_TO_PB.items()}
 _UPDATABLE = ("read_queues", "write_queues", "permission")
 
 
@@ -88,12 +91,14 @@ class FailoverOrder:
 class FailoverAnswer:
     """The node stands, or would, against the group record of `epoch`, 0 for no record.
 
-    `data_loss`: what may be lost, in words, "" for nothing. `silent`: members that did not answer; nothing fences those.
+    `data_loss`: what may be lost, in words, "" for nothing; it lies at or behind the physical offset `data_loss_above`. `silent`: members
+    that did not answer; nothing fences those.
     """
 
     epoch: int
     data_loss: str
     silent: tuple[str, ...]
+    data_loss_above: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +252,15 @@ def failover_order(request: pb.FailoverRequest) -> FailoverOrder:
 
 def failover_response(answer: FailoverAnswer) -> pb.FailoverResponse:
     """Encode the answer of a node that stands."""
-    return pb.FailoverResponse(epoch=answer.epoch, data_loss=answer.data_loss, silent=answer.silent)
+    return pb.FailoverResponse(
+        epoch=answer.epoch, data_loss=answer.data_loss, silent=answer.silent, data_loss_above_offset=answer.data_loss_above
+    )
 
 
 def failover_answer(response: pb.FailoverResponse) -> FailoverAnswer:
     """Decode the answer of a node that stands."""
-    return FailoverAnswer(response.epoch, response.data_loss, tuple(response.silent))
+    above = response.data_loss_above_offset if response.HasField("data_loss_above_offset") else None
+    return FailoverAnswer(response.epoch, response.data_loss, tuple(response.silent), above)
 
 
 def set_paused_request(order: PauseOrder) -> pb.SetPausedRequest:
@@ -354,8 +362,8 @@ def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
         coordination_problem=status.coordination_problem,
         uncounted=status.uncounted,
         data_loss=status.data_loss,
-        waits_with_master=status.waits_with_master,
-        data_loss_kind=None if status.data_loss_kind is None else f"DATA_LOSS_KIND_{status.data_loss_kind.name}",
+        data_loss_kind=None if status.data_loss_kind is None else _LOSS_TO_PB[status.data_loss_kind],
+        waiting_kind=None if status.waiting_kind is None else _WAIT_TO_PB[status.waiting_kind],
     )
 
 
@@ -419,8 +427,8 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         coordination_problem=response.coordination_problem,
         uncounted=tuple(response.uncounted),
         data_loss=response.data_loss,
-        waits_with_master=response.waits_with_master,
         data_loss_kind=_LOSS_FROM_PB.get(response.data_loss_kind),
+        waiting_kind=_WAIT_FROM_PB.get(response.waiting_kind),
     )
 
 

@@ -15,7 +15,7 @@ from dittomq.doors.coordination import Versioned
 from dittomq.epoch_history import newest_epoch
 from dittomq.errors import NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.group_record import GroupRecord, ReplicaId
-from dittomq.ha_status import HaStatus, NodeState
+from dittomq.ha_status import HaStatus, NodeState, Wait, WaitKind
 from dittomq.metadata.formats import TOPICS
 from dittomq.offsets import Epoch
 from dittomq.reads import ReadableRange
@@ -114,20 +114,20 @@ class MasterNode:
         """The epoch in which tables may be changed; NotReady while this master does not lead."""
         return self.leading_term().opened.epoch
 
-    def why_not_leading(self) -> str:
-        """Why this master takes no changes; empty while it leads."""
+    def why_not_leading(self) -> Wait | None:
+        """Why this master takes no changes; None while it leads."""
         if self.switchover_target:
-            return f"it switches over to {self.switchover_target}"
+            return Wait(WaitKind.SWITCHOVER, f"it switches over to {self.switchover_target}")
         if self.draining:
-            return "it is shutting down"
+            return Wait(WaitKind.SHUTDOWN, "it is shutting down")
         if self.term is not None and self.term.is_over:
-            return f"its term is over: {self.term.why_over}"
-        return "" if self.term is not None else f"it waits for {self._opening.waiting_for}"
+            return Wait(WaitKind.TERM_OVER, f"its term is over: {self.term.why_over}")
+        return None if self.term is not None else Wait(self._opening.wait.kind, f"it waits for {self._opening.wait.why}")
 
     def check_complete(self) -> None:
         """Raise NotReady where another log may have more than this one: before the term, and when it is over."""
         if self.term is None or self.term.is_over:
-            raise NotReady(self.name, self.why_not_leading())
+            raise NotReady(self.name, str(self.why_not_leading()))
 
     def set_switchover_target(self, target: str) -> None:
         """That slave is to lead, and writes wait; "": this master leads on."""
@@ -137,7 +137,7 @@ class MasterNode:
     def leading_term(self) -> Term:
         """The term; NotReady before it and after it, and while the node is shutting down or switches over."""
         if self.term is None or self.why_not_leading():
-            raise NotReady(self.name, self.why_not_leading())
+            raise NotReady(self.name, str(self.why_not_leading()))
         return self.term
 
     def term_to_write_in(self) -> Term:
@@ -148,7 +148,7 @@ class MasterNode:
         if self.term is not None and self.term.is_over:
             raise NotMaster(self.name, "")
         if self.draining or self.term is None:
-            raise NotReady(self.name, self.why_not_leading())
+            raise NotReady(self.name, str(self.why_not_leading()))
         return self.term
 
     def writes_refused(self) -> Refused | None:
@@ -253,8 +253,9 @@ class MasterNode:
         records = with_absent(self._parts.replication.records, self._known_slaves(), self._config.replication.replicas_expected)
         applied = self._parts.dispatcher.applied
         if self.term is None:
-            return self._board.opening(self._opening.waiting_for, applied, records)
-        why = self.why_not_leading() or str(self._write_refusal() or "")
+            return self._board.opening(self._opening.wait, applied, records)
+        refusal = self._write_refusal()
+        why = self.why_not_leading() or (None if refusal is None else Wait(WaitKind[refusal.kind.name], str(refusal)))
         leaving = Leaving(why, self.switchover_target, self._switchover_since_ms)
         return self._board.leading(self.term, applied, records, leaving, in_sync_set=self.in_sync_set)
 

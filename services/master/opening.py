@@ -9,6 +9,7 @@ import structlog
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
 from dittomq.epoch_history import EpochEntry, newest_epoch, truncate_history
 from dittomq.errors import DiskFull
+from dittomq.ha_status import Wait, WaitKind
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, with_held
@@ -48,12 +49,12 @@ def why_not_to_lead(parts: MasterParts) -> str:
 
 
 class Opening:
-    """One opening. `waiting_for` says in words what it waits for, "" for nothing."""
+    """One opening. `wait` is what it waits for until the epoch is open."""
 
     def __init__(self, parts: MasterParts) -> None:
         self._parts = parts
         self.promising = asyncio.Lock()  # no promise is given while the epoch is written down, nor the other way round
-        self.waiting_for = "its epoch to be opened"
+        self.wait = Wait(WaitKind.EPOCH, "its epoch to be opened")
 
     async def run(self) -> Term | None:
         """Open the epoch, durably. On a full disk it waits for room. None: it has promised a higher epoch, or is not what was elected."""
@@ -85,7 +86,6 @@ class Opening:
             silent = () if elected is None else elected.silent
             log.warning("data_loss_possible", node=config.name, epoch=epoch, data_loss=str(data_loss), kind=data_loss.kind, silent=silent)
         log.info("epoch_opened", node=config.name, epoch=epoch, start=store.end)
-        self.waiting_for = ""
         return self._make_term(Opened(epoch, store.end, epoch_history, config.name, birth, data_loss))
 
     async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
@@ -94,7 +94,7 @@ class Opening:
             try:
                 return await write()
             except DiskFull as full:
-                self.waiting_for = f"room on its disk: {full}"
+                self.wait = Wait(WaitKind.DISK_ROOM, f"room on its disk: {full}")
                 await asyncio.sleep(_ROOM_S)
 
     async def _reserve_offsets(self) -> None:

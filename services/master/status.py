@@ -8,7 +8,7 @@ from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.retention_pins import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.ha_status import HaStatus, NodeState, NodeView, StreamEndReason
+from dittomq.ha_status import HaStatus, NodeState, NodeView, StreamEndReason, Wait, WaitKind
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirmed_offset import ReplicaView
 from dittomq.replication.lag import LagHistory
@@ -34,9 +34,9 @@ _MOST_REPORTED = 4 * MOST_REMEMBERED
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Why a master takes no writes, "" where it does; to which slave it gives its place, since which wall time."""
+    """Why a master takes no writes, None where it does; to which slave it gives its place, since which wall time."""
 
-    why: str
+    why: Wait | None
     switchover_target: str
     since_ms: int | None
 
@@ -60,7 +60,7 @@ class HaStatusBoard:
         self._ends.mark(term.written, now)
         self._confirmed_ends.mark(term.confirm.confirmed, now)
 
-    def opening(self, waiting_for: str, applied: PhysicalOffset, records: Iterable[SlaveRecord]) -> HaStatus:
+    def opening(self, wait: Wait, applied: PhysicalOffset, records: Iterable[SlaveRecord]) -> HaStatus:
         """Before the term."""
         store = self._store
         own = NodeView(
@@ -74,7 +74,7 @@ class HaStatusBoard:
             damaged_bytes=store.damage.total_bytes,
         )
         slaves = [NodeView(record.node, "slave", record.state, since_ms=record.since_ms) for record in records]
-        return self._status(own, slaves, confirmed=store.confirmed_at_start, waiting_for=waiting_for)
+        return self._status(own, slaves, confirmed=store.confirmed_at_start, wait=wait)
 
     def leading(
         self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord], leaving: Leaving, *, in_sync_set: InSyncSet | None
@@ -95,11 +95,12 @@ class HaStatusBoard:
             switchover_target=leaving.switchover_target,
         )
         slaves = [self._slave(term, record, in_sync_set) for record in records]
-        waiting_for = leaving.why or str(term.writer.full or "")
-        return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=waiting_for, term=term)
+        full = term.writer.full
+        wait = leaving.why or (None if full is None else Wait(WaitKind.DISK_ROOM, str(full)))
+        return self._status(own, slaves, confirmed=term.confirm.confirmed, wait=wait, term=term)
 
     def _status(
-        self, own: NodeView, slaves: list[NodeView], *, confirmed: PhysicalOffset, waiting_for: str, term: Term | None = None
+        self, own: NodeView, slaves: list[NodeView], *, confirmed: PhysicalOffset, wait: Wait | None, term: Term | None = None
     ) -> HaStatus:
         table, watch = self._config.replication, self._watch
         record = None if watch is None else watch.record
@@ -121,10 +122,11 @@ class HaStatusBoard:
             flushed=own.flushed or 0,
             confirmed=confirmed,
             readable=confirmed,
-            writable=term is not None and not waiting_for,
+            writable=term is not None and wait is None,
             degraded=term is not None and term.confirm.degraded,
             degraded_since_ms=term.degraded_since_ms if term is not None else None,
-            waiting_for=waiting_for,
+            waiting_for="" if wait is None else wait.why,
+            waiting_kind=None if wait is None else wait.kind,
             nodes=(own, *slaves),
             replica_ack_level=self._replica_ack_level,
             members=members,

@@ -18,7 +18,7 @@ from dittomq.copies import ReplicaDescription
 from dittomq.doors.clock import Clock
 from dittomq.epoch_history import newest_epoch
 from dittomq.group_record import GroupRecord
-from dittomq.ha_status import HaStatus, NodeState, NodeView
+from dittomq.ha_status import HaStatus, NodeState, NodeView, Wait, WaitKind
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, with_held
@@ -149,6 +149,7 @@ class SlaveNode:
         store, fetcher = self._parts.store, self._fetcher
         readable, confirmed, record = fetcher.readable(), fetcher.known_confirmed(), self.record
         members = () if record is None else tuple(member.node for member in record.members)
+        wait = self._wait()
         return HaStatus(
             node=self._config.name,
             cluster=self._config.node.cluster,
@@ -166,13 +167,13 @@ class SlaveNode:
             writable=False,
             degraded=record is not None and len(record.members) < record.copies,
             degraded_since_ms=None,
-            waiting_for="" if fetcher.state is NodeState.FOLLOWING else self._waiting_for(),
+            waiting_for="" if wait is None else wait.why,
+            waiting_kind=None if wait is None else wait.kind,
             members=members,
             failover=self._failover(record),
             coordination_store="" if self._parts.watch is None else self._parts.watch.store_name,
             coordination_problem="" if self._parts.watch is None else self._parts.watch.problem,
             nodes=(self._own_view(),),
-            waits_with_master=fetcher.state is not NodeState.FOLLOWING and bool(fetcher.master_waits_for),
         )
 
     def _failover(self, record: GroupRecord | None) -> str:
@@ -180,14 +181,16 @@ class SlaveNode:
             return "none"
         return "paused" if record is not None and record.paused else str(self._config.failover.mode)
 
-    def _waiting_for(self) -> str:
-        """Why it follows no master."""
+    def _wait(self) -> Wait | None:
+        """Why it follows no master; None while it follows one."""
         waits, watch = self._fetcher.master_waits_for, self._parts.watch
+        if self._fetcher.state is NodeState.FOLLOWING:
+            return None
         if waits:
-            return f"the master, which waits for {waits}"
+            return Wait(WaitKind.MASTER_WAITS, f"the master, which waits for {waits}")
         reason = None if self._candidate is None else self._candidate.reason
         parts = [f"the master: {self._fetcher.problem}", "" if watch is None else watch.problem, "" if reason is None else str(reason)]
-        return "; ".join(filter(None, parts))
+        return Wait(WaitKind.MASTER if reason is None else WaitKind.ELECTION, "; ".join(filter(None, parts)))
 
     def _own_view(self) -> NodeView:
         """How far this copy, or the one that is made anew, is; behind its master only while that one says where its log ends."""

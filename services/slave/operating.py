@@ -63,7 +63,7 @@ def _foreseen(record: GroupRecord | None, own: Position, found: dict[str, Positi
     if record is None:
         if not allow_data_loss:
             return FailoverAnswer(own.promised, "", ())
-        return FailoverAnswer(own.promised, f"what only replicas hold that do not answer, behind {own.log_end:,}", ())
+        return FailoverAnswer(own.promised, f"what only replicas hold that do not answer, behind {own.log_end:,}", (), own.log_end)
     answering = {position.replica for position in (own, *found.values()) if _is_under_its_name(record, position)}
     silent = tuple(member.node for member in record.members if member.replica not in answering)
     is_member = record.member(own.replica) is not None
@@ -74,7 +74,7 @@ def _foreseen(record: GroupRecord | None, own: Position, found: dict[str, Positi
     if not allow_data_loss:
         start = silent_names or record.master_node
         raise PreconditionFailed(f"refused: {own.node} cannot be elected: {why}; start {start}, or add --allow-data-loss")
-    return FailoverAnswer(record.epoch, f"{why}: acknowledged messages above {own.log_end:,} may be lost", silent)
+    return FailoverAnswer(record.epoch, f"{why}: acknowledged messages above {own.log_end:,} may be lost", silent, own.log_end)
 
 
 def _is_under_its_name(record: GroupRecord, position: Position) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.replica_reader import NodeAddress
+from dittomq.ha_status import WaitKind
 from tests.simulation import short_retention
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import Group, play
@@ -32,6 +33,7 @@ async def test_master_started_on_a_full_disk_serves_and_leads_once_there_is_room
     status = await mq.admin.ha_status("a0:10911")
     assert not status.writable
     assert "room on its disk" in status.waiting_for
+    assert status.waiting_kind is WaitKind.DISK_ROOM
     page = await mq.reader("orders", queue=0, node="a/0").pull(0)
     assert [message.body for message in page.messages] == [b"before"]
     disk.capacity_bytes = BOUNDLESS
@@ -77,7 +79,7 @@ async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there
 
         for _ in range(3):
             report = build_report(await mq.admin.list_brokers(), {"a/0": (status := await mq.admin.ha_status("a/0"))})
-            assert (status.writable, status.waiting_for) == (False, str(refused.value.cause))
+            assert (status.writable, status.waiting_for, status.waiting_kind) == (False, str(refused.value.cause), WaitKind.DISK_ROOM)
             assert report.missing == f"a/0 takes no writes: {status.waiting_for}"
             await asyncio.sleep(5.0)
 
@@ -87,7 +89,7 @@ async def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there
         else:
             await asyncio.sleep(1.5)
     status = await mq.admin.ha_status("a/0")
-    assert (status.writable, status.waiting_for) == (True, "")
+    assert (status.writable, status.waiting_for, status.waiting_kind) == (True, "", None)
 
 
 @played_by(play)

@@ -8,7 +8,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
-from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason
+from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason, WaitKind
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
@@ -237,6 +237,7 @@ STATUSES = st.builds(
     uncounted=st.lists(WORDS, max_size=3).map(tuple),
     data_loss=WORDS,
     data_loss_kind=st.none() | st.sampled_from(DataLossKind),
+    waiting_kind=st.none() | st.sampled_from(WaitKind),
 )
 
 
@@ -245,6 +246,14 @@ def test_ha_status_comes_back_with_unknown_as_unknown_and_zero_as_zero(status: H
     sent = admin.get_ha_status_response(status).SerializeToString()
 
     assert admin.ha_status(admin_pb2.GetHaStatusResponse.FromString(sent)) == status
+
+
+@pytest.mark.parametrize("above", [None, 0, 900])
+def test_failover_answer_comes_back_with_no_loss_apart_from_a_loss_of_all(above: int | None) -> None:
+    answer = admin.FailoverAnswer(7, "" if above is None else "acknowledged messages may be lost", ("a/0",), above)
+    sent = admin.failover_response(answer).SerializeToString()
+
+    assert admin.failover_answer(admin_pb2.FailoverResponse.FromString(sent)) == answer
 
 
 def test_a_topic_without_numbers_has_the_defaults() -> None:
