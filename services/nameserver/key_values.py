@@ -109,7 +109,7 @@ class KeyValues:
             raise LimitReached("the queue of changes of a nameserver's values", MAX_PENDING)
         self._pending += 1
         try:
-            return await self._lane.run(self._change_steps(change), self._hear)
+            return await self._lane.run(self._change_steps(change), self._record)
         finally:
             self._pending -= 1
 
@@ -134,7 +134,7 @@ class KeyValues:
         self._kept = _Kept(version + 1, after)
         return True
 
-    def _hear(self, failure: StorageFailure | None) -> None:
+    def _record(self, failure: StorageFailure | None) -> None:
         if failure is not None:
             self._failed.set()
 
