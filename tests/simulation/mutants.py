@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant("any-replica", "replicas that are no members confirm", elections.others_than_members_count, 4, _PARTED_AND_LEFT),
     Mutant("deposed-goes-on", "a deposed master keeps its slaves", elections.the_deposed_go_on, 8, _PARTS),
     Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 6, _LAGS),
-    Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 64, _SILENT),
+    Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 67, _SILENT),
     Mutant("no-is-yes", "a candidate takes a refusal for a promise", elections.any_answer_promises, 12, _PARTED_AND_SILENT),
     Mutant("members-by-streams", "who has no stream counts as no member", elections.members_by_streams, 5, _PARTS),
     Mutant("unknown-is-written", "an unknown write of members counts as done", elections.unknown_is_written, 6, _PARTS),
