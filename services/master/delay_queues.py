@@ -17,7 +17,7 @@ _NEVER_MS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class Moment:
     """A moment: by the wall clock, and by a clock that nobody sets, in ms both."""
 
     wall_ms: int
@@ -37,14 +37,14 @@ class DelayQueue:
     next: QueueOffset = QueueOffset(0)
     seen_to: QueueOffset = QueueOffset(0)
     seen_ms: int = 0
-    wake: Now | None = None
+    wake: Moment | None = None
 
     @property
     def producer_id(self) -> str:
         """Under which its messages are delivered."""
         return system_producer(self.topic, self.queue)
 
-    def see(self, low: QueueOffset, high: QueueOffset, now: Now) -> bool:
+    def see(self, low: QueueOffset, high: QueueOffset, now: Moment) -> bool:
         """The queue holds [low, high) now; returns whether its next message is to be looked at."""
         self.next = max(self.next, low)
         if self.next >= high:
@@ -54,12 +54,12 @@ class DelayQueue:
             self.seen_to, self.seen_ms, self.wake = high, now.running_ms, None
         return self.wake is None or now.wall_ms >= self.wake.wall_ms or now.running_ms >= self.wake.running_ms
 
-    def due_of(self, message: StoredMessage) -> Now:
+    def due_of(self, message: StoredMessage) -> Moment:
         """When it is due, by either clock."""
         seen_ms = self.seen_ms if message.queue_offset < self.seen_to else _NEVER_MS
-        return Now(message.store_ms + self.delay_ms, seen_ms + self.delay_ms)
+        return Moment(message.store_ms + self.delay_ms, seen_ms + self.delay_ms)
 
-    def take_due(self, messages: Sequence[StoredMessage], now: Now) -> list[StoredMessage]:
+    def take_due(self, messages: Sequence[StoredMessage], now: Moment) -> list[StoredMessage]:
         """The leading ones that are due."""
         for index, message in enumerate(messages):
             due = self.due_of(message)
@@ -73,7 +73,7 @@ class DelayQueue:
         """What lies below is delivered, or cannot be."""
         self.next, self.wake = offset, None
 
-    def wait_ms(self, now: Now) -> int | None:
+    def wait_ms(self, now: Moment) -> int | None:
         """How long until its next message is due; None while nothing is known to wait."""
         if self.wake is None:
             return None

@@ -31,7 +31,7 @@ from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import encode_properties, tags_code
 from dittomq.reads import ReadableRange
 from dittomq.wire.publishing import PublishOrder
-from services.master.delay_queues import DelayQueue, Now, neighbours
+from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import ProduceHandler
 from services.master.term import Term
 
@@ -122,7 +122,7 @@ class DelayedDelivery:
             raise refused
         return 0
 
-    def _look(self, now: Now, readable: ReadableRange) -> list[tuple[DelayQueue, list[StoredMessage]]]:
+    def _look(self, now: Moment, readable: ReadableRange) -> list[tuple[DelayQueue, list[StoredMessage]]]:
         """What is due of each queue. On a lane: nobody else changes the queues meanwhile."""
         store, found = self.parts.store, []
         for queue in self.queues:
@@ -147,7 +147,7 @@ class DelayedDelivery:
         parts, place, now = self.parts, (queue.topic, queue.queue, int(queue.next)), self.parts.clock.monotonic()
         parts.damaged(problem.position)
         since = self._broken_since.setdefault(place, now)
-        queue.wake = Now(parts.clock.wall_ms() + 1_000, int(now * 1_000) + 1_000)
+        queue.wake = Moment(parts.clock.wall_ms() + 1_000, int(now * 1_000) + 1_000)
         if now - since >= _REPAIR_S:
             log.warning("delayed_message_passed_over", node=parts.node, queue=queue.queue, offset=queue.next, reason=str(problem))
             del self._broken_since[place]
@@ -230,9 +230,9 @@ class DelayedDelivery:
 
         await topics.metadata.change(DELAY_OFFSETS, saved)
 
-    def _now(self) -> Now:
+    def _now(self) -> Moment:
         clock = self.parts.clock
-        return Now(clock.wall_ms(), int(clock.monotonic() * 1_000))
+        return Moment(clock.wall_ms(), int(clock.monotonic() * 1_000))
 
 
 def _copy_of(message: StoredMessage, topics: Mapping[str, TopicConfig], producer_id: str) -> Draft | None:

@@ -1,6 +1,5 @@
 """What consume queues keep of messages in the schedule topic: when they are due, as RocketMQ reads it."""
 
-
 import pytest
 
 from dittomq.commitlog.disk.scanning import scan_bytes
