@@ -27,6 +27,7 @@ from dittomq.cli import (
     serve,
     topic,
     version,
+    writes,
 )
 from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import OutputFailed, flush, hint
@@ -41,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, ha, log, audit):
+for _group in (local, context, serve, topic, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)

@@ -1,6 +1,6 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, GroupResult, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
 from dittomq.client.producer import Producer, ProducerOptions
@@ -22,6 +22,7 @@ __all__ = [
     "DittoError",
     "GroupResult",
     "Message",
+    "NameserverResult",
     "NotStored",
     "OutcomeHandle",
     "OutcomeUnknown",

@@ -343,7 +343,7 @@ class Producer:
 
     async def _ask_master_once(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
         route = await self._around.routing.route(handle.topic, fresh=True, of_all=True)
-        master = master_of(route, handle.broker)
+        master = master_of(route, handle.broker) or await self._around.routing.master_of_group(handle.broker)
         if master is None:
             raise Unavailable(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)

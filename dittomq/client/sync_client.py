@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, GroupResult, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.producer import OnFull, OnWeak, Producer
@@ -269,6 +269,10 @@ class SyncAdmin:
     def ha_history(self, broker: str) -> list[HaChange]:
         """The last changes of a group's record; see Admin."""
         return self._thread.run(self._admin.ha_history(broker))
+
+    def set_writable(self, broker: str, *, writable: bool) -> list[NameserverResult]:
+        """Let routes name a group for writing, or not; see Admin."""
+        return self._thread.run(self._admin.set_writable(broker, writable=writable))
 
     def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
         """Let the node verify a piece of its log and fetch what is damaged there from other copies; see Admin."""

@@ -39,7 +39,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import Registrar, RouteUpdate
+from dittomq.naming.registrar import Registrar
 from dittomq.replication.membership import MemberReasonKind
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.rpc.admission import AdmissionControl
@@ -59,6 +59,7 @@ from services.master.idempotency import Idempotency
 from services.master.node import MasterNode
 from services.master.opening import Opening, add_topics_of_the_log
 from services.master.operating import MasterOperator
+from services.master.order_topics import OrderTopics
 from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
@@ -144,10 +145,11 @@ class Master:
         around = _MasterContext(parts, opening, mender, switchover, operator, answers)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
+        order = OrderTopics(metadata, clock, node.leading_epoch)
         registrar = Registrar(
             config.node.nameservers,
             lambda: node.registration(identity),
-            *(_ignore, channels, clock, doors.chance),
+            *(order.on_route_update, channels, clock, doors.chance),
             is_start=not self._start.served,
         )
         keeper = Checkpointer(store, lanes.files, node.known)
@@ -162,6 +164,7 @@ class Master:
             node.disk.run,
             switchover.errand.run,
             answers.run,
+            order.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: self._retain(node, parts),
             lambda: self._lead(node, around),
@@ -341,10 +344,6 @@ class _MasterContext:
     switchover: Switchover
     operator: MasterOperator
     answers: MasterAnswers
-
-
-def _ignore(_: RouteUpdate) -> None:
-    """Nameservers have no say in who leads."""
 
 
 async def serve(
