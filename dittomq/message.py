@@ -54,7 +54,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to publish. `queue` None: by `order_key`, otherwise in turns. `delay_ms`: nobody can read it earlier; 0: at once."""
+    """A message to publish. `queue` None: by `order_key`, otherwise in turns.
+
+    Nobody can read it before `delay_ms` have passed, or before `deliver_ms` since 1970; 0: at once.
+    """
 
     topic: str
     body: bytes
@@ -66,6 +69,7 @@ class Message:
     flag: int = 0
     born_ms: int = 0
     delay_ms: int = 0
+    deliver_ms: int = 0
 
 
 class PlainSpan(NamedTuple):

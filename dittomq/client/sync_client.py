@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
@@ -126,11 +127,20 @@ class SyncProducer:
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_s: float = 0,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
         """Publish one message; see Producer. Raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         return self._thread.run(
             self._producer.publish(
-                topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties, delay_s=delay_s
+                topic,
+                body,
+                keys=keys,
+                order_key=order_key,
+                tag=tag,
+                queue=queue,
+                properties=properties,
+                delay_s=delay_s,
+                deliver_at=deliver_at,
             )
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.delays import MAX_WAITING_PROPERTIES_BYTES, SYSTEM_TOPICS, level_of, schedule
+from dittomq.delays import MAX_WAITING_PROPERTIES_BYTES, SYSTEM_TOPICS, waiting
 from dittomq.errors import InvalidField, MessageTooLarge, PermissionDenied, QueueNotFound, Refused
 from dittomq.message import MAX_BATCH_BYTES, MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.metadata.topics import TopicConfig, find_topic
@@ -63,8 +63,8 @@ def drafts_of(messages: Iterable[pb.Message], producer_id: str, sequence: int, t
                 raise MessageRefused(index, refused) from refused
         code = tags_code(tag) if tag else 0
         draft = make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code))
-        if delay_ms := message.delay_ms:
-            draft = _waiting(draft, index, delay_ms)
+        if message.delay_ms or message.deliver_ms:
+            draft = _waiting(draft, index, message, now_ms)
         size += len(body) + len(draft.properties)
         if size > MAX_BATCH_BYTES:
             raise MessageTooLarge(f"the frame up to message {index}", size, MAX_BATCH_BYTES)
@@ -111,15 +111,15 @@ def _identity(producer_id: str) -> bytes:
     return f"PID\x01{producer_id}\x02SEQ\x01".encode() if producer_id else b""
 
 
-def _waiting(draft: Draft, index: int, delay_ms: int) -> Draft:
-    """The draft of a message that waits so long."""
+def _waiting(draft: Draft, index: int, message: pb.Message, now_ms: int) -> Draft:
+    """The draft of a message that is not to be read at once."""
     try:
-        waiting = schedule(draft, level_of(delay_ms))
-        if len(waiting.properties) > MAX_WAITING_PROPERTIES_BYTES:
-            raise MessageTooLarge("the properties of a delayed message", len(waiting.properties), MAX_WAITING_PROPERTIES_BYTES)
+        found = waiting(draft, message.delay_ms, message.deliver_ms, now_ms)
+        if len(found.properties) > MAX_WAITING_PROPERTIES_BYTES:
+            raise MessageTooLarge("the properties of a delayed message", len(found.properties), MAX_WAITING_PROPERTIES_BYTES)
     except Refused as refused:
         raise MessageRefused(index, refused) from refused
-    return waiting
+    return found
 
 
 def _writable(name: str, index: int, topics: Topics) -> TopicConfig:

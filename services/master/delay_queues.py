@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dittomq.delays import system_producer
+from dittomq.delays import TIMER_DELAYS_MS, due_in, system_producer
 from dittomq.message import StoredMessage
 from dittomq.offsets import QueueOffset
 
@@ -55,9 +55,12 @@ class DelayQueue:
         return self.wake is None or now.wall_ms >= self.wake.wall_ms or now.running_ms >= self.wake.running_ms
 
     def due_of(self, message: StoredMessage) -> Moment:
-        """When it is due, by either clock."""
+        """When it is due here, by either clock: to be delivered, or to wait in another queue."""
         seen_ms = self.seen_ms if message.queue_offset < self.seen_to else _NEVER_MS
-        return Moment(message.store_ms + self.delay_ms, seen_ms + self.delay_ms)
+        hop_ms, due_ms = message.store_ms + self.delay_ms, due_in(message.properties)
+        if due_ms and due_ms - hop_ms < TIMER_DELAYS_MS[0]:  # it waits for the rest here: no other queue is so short
+            return Moment(due_ms, seen_ms + self.delay_ms + TIMER_DELAYS_MS[0])
+        return Moment(hop_ms, seen_ms + self.delay_ms)
 
     def take_due(self, messages: Sequence[StoredMessage], now: Moment) -> list[StoredMessage]:
         """The leading ones that are due."""

@@ -17,7 +17,20 @@ import structlog
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
-from dittomq.delays import LEVEL_DELAYS_S, LEVELS, REAL_QUEUE, REAL_TOPIC, SCHEDULE_TOPIC, WAITING_PROPERTIES
+from dittomq.delays import (
+    DELAY_QUEUES,
+    ORIGIN,
+    QUEUES_OF,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    WAITING_KEYS,
+    WAITING_PROPERTIES,
+    due_in,
+    origin_of,
+    timer_queue,
+)
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
@@ -35,8 +48,8 @@ from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import ProduceHandler
 from services.master.term import Term
 
-_MOST_MESSAGES: Final = 256
-_MOST_BYTES: Final = 1024 * 1024
+_MOST_MESSAGES: Final = 1_024
+_MOST_BYTES: Final = 4 * 1024 * 1024
 _REST_S: Final = 0.01  # between two looks: what comes meanwhile is delivered together
 _LOOK_S: Final = 1.0  # the wall clock may be set
 _BACKOFF_S: Final = 1.0
@@ -75,10 +88,12 @@ class DelayedDelivery:
     parts: DeliveryParts
     term: Term
     queues: list[DelayQueue] = field(init=False)
+    _used: list[DelayQueue] = field(default_factory=list)  # those that ever held a message
+    _queue_count: int = -1
     _broken_since: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queues = [DelayQueue(SCHEDULE_TOPIC, level - 1, seconds * 1_000) for level, seconds in enumerate(LEVEL_DELAYS_S, 1)]
+        self.queues = [DelayQueue(*each) for each in DELAY_QUEUES]
 
     async def run(self) -> None:
         """Deliver until cancelled. Raises StorageFailure, in a group."""
@@ -113,7 +128,7 @@ class DelayedDelivery:
         readable = self.term.confirm.confirmed
         found = await parts.lane.call(lambda: self._look(now, ReadableRange(readable, readable)))
         if not found:
-            waits = [wait_ms for queue in self.queues if (wait_ms := queue.wait_ms(self._now())) is not None]
+            waits = [wait_ms for queue in self._used if (wait_ms := queue.wait_ms(self._now())) is not None]
             return min(_LOOK_S, min(waits) / 1_000) if waits else None
         await self._show_topics({queue.topic for queue, _ in found})
         async with asyncio.TaskGroup() as tasks:
@@ -125,7 +140,9 @@ class DelayedDelivery:
     def _look(self, now: Moment, readable: ReadableRange) -> list[tuple[DelayQueue, list[StoredMessage]]]:
         """What is due of each queue. On a lane: nobody else changes the queues meanwhile."""
         store, found = self.parts.store, []
-        for queue in self.queues:
+        if (count := store.queue_count) != self._queue_count:
+            self._queue_count, self._used = count, [each for each in self.queues if store.has_queue(each.topic, each.queue)]
+        for queue in self._used:
             low, high = store.queue_range(queue.topic, queue.queue)
             if not queue.see(low, high, now):
                 continue
@@ -156,7 +173,7 @@ class DelayedDelivery:
     async def _show_topics(self, names: set[str]) -> None:
         """Let the table name the system's topics that are in use."""
         for name in names - self.parts.topics.metadata.table(TOPICS).rows.keys():
-            await self.parts.topics.add_system(TopicConfig(name, LEVELS, LEVELS))
+            await self.parts.topics.add_system(TopicConfig(name, QUEUES_OF[name], QUEUES_OF[name]))
 
     async def _store(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> Refused | None:
         """Hand copies of the leading messages to the writer and wait until they are written; why none are taken now, None when they are.
@@ -181,8 +198,8 @@ class DelayedDelivery:
 
     def _copies(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> _Copies:
         """Of the leading ones that can be delivered, or that all cannot."""
-        topics = self.parts.topics.writable()
-        drafts = [_copy_of(message, topics, queue.producer_id) for message in due]
+        topics, now_ms = self.parts.topics.writable(), self.parts.clock.wall_ms()
+        drafts = [_next_of(message, topics, queue.producer_id, now_ms) for message in due]
         can = drafts[0] is not None
         count = next((index for index, draft in enumerate(drafts) if (draft is not None) is not can), len(drafts))
         if not can:
@@ -197,7 +214,7 @@ class DelayedDelivery:
             low, high = store.queue_range(queue.topic, queue.queue)
             last = store.last_delivered(queue.producer_id)
             queue.next = QueueOffset(max(low, 0 if last is None else last + 1))
-            told = min(saved.get(queue.queue + 1, 0), high)
+            told = min(saved.get(queue.queue + 1, 0), high) if queue.topic == SCHEDULE_TOPIC else 0
             if told > queue.next and self._is_foreign(queue, told - 1):
                 queue.next = QueueOffset(told)
 
@@ -217,7 +234,8 @@ class DelayedDelivery:
             if rows and written <= self.term.confirm.confirmed:
                 with contextlib.suppress(*_PASSES):
                     await self._change(rows)
-            rows = {queue.queue + 1: DelayOffset(queue.queue + 1, queue.next) for queue in self.queues if queue.next}
+            levels = [queue for queue in self._used if queue.topic == SCHEDULE_TOPIC and queue.next]
+            rows = {queue.queue + 1: DelayOffset(queue.queue + 1, queue.next) for queue in levels}
             written = self.term.written
 
     async def _change(self, rows: Mapping[int, DelayOffset]) -> None:
@@ -235,16 +253,34 @@ class DelayedDelivery:
         return Moment(clock.wall_ms(), int(clock.monotonic() * 1_000))
 
 
-def _copy_of(message: StoredMessage, topics: Mapping[str, TopicConfig], producer_id: str) -> Draft | None:
+def _next_of(message: StoredMessage, topics: Mapping[str, TopicConfig], producer_id: str, now_ms: int) -> Draft | None:
+    """What is stored of a message that has waited in its queue: for another queue as long as it is not due, else what is delivered."""
+    identity = f"PID\x01{producer_id}\x02SEQ\x01{message.queue_offset}\x02".encode()
+    remaining_ms = due_in(message.properties) - now_ms
+    return _hop_of(message, identity, remaining_ms) if remaining_ms > 0 else _copy_of(message, topics, identity)
+
+
+def _hop_of(message: StoredMessage, identity: bytes, remaining_ms: int) -> Draft:
+    """The draft that waits in another queue. Its key is the place of the first record, by which a cancellation finds it."""
+    own, keys = dict(message.properties), " ".join(message.keys)
+    if ORIGIN not in own and keys:
+        own[WAITING_KEYS] = keys
+    origin = own[ORIGIN] = str(origin_of(message))
+    encoded = identity + encode_properties((origin,), message.tag, own)
+    code = tags_code(message.tag) if message.tag else 0
+    return Draft(TIMER_TOPIC, timer_queue(remaining_ms), message.flag, message.born_ms, message.body, encoded, code)
+
+
+def _copy_of(message: StoredMessage, topics: Mapping[str, TopicConfig], identity: bytes) -> Draft | None:
     """The draft that delivers a message; None when its topic is not there. A queue that was taken away has another one's place."""
     properties = message.properties
     name, queue = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE, "")
     topic = topics.get(name)
-    if topic is None or not queue.isascii() or not queue.isdigit():
+    if topic is None or not (queue.isascii() and queue.isdigit() and len(queue) <= 10):
         return None
-    number = int(queue[:10]) if int(queue[:10]) < max(topic.write_queues, topic.read_queues) else int(queue[:10]) % topic.write_queues
+    number = int(queue) if int(queue) < max(topic.write_queues, topic.read_queues) else int(queue) % topic.write_queues
+    keys = tuple(properties.get(WAITING_KEYS, "").split()) if ORIGIN in properties else message.keys
     own = {key: value for key, value in properties.items() if key not in WAITING_PROPERTIES}
-    identity = f"PID\x01{producer_id}\x02SEQ\x01{message.queue_offset}\x02".encode()
-    encoded = identity + encode_properties(message.keys, message.tag, own)
+    encoded = identity + encode_properties(keys, message.tag, own)
     code = tags_code(message.tag) if message.tag else 0
     return Draft(name, number, message.flag, message.born_ms, message.body, encoded, code)

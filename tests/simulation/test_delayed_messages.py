@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored
-from dittomq.delays import LEVEL_DELAYS_S, SCHEDULE_TOPIC
+from dittomq.delays import LEVEL_DELAYS_S, MAX_DELAY_MS, SCHEDULE_TOPIC
 from dittomq.errors import InvalidField, MessageTooLarge, PermissionDenied
 from tests.simulation.group import Group, bodies, play
 from tests.support.virtual_time import played_by
@@ -125,15 +125,30 @@ async def test_message_of_a_deleted_topic_does_not_bring_it_back_or_hold_up_othe
     assert [topic.name for topic in listed.value or ()] == ["orders"]
 
 
-@pytest.mark.parametrize("delay_ms", [1, 999, 1_001, -1_000, 7_201_000, 1 << 62])
+@pytest.mark.parametrize(
+    ("delay_ms", "deliver_ms", "field"),
+    [
+        (-1_000, 0, "delay_ms"),
+        (MAX_DELAY_MS + 1, 0, "delay_ms"),
+        (1 << 62, 0, "delay_ms"),
+        (1_000, 1_000, "deliver_ms"),
+        (0, -1, "deliver_ms"),
+        (0, 1 << 62, "deliver_ms"),
+    ],
+)
 @played_by(play)
-async def test_delay_that_is_no_level_is_refused_and_nothing_is_stored(group: Group, mq: AsyncClient, /, delay_ms: int) -> None:
+async def test_impossible_delay_is_refused_and_nothing_is_stored(
+    group: Group, mq: AsyncClient, /, *, delay_ms: int, deliver_ms: int, field: str
+) -> None:
     await create(mq)
+    before = (await mq.admin.ha_status("a/0")).end
     async with mq.producer() as producer:
         with pytest.raises(NotStored) as raised:
-            await producer.publish_message(Message("orders", b"x", delay_ms=delay_ms))
+            await producer.publish_message(Message("orders", b"x", delay_ms=delay_ms, deliver_ms=deliver_ms))
+
     assert isinstance(raised.value.cause, InvalidField)
-    assert raised.value.cause.field == "delay_ms"
+    assert raised.value.cause.field == field
+    assert (await mq.admin.ha_status("a/0")).end == before
 
 
 @played_by(play)
