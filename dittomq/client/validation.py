@@ -70,7 +70,8 @@ def epoch_ms(field: str, at: datetime | None) -> int:
     """That time in ms since 1970, 0 for none; raises InvalidField for one without a time zone."""
     if at is None:
         return 0
-    if not isinstance(at, datetime) or at.utcoffset() is None:
+    zone = getattr(at, "utcoffset", None)  # whatever a caller hands in
+    if zone is None or zone() is None:
         raise InvalidField(field, f"{at!r} is no datetime with a time zone; make one with datetime.now(UTC), for example")
     return int(at.timestamp() * 1_000)
 

@@ -7,8 +7,7 @@ from dittomq.commitlog.queues.consume_queue import folder_of
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, Host
 from dittomq.commitlog.store import AppendBatch, Store
-from dittomq.delays import LEVELS, SCHEDULE_TOPIC, level_delay_ms, level_of, schedule
-from dittomq.errors import InvalidField
+from dittomq.delays import LEVELS, SCHEDULE_TOPIC, level_delay_ms, schedule
 from dittomq.message import Draft
 from dittomq.properties import encode_properties, tags_code
 from tests.support.stores import Machine
@@ -44,10 +43,3 @@ def test_appended_scheduled_message_has_its_due_time_in_its_queue(machine: Machi
 
     [file] = [data for path, data in machine.files().items() if path.startswith(folder_of(SCHEDULE_TOPIC, 3))]
     assert {UNIT.unpack_from(file, 20 * at)[2] for at in range(count)} == {STORED_MS + 30_000}
-
-
-def test_level_is_that_of_exactly_this_delay() -> None:
-    assert [level_of(level_delay_ms(level)) for level in range(1, LEVELS + 1)] == list(range(1, LEVELS + 1))
-    for delay_ms in (0, -1_000, 1_500, 1 << 40):
-        with pytest.raises(InvalidField):
-            level_of(delay_ms)
