@@ -1,15 +1,23 @@
 """Where a topic's queues live and which nodes hold them: what nameservers tell and clients cache."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
+from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
 
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2
 MASTER_ID = 0
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""RocketMQ's namespace of nameservers' values that says by topic which queues its order keys are spread over."""
+MAX_ORDER_QUEUES = 1_024
+
+_BROKER = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
+_COUNT = re.compile(r"[0-9]{1,4}")
 
 
 class Role(StrEnum):
@@ -103,13 +111,17 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A topic's route. `warming_up`: groups and nodes may be missing that have not registered yet since the nameserver was started."""
+    """A topic's route. `warming_up`: groups and nodes may be missing that have not registered yet since the nameserver was started.
+
+    `order_config`: the queues that order keys are spread over, see `order_queues`; empty: all that may be written.
+    """
 
     topic: str
     cluster: str
     queues: tuple[QueueRange, ...]
     nodes: tuple[Node, ...]
     warming_up: bool = False
+    order_config: str = ""
 
 
 DEFAULT_NETWORK = "default"
@@ -164,6 +176,7 @@ class RegistrationResult:
     session_id: str
     master: GroupMaster | None
     broker_expiry_ms: int
+    order_topics: Mapping[str, str] = field(default_factory=dict)  # topic → its `order_config`
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +191,10 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """A nameserver's answer to a heartbeat. `must_reregister`: it knows an older topic table. `master` is None while it knows none."""
+    """A nameserver's answer to a heartbeat. `master` is None while it knows none.
+
+    `must_reregister`: it knows an older topic table, or has other order topics than it told.
+    """
 
     must_reregister: bool
     master: GroupMaster | None
@@ -190,6 +206,36 @@ class NodePage:
 
     nodes: tuple[Node, ...]
     next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """A value that nameservers keep."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValuePage:
+    """Some values of a namespace in the order of their keys; an empty token means that no more follow."""
+
+    key_values: tuple[KeyValue, ...]
+    next_page_token: str
+
+
+def order_queues(config: str, field_name: str = "order_config") -> tuple[tuple[str, int], ...]:
+    """The broker groups and their numbers of queues in RocketMQ's "a:4;b:4", in its order. Raises InvalidField."""
+    groups: dict[str, int] = {}
+    for part in config.split(";"):
+        broker, _, count = part.rpartition(":")
+        if not _BROKER.fullmatch(broker) or not _COUNT.fullmatch(count) or not 1 <= int(count) <= MAX_ORDER_QUEUES:
+            raise InvalidField(field_name, f'"{part[:127]}" is not "broker:queues" with 1 to {MAX_ORDER_QUEUES:,} queues; write "a:4;b:4"')
+        if broker in groups:
+            raise InvalidField(field_name, f'names broker group "{broker}" twice')
+        groups[broker] = int(count)
+    return tuple(groups.items())
 
 
 def wire_id(own_id: int, master_id: int | None) -> int:

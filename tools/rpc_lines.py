@@ -89,6 +89,19 @@ LINES: Final = {
         refused="SESSION_EXPIRED",
     ),
     f"{_NAMING}/UnregisterBroker": RpcLine(_NAMESERVER, '{"session_id":"made-up"}', "Removes no node."),
+    f"{_NAMING}/SetWritePermission": RpcLine(
+        _NAMESERVER,
+        '{"broker":"a","writable":true}',
+        'With `"writable":false` no route of this nameserver names the group for writing. `dittomq writes off a` tells every nameserver.',
+    ),
+    f"{_NAMING}/PutKeyValue": RpcLine(
+        _NAMESERVER,
+        '{"key_value":{"namespace":"ORDER_TOPIC_CONFIG","key":"orders","value":"a:4"}}',
+        "Order keys of the topic go to queues 0 to 3 of group a, whatever else comes or goes. Call every nameserver.",
+    ),
+    f"{_NAMING}/GetKeyValue": RpcLine(_NAMESERVER, '{"namespace":"ORDER_TOPIC_CONFIG","key":"orders"}'),
+    f"{_NAMING}/ListKeyValues": RpcLine(_NAMESERVER, '{"namespace":"ORDER_TOPIC_CONFIG"}'),
+    f"{_NAMING}/DeleteKeyValue": RpcLine(_NAMESERVER, '{"namespace":"ORDER_TOPIC_CONFIG","key":"orders"}'),
     f"{_COORDINATION}/Get": RpcLine(_NAMESERVER, '{"cluster":"local-5f2a","broker":"a"}'),
     f"{_COORDINATION}/CompareAndSet": RpcLine(
         _NAMESERVER,

@@ -8,16 +8,14 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
-from bench.peers.running import NotInstalled
 from bench.product import cluster_in, product_of
 from bench.ratios import Figure
 from bench.replication import callers, copies, places
-from bench.replication.pairs import QUICK, PairBench, PairSizes
+from bench.replication.pairs import QUICK, PairBench, PairSizes, figures_of
 from bench.reporting import answer, bar, parser_of
 from dittomq.rpc.buffers import keep_buffers
 
@@ -54,21 +52,10 @@ def _measured(folder: Path, options: argparse.Namespace) -> list[Figure]:
         async def run() -> list[Figure]:
             async with product_of(cluster) as product:
                 bench = PairBench(product, folder, sizes, step)
-                return [figure for name in chosen for figure in await figures_of(name, bench)]
+                return [figure for name in chosen for figure in await figures_of(name, MEASURES[name], bench)]
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
-
-
-async def figures_of(name: str, bench: PairBench) -> list[Figure]:
-    """Of one measure, in a folder of its own: several have the same peer."""
-    folder = bench.folder / name
-    folder.mkdir()
-    try:
-        return await MEASURES[name](replace(bench, folder=folder))
-    except NotInstalled as missing:
-        print(f"{name} is left out: {missing}", file=sys.stderr)
-        return []
 
 
 if __name__ == "__main__":

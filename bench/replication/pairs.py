@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from bench.peers.running import standing_still
+from bench.peers.running import NotInstalled, standing_still
 from bench.product import Product
 from bench.ratios import Figure, percentile
 
@@ -103,3 +104,14 @@ def rate(name: str, pairs: list[tuple[float, float]], at_least: float | None) ->
     """Messages a second of ours against theirs."""
     ours, theirs = ([each / 1000 for each in side] for side in zip(*pairs, strict=True))
     return Figure(name, "k msg/s", ours, theirs, at_least=at_least)
+
+
+async def figures_of(name: str, measure: Callable[[PairBench], Awaitable[list[Figure]]], bench: PairBench) -> list[Figure]:
+    """Of one measure, in a folder of its own: several have the same peer. None where the peer is not installed, which is said."""
+    folder = bench.folder / name
+    folder.mkdir()
+    try:
+        return await measure(replace(bench, folder=folder))
+    except NotInstalled as missing:
+        print(f"{name} is left out: {missing}", file=sys.stderr)
+        return []

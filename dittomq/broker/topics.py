@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from dittomq.broker.metadata import Metadata
+from dittomq.delays import SYSTEM_TOPICS
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
-from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionConflict
+from dittomq.errors import DiskFull, NotMaster, PermissionDenied, TopicExists, VersionConflict
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, TablePage, answer
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name, find_topic, updated
@@ -74,11 +75,12 @@ class TopicReads:
         return topic, await self._lane.call(lambda: [QueueStatus(queue, *self._store.queue_range(name, queue)) for queue in queues])
 
     def list(self, page_size: int, page_token: str) -> TablePage[TopicConfig]:
-        """A page of topics, by name; VersionConflict when the table moved on since the page before."""
+        """A page of topics, by name, the system's own left out; VersionConflict when the table moved on since the page before."""
         table = self._metadata.table(TOPICS)
         if not table.rows:
             self._check_complete()
-        return answer(TOPICS.name, Table(table.version, table.rows), Ask(page_size=page_size, page_token=page_token))
+        rows = {name: row for name, row in table.rows.items() if name not in SYSTEM_TOPICS}
+        return answer(TOPICS.name, Table(table.version, rows), Ask(page_size=page_size, page_token=page_token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class MasterTopics:
         and goes with it: a message behind that place would bring the topic back when a master next looks what its log holds.
         """
         check_topic_name(name, "name")
+        if name in SYSTEM_TOPICS:
+            raise PermissionDenied(f'topic "{name}" is the system\'s own, and messages may wait in it; it cannot be deleted')
         find_topic(self.metadata.table(TOPICS).rows, name, self.node)
         self.epoch()
         if validate_only:
@@ -170,6 +174,18 @@ class MasterTopics:
         table = self.metadata.table(TOPICS)
         if name not in table.rows:
             self.deleted(name, table.version.state_version)
+
+    async def add_system(self, topic: TopicConfig) -> None:
+        """Let the table name a topic of the system's, durably before returning. Raises NotReady while this master does not lead."""
+        self.epoch()
+
+        def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
+            if topic.name in table.rows:
+                return table
+            return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
+
+        async with self._turn:
+            await self.metadata.change(TOPICS, known)
 
     def _with(self, table: Table[TopicConfig], topic: TopicConfig, hidden: QueueMinimums) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:

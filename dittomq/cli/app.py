@@ -28,6 +28,7 @@ from dittomq.cli import (
     serve,
     topic,
     version,
+    writes,
 )
 from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import OutputFailed, flush, hint
@@ -42,7 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, group, ha, log, audit):
+for _group in (local, context, serve, topic, group, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)

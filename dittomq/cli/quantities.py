@@ -1,6 +1,7 @@
 """Durations and ranges of bytes as people type them."""
 
 import re
+from datetime import datetime
 
 import typer
 
@@ -15,6 +16,14 @@ def seconds(text: str, option: str | None = None) -> float:
     if match is None:
         raise typer.BadParameter(f'"{text}" is not a duration; write for example 500ms, 60s, 2m or 1h', param_hint=option)
     return float(match[1]) * _UNITS_S[match[2]]
+
+
+def moment_ms(text: str, option: str | None = None) -> int:
+    """The time of "2026-12-24T18:00:00Z", which `option` was given, in ms since 1970; without a zone it is the machine's."""
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1_000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise typer.BadParameter(f'"{text}" is not a time; write for example 2026-12-24T18:00:00Z', param_hint=option) from error
 
 
 def bounds(text: str) -> tuple[int, int] | None:

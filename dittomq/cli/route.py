@@ -28,7 +28,7 @@ def route(topic: Annotated[str, typer.Argument(help="Topic.")], json: JsonFlag =
             for one in found.queues
         ]
         nodes = [node_document(node) for node in found.nodes]
-        say_json({"topic": found.topic, "cluster": found.cluster, "queues": queues, "nodes": nodes})
+        say_json({"topic": found.topic, "cluster": found.cluster, "queues": queues, "nodes": nodes, "order_config": found.order_config})
         return
     rows = [
         (
@@ -42,6 +42,8 @@ def route(topic: Annotated[str, typer.Argument(help="Topic.")], json: JsonFlag =
     ]
     for line in table([("BROKER", "READ QUEUES", "WRITE QUEUES", "PERMITS", "NODES"), *rows]):
         say(line)
+    if found.order_config:
+        say(f"order keys go to {printable(found.order_config)}")
     name_groups_without_master(found.nodes)
 
 

@@ -1,6 +1,6 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
-from dittomq.client.admin import Admin, CreatedTopic, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
 from dittomq.client.group_admin import CreatedGroup, UpdatedGroup
@@ -31,6 +31,7 @@ __all__ = [
     "GroupResult",
     "GroupUpdate",
     "Message",
+    "NameserverResult",
     "NotStored",
     "OffsetCommit",
     "OutcomeHandle",

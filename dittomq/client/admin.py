@@ -70,6 +70,15 @@ class TopicDescription:
     queues: tuple[QueueStatus, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NameserverResult:
+    """What one nameserver did: how many `topics` it knows of the group, or the `error` with which it did nothing."""
+
+    nameserver: str
+    topics: int | None
+    error: DittoError | None
+
+
 class Admin(GroupAdmin):
     """Topics, consumer groups, nodes and roles of one cluster."""
 
@@ -224,6 +233,18 @@ class Admin(GroupAdmin):
             async for response in stub.GetHaHistory(pb.GetHaHistoryRequest(), timeout=_DEADLINE_S):
                 changes += wire.ha_changes(response)
         return changes
+
+    async def set_writable(self, broker: str, *, writable: bool) -> list[NameserverResult]:
+        """Let routes name the group for writing, or not, until it is given back: one result for each nameserver, which keeps it.
+
+        Producers whose route is older go on for up to 30 s. Whoever publishes to a queue or by an order key of that group only is refused
+        then; other messages go to other groups. Raises Unavailable when no nameserver answers.
+        """
+        outcomes = await self._around.routing.set_writable(broker, writable=writable)
+        return [
+            NameserverResult(nameserver, None, outcome) if isinstance(outcome, DittoError) else NameserverResult(nameserver, outcome, None)
+            for nameserver, outcome in outcomes.items()
+        ]
 
     async def _master_of(self, broker: str) -> str:
         """Its name, as nameservers know it now."""

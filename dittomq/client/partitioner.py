@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from dittomq.errors import PermissionDenied, QueueNotFound
+from dittomq.errors import InvalidField, PermissionDenied, QueueNotFound
 from dittomq.message import Message
-from dittomq.routes import PERMISSION_WRITE, BrokerState, Node, Route
+from dittomq.routes import PERMISSION_WRITE, BrokerState, Node, Route, order_queues
 
 _AVOID_S = 5.0
 """For so long a group whose master did not answer gets nothing that can go elsewhere: nameservers notice much later."""
@@ -29,11 +29,15 @@ def master_of(route: Route, broker: str) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A route as a chooser reads it. Pairs are (group, queue), in order; `led` are those of groups with a master that serves."""
+    """A route as a chooser reads it. Pairs are (group, queue), in order; `led` are those of groups with a master that serves.
+
+    `ordered` are those that order keys are spread over.
+    """
 
     route: Route
     pairs: tuple[tuple[str, int], ...]
     led: tuple[tuple[str, int], ...]
+    ordered: tuple[tuple[str, int], ...]
 
 
 class Partitioner:
@@ -55,12 +59,13 @@ class Partitioner:
 
         A queue by number is that of the first group, by name, that has it. An order key is hashed over all queues that may be
         written, also those of a group whose master is away: it waits for that master, because another queue would break the order.
+        Where nameservers have an order configuration of the topic, it is hashed over those queues, whatever else is there or not.
         """
         plan = self._plan(route)
         if message.queue is not None:
             return SendTarget(_group_with(plan, message.queue), message.queue, bound=True)
         if message.order_key:
-            broker, queue = plan.pairs[zlib.crc32(message.order_key.encode()) % len(plan.pairs)]
+            broker, queue = plan.ordered[zlib.crc32(message.order_key.encode()) % len(plan.ordered)]
             return SendTarget(broker, queue, bound=True)
         return self._in_turn(self._answering(plan.led) or plan.led or plan.pairs, route.topic)
 
@@ -109,7 +114,15 @@ def _plan_of(route: Route) -> _Plan:
     if not pairs:
         raise PermissionDenied(f'topic "{route.topic}" takes no writes in any broker group; its permission needs bit 2')
     led = tuple(pair for pair in pairs if _is_led(route, pair[0]))
-    return _Plan(route, pairs, led)
+    return _Plan(route, pairs, led, _ordered(route.order_config) or pairs)
+
+
+def _ordered(config: str) -> tuple[tuple[str, int], ...]:
+    """None where a newer nameserver writes it in a way that this client cannot read."""
+    try:
+        return tuple((broker, queue) for broker, count in order_queues(config) for queue in range(count)) if config else ()
+    except InvalidField:
+        return ()
 
 
 def _is_led(route: Route, broker: str) -> bool:

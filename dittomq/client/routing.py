@@ -3,9 +3,10 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dittomq.doors.clock import Clock
-from dittomq.errors import NotReady, TopicNotFound, Unavailable
+from dittomq.errors import DittoError, NotReady, TopicNotFound, Unavailable
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
 from dittomq.routes import Node, Route
@@ -76,6 +77,15 @@ class Routing:
     async def nodes_named(self, name: str) -> list[Node]:
         """That node as each nameserver lists it that knows it: a topic's route is one nameserver's, and another one may know more."""
         return [node for node in await self._cache.nodes_of(name.partition("/")[0]) if node.name == name]
+
+    async def set_writable(self, broker: str, *, writable: bool) -> dict[str, int | DittoError]:
+        """Let the routes of every nameserver name the group for writing, or not: by nameserver how many topics it knows of the group."""
+        return await self._cache.set_writable(broker, writable=writable)
+
+    async def master_of_group(self, broker: str) -> Node | None:
+        """The group's master of the highest epoch that a nameserver lists: a topic that was deleted has no route to it."""
+        leading = [node for node in await self._cache.nodes_of(broker) if node.leads]
+        return max(leading, key=attrgetter("epoch"), default=None)
 
     def address(self, node: Node) -> str:
         """Where this client reaches the node."""

@@ -2,10 +2,11 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-from dittomq.client.admin import Admin, CreatedTopic, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.group_result import GroupResult
@@ -127,10 +128,22 @@ class SyncProducer:
         tag: str = "",
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
+        delay_s: float = 0,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
-        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
+        """Publish one message; see Producer. Raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         return self._thread.run(
-            self._producer.publish(topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties)
+            self._producer.publish(
+                topic,
+                body,
+                keys=keys,
+                order_key=order_key,
+                tag=tag,
+                queue=queue,
+                properties=properties,
+                delay_s=delay_s,
+                deliver_at=deliver_at,
+            )
         )
 
     def publish_message(self, message: Message) -> Receipt:
@@ -272,6 +285,10 @@ class SyncAdmin(SyncGroupAdmin):
     def ha_history(self, broker: str) -> list[HaChange]:
         """The last changes of a group's record; see Admin."""
         return self._thread.run(self._admin.ha_history(broker))
+
+    def set_writable(self, broker: str, *, writable: bool) -> list[NameserverResult]:
+        """Let routes name a group for writing, or not; see Admin."""
+        return self._thread.run(self._admin.set_writable(broker, writable=writable))
 
     def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
         """Let the node verify a piece of its log and fetch what is damaged there from other copies; see Admin."""

@@ -196,6 +196,15 @@ class StoreWithLogStart(ABC):
             for each, (start, end) in zip(found, ranges, strict=True)
         ]
 
+    @property
+    def queue_count(self) -> int:
+        """How many queues ever held a message, as far as the log tells."""
+        return len(self._derived.index.queues)
+
+    def has_queue(self, topic: str, queue: int) -> bool:
+        """Whether it is one of them."""
+        return (topic, queue) in self._derived.index.queues
+
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""
         found = self._derived.index.queues.get((topic, queue))

@@ -257,6 +257,11 @@ class Store(StoreWithLogStart, RepairableStore):
             position = self._derived.producers.find(producer_id, sequence, sent_since)
         return None if position is None else self._place(position)
 
+    def last_delivered(self, producer_id: str) -> int | None:
+        """The greatest sequence of a system producer that is in the log; None when none is."""
+        with self._gate.looking():
+            return self._derived.producers.last_sequence(producer_id)
+
     def segment_of(self, offset: int) -> tuple[PhysicalOffset, PhysicalOffset]:
         """Start and end of the segment in which a byte lies."""
         start, end = self._log.segment_of(offset)

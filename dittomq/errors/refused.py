@@ -36,6 +36,16 @@ class TopicNotFound(Refused):
 
 
 @dataclass(eq=False)
+class KeyNotFound(Refused):
+    """A nameserver keeps no value under this key of the namespace."""
+
+    reason: ClassVar[str] = "KEY_NOT_FOUND"
+    sentence: ClassVar[str] = 'namespace "{0.namespace}" has no key "{0.key}"; list the keys it has'
+    namespace: str
+    key: str
+
+
+@dataclass(eq=False)
 class TopicExists(Refused):
     """The topic exists with another value of `field`."""
 

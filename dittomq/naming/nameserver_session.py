@@ -1,6 +1,7 @@
 """One nameserver, as a node that registers deals with it."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,11 +17,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class NameserverAnswer:
-    """What one nameserver answered last. `master` is None while it knows none."""
+    """What one nameserver answered last. `master` is None while it knows none; `order_topics` is as of the registration."""
 
     nameserver: str
     master: GroupMaster | None
     broker_expiry_ms: int
+    order_topics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -46,6 +46,11 @@ class RouteUpdate:
         named = [answer.master for answer in self.answers if answer.master is not None]
         return max(named, key=lambda master: master.epoch, default=None)
 
+    @property
+    def order_topics(self) -> set[str]:
+        """Topics that any nameserver has an order configuration of."""
+        return {topic for answer in self.answers for topic in answer.order_topics}
+
 
 class Registrar:
     """Registers at start and on change, heartbeats in between, says goodbye at a clean stop.
@@ -152,7 +157,7 @@ class Registrar:
         desk.session, desk.registered, desk.was_registered = membership.session_id, registration, True
         desk.taken_since_s = None
         desk.record_problem(registration.node, too_long, "registration_period_too_long")
-        desk.answer = NameserverAnswer(desk.nameserver, membership.master, membership.broker_expiry_ms)
+        desk.answer = NameserverAnswer(desk.nameserver, membership.master, membership.broker_expiry_ms, membership.order_topics)
 
     @property
     def _was_registered(self) -> bool:

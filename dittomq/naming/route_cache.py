@@ -13,7 +13,8 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, TopicNotFound, Unavailable, VersionConflict
 from dittomq.naming.fan_out import CALL_DEADLINE_S, Question, ask_in_turn
 from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
-from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.channel import Channels, breaking, call
+from dittomq.rpc.headers import FOR_CLUSTER_HEADER
 from dittomq.wire import naming as wire
 
 T = TypeVar("T")
@@ -90,6 +91,32 @@ class RouteCache:
     async def nodes_of(self, broker: str) -> list[Node]:
         """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
         return [node for nodes in await self._lists() for node in nodes if node.broker == broker]
+
+    async def set_writable(self, broker: str, *, writable: bool) -> dict[str, int | DittoError]:
+        """Let the routes of every nameserver name the group for writing, or not: by nameserver how many topics it knows of the group.
+
+        None that serves another cluster than the others obeys. Raises Unavailable when none answers.
+        """
+        await self._lists()
+        headers = () if self._cluster is None else ((FOR_CLUSTER_HEADER, self._cluster),)
+        outcomes: dict[str, int | DittoError] = {}
+
+        async def put(nameserver: str, deadline_s: float) -> int:
+            request = pb.SetWritePermissionRequest(broker=broker, writable=writable)
+            with breaking(_who(nameserver)):
+                response: pb.SetWritePermissionResponse = await self._stub(nameserver).SetWritePermission(
+                    request, timeout=deadline_s, metadata=headers
+                )
+            return response.topics
+
+        def collect(nameserver: str, outcome: int | DittoError) -> bool:
+            outcomes[nameserver] = outcome
+            return False
+
+        async with asyncio.TaskGroup() as tasks:  # each is asked, whatever the others do
+            for nameserver in self._nameservers:
+                tasks.create_task(ask_in_turn([nameserver], put, collect))
+        return dict(sorted(outcomes.items()))
 
     async def _lists(self) -> list[list[Node]]:
         """What each nameserver that answers lists."""
@@ -225,7 +252,8 @@ def _merged(routes: Sequence[Route]) -> Route:
                 best[group.broker] = (group, nodes)
     told = [best[broker] for broker in sorted(best)]
     queues, members = tuple(group for group, _ in told), tuple(node for _, nodes in told for node in nodes)
-    return replace(routes[0], queues=queues, nodes=members)
+    order_config = next((route.order_config for route in routes if route.order_config), "")
+    return replace(routes[0], queues=queues, nodes=members, order_config=order_config)
 
 
 def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:

@@ -29,6 +29,7 @@ _CUT = "…"
 STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.InvalidField: StatusCode.INVALID_ARGUMENT,  # the caller must change the request
     errors.TopicNotFound: StatusCode.NOT_FOUND,
+    errors.KeyNotFound: StatusCode.NOT_FOUND,
     errors.TopicExists: StatusCode.ALREADY_EXISTS,
     errors.QueueNotFound: StatusCode.NOT_FOUND,
     errors.GroupNotFound: StatusCode.NOT_FOUND,

@@ -118,7 +118,7 @@ def _runs(batch: BatchRequest) -> list[PlainSpan] | None:
     bodies: list[bytes] = []
     last = None
     for message, queue in zip(batch.messages, batch.queues, strict=True):
-        if message.keys or message.properties or message.flag or message.born_ms:
+        if message.keys or message.properties or message.flag or message.born_ms or message.delay_ms or message.deliver_ms:
             return None
         run = message.topic, queue, message.tag
         if run != last:
@@ -144,6 +144,10 @@ def _fill(target: pb.Message, message: Message, queue: int) -> None:
         target.flag = message.flag
     if message.born_ms:
         target.born_ms = message.born_ms
+    if message.delay_ms:
+        target.delay_ms = message.delay_ms
+    if message.deliver_ms:
+        target.deliver_ms = message.deliver_ms
 
 
 def batch_outcome(response: pb.PublishStreamResponse) -> BatchReceipt | RefusedBatch:

@@ -12,6 +12,8 @@ from dittomq.routes import (
     GroupMaster,
     HeartbeatRequest,
     HeartbeatResult,
+    KeyValue,
+    KeyValuePage,
     Node,
     NodePage,
     QueueRange,
@@ -83,11 +85,16 @@ def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
 
 
 def membership(response: pb.RegisterBrokerResponse) -> RegistrationResult:
-    return RegistrationResult(response.session_id, _master(response), response.broker_expiry_ms)
+    return RegistrationResult(response.session_id, _master(response), response.broker_expiry_ms, dict(response.order_topics))
 
 
 def membership_response(value: RegistrationResult) -> pb.RegisterBrokerResponse:
-    return pb.RegisterBrokerResponse(session_id=value.session_id, master=_pb_master(value.master), broker_expiry_ms=value.broker_expiry_ms)
+    return pb.RegisterBrokerResponse(
+        session_id=value.session_id,
+        master=_pb_master(value.master),
+        broker_expiry_ms=value.broker_expiry_ms,
+        order_topics=value.order_topics,
+    )
 
 
 def beat(request: pb.HeartbeatRequest) -> HeartbeatRequest:
@@ -112,7 +119,7 @@ def beat_response(value: HeartbeatResult) -> pb.HeartbeatResponse:
 
 def route(topic: str, response: pb.GetRouteResponse) -> Route:
     queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
-    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.warming_up)
+    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.warming_up, response.order_config)
 
 
 def route_response(value: Route) -> pb.GetRouteResponse:
@@ -120,7 +127,13 @@ def route_response(value: Route) -> pb.GetRouteResponse:
         pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
         for each in value.queues
     ]
-    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes), warming_up=value.warming_up)
+    return pb.GetRouteResponse(
+        cluster=value.cluster,
+        queues=queues,
+        nodes=map(_pb_node, value.nodes),
+        warming_up=value.warming_up,
+        order_config=value.order_config,
+    )
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:
@@ -129,6 +142,18 @@ def node_page(response: pb.ListBrokersResponse) -> NodePage:
 
 def node_page_response(value: NodePage) -> pb.ListBrokersResponse:
     return pb.ListBrokersResponse(nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token)
+
+
+def key_value(value: pb.KeyValue) -> KeyValue:
+    return KeyValue(value.namespace, value.key, value.value)
+
+
+def pb_key_value(value: KeyValue) -> pb.KeyValue:
+    return pb.KeyValue(namespace=value.namespace, key=value.key, value=value.value)
+
+
+def key_value_page_response(value: KeyValuePage) -> pb.ListKeyValuesResponse:
+    return pb.ListKeyValuesResponse(key_values=map(pb_key_value, value.key_values), next_page_token=value.next_page_token)
 
 
 def _master(response: pb.RegisterBrokerResponse | pb.HeartbeatResponse) -> GroupMaster | None:

@@ -43,7 +43,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import Registrar, RouteUpdate
+from dittomq.naming.registrar import Registrar
 from dittomq.replication.membership import MemberReasonKind
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.rpc.admission import AdmissionControl
@@ -58,17 +58,20 @@ from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChan
 from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
 from services.master.config import FlushMode, MasterConfig
+from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
 from services.master.history import HaHistory
 from services.master.idempotency import Idempotency
 from services.master.node import MasterNode
 from services.master.opening import Opening, add_topics_of_the_log
 from services.master.operating import MasterOperator
+from services.master.order_topics import OrderTopics
 from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer
 from services.master.switchover import Switchover, SwitchoverParts
+from services.master.term import Term
 from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
@@ -147,13 +150,18 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers)
+        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        topics = MasterTopics(
+            config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up, deleted=offsets.forget_topic
+        )
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, appends, topics)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
+        order = OrderTopics(metadata, clock, node.leading_epoch)
         registrar = Registrar(
             config.node.nameservers,
             lambda: node.registration(identity),
-            *(_ignore, channels, clock, doors.chance),
+            *(order.on_route_update, channels, clock, doors.chance),
             is_start=not self._start.served,
         )
         keeper = Checkpointer(store, lanes.files, node.known)
@@ -169,6 +177,7 @@ class Master:
             node.disk.run,
             switchover.errand.run,
             answers.run,
+            order.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: self._retain(node, parts),
             lambda: self._lead(node, around),
@@ -220,10 +229,25 @@ class Master:
             tasks.create_task(node.mark_ends(term), name="ends")
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
+            tasks.create_task(self._delivery(around, term).run(), name="delayed delivery")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
+
+    def _delivery(self, around: "_MasterContext", term: Term) -> DelayedDelivery:
+        parts = around.parts
+        delivery = DeliveryParts(
+            node=self._config.name,
+            store=parts.store,
+            lane=parts.lanes.reads,
+            dispatcher=parts.dispatcher,
+            clock=self._doors.clock,
+            topics=around.topics,
+            appends=around.appends,
+            damaged=around.mender.suspect,
+        )
+        return DelayedDelivery(delivery, term)
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
@@ -271,7 +295,7 @@ class Master:
     async def _bind(self, node: MasterNode, around: "_MasterContext") -> list[RpcServer]:
         config, clock, parts = self._config, self._doors.clock, around.parts
         store, metadata, lanes, mender = parts.store, parts.metadata, parts.lanes, around.mender
-        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        appends, topic_changes = around.appends, around.topics
         outcomes = Idempotency(config.name, store, lanes.store, appends, leading_term=node.leading_term)
         room, for_nodes = AdmissionControl(self._doors.memory_bytes), AdmissionControl(self._doors.memory_bytes)
         requests = AdmissionControl(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
@@ -292,9 +316,6 @@ class Master:
             return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads, check_complete=node.check_complete)
-        topic_changes = MasterTopics(
-            config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up, parts.offsets.forget_topic
-        )
         ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, damaged=mender.suspect)
         clients = await self._server(
             node,
@@ -371,10 +392,8 @@ class _MasterContext:
     switchover: Switchover
     operator: MasterOperator
     answers: MasterAnswers
-
-
-def _ignore(_: RouteUpdate) -> None:
-    """Nameservers have no say in who leads."""
+    appends: ProduceHandler
+    topics: MasterTopics
 
 
 async def serve(

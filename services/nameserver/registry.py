@@ -9,7 +9,7 @@ Broker id, node name and replica uuid are each held by one node at most. Who reg
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -28,6 +28,7 @@ from dittomq.naming.validation import check_beat, check_registration
 from dittomq.routes import (
     DEFAULT_NETWORK,
     MASTER_ID,
+    ORDER_TOPIC_CONFIG,
     PERMISSION_READ,
     PERMISSION_WRITE,
     BrokerState,
@@ -49,6 +50,9 @@ DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 PERIODS_IN_EXPIRY = 3  # a broker whose registration period does not fit so often refuses to start
 LATE_MS = 3_000  # a heartbeat that comes no later than that was not missed: a broker gives a call so much time
+WRITES_OFF = "WRITES_OFF"
+"""Namespace of the nameserver's values whose keys are the broker groups that no route names for writing."""
+_NO_VALUES: Mapping[str, str] = {}
 _NAMES_LOOKED_AT = 100_000  # for one like an unknown one
 
 _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
@@ -64,6 +68,7 @@ class _RegisteredNode:
     session_id: str
     seen: LastSeen
     topics: Mapping[str, TopicQueues]
+    order_topics: Mapping[str, str]  # what it was told
 
     @property
     def key(self) -> NodeKey:
@@ -74,10 +79,18 @@ class _RegisteredNode:
         return self.registration.addresses[DEFAULT_NETWORK]
 
 
-class Registry:
-    """Registrations of one cluster. `version` numbers the list of nodes, so that a page token outlives no change of it."""
+def _no_values(_: str) -> Mapping[str, str]:
+    return _NO_VALUES
 
-    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now) -> None:
+
+class Registry:
+    """Registrations of one cluster. `version` numbers the list of nodes, so that a page token outlives no change of it.
+
+    `values` gives a namespace of the values that the nameserver keeps, the same object until one of them is changed.
+    """
+
+    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now, values: Callable[[str], Mapping[str, str]] = _no_values) -> None:
+        self._values = values
         self._cluster = cluster
         self._expiry_ms = broker_expiry_ms
         self._started_ms = started.monotonic_ms
@@ -104,8 +117,10 @@ class Registry:
         for holder in holders:
             if holder.key != key:
                 self._remove(holder)
-        self._enter(_RegisteredNode(registration, session_id, LastSeen(now), {each.topic: each for each in registration.topics}))
-        return RegistrationResult(session_id, self._master(registration.broker), self._expiry_ms)
+        order_topics = self._values(ORDER_TOPIC_CONFIG)
+        topics = {each.topic: each for each in registration.topics}
+        self._enter(_RegisteredNode(registration, session_id, LastSeen(now), topics, order_topics))
+        return RegistrationResult(session_id, self._master(registration.broker), self._expiry_ms, order_topics)
 
     def heartbeat(self, beat: HeartbeatRequest, now: Now) -> HeartbeatResult:
         """Keep a session alive; raises SessionExpired, InvalidField."""
@@ -117,7 +132,8 @@ class Registry:
         known = member.registration
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, state=beat.state)
-        return HeartbeatResult(beat.data_version != known.data_version, self._master(known.broker))
+        is_outdated = beat.data_version != known.data_version or member.order_topics is not self._values(ORDER_TOPIC_CONFIG)
+        return HeartbeatResult(is_outdated, self._master(known.broker))
 
     def unregister(self, session_id: str) -> str | None:
         """Remove the session's node at once, return its name. None when the session is not the node's newest: no node is removed."""
@@ -151,7 +167,8 @@ class Registry:
         nodes = tuple(node for node in (self._node(member, network) for member in members) if node.address)
         if not nodes:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
-        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now))
+        order_config = self._values(ORDER_TOPIC_CONFIG).get(topic, "")
+        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), order_config)
 
     def page(self, size: int, token: str, network: str) -> NodePage:
         """Nodes in the order of broker name and id; raises VersionConflict when they changed since the token."""
@@ -162,6 +179,11 @@ class Registry:
         keys = sorted(self._members)
         nodes = tuple(self._node(self._members[key], network) for key in keys[start:end])
         return NodePage(nodes, f"{self._version}:{end}" if end < len(keys) else "")
+
+    def topics_of(self, broker: str) -> int | None:
+        """How many topics the group holds, as its nodes together say; None while none of them is registered."""
+        members = self._groups.get(broker)
+        return None if members is None else len(set().union(*(member.topics for member in members.values())))
 
     @property
     def nodes(self) -> int:
@@ -250,11 +272,12 @@ class Registry:
         return GroupMaster(member.address, known.replication_addresses[DEFAULT_NETWORK], known.epoch)
 
     def _queue_ranges(self, topic: str) -> Iterator[QueueRange]:
+        writes_off = self._values(WRITES_OFF)
         for broker in self._holders.get(topic, ()):
             member = next(each for each in self._group(broker) if topic in each.topics)  # the master, if it is alive and has the topic
             queues, node = member.topics[topic], member.registration
             permission = queues.permission & node.permission
-            if not node.leads or node.state is not BrokerState.SERVING:
+            if not node.leads or node.state is not BrokerState.SERVING or broker in writes_off:
                 permission &= ~PERMISSION_WRITE
             yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
 

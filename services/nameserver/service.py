@@ -7,28 +7,30 @@ import structlog
 
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.errors import DuplicateBrokerId
+from dittomq.errors import DuplicateBrokerId, InvalidField
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.validation import check_network
-from dittomq.routes import DEFAULT_NETWORK, HeartbeatRequest, HeartbeatResult, NodePage, Registration, RegistrationResult, Route
+from dittomq.routes import DEFAULT_NETWORK, HeartbeatRequest, HeartbeatResult, KeyValue, NodePage, Registration, RegistrationResult, Route
 from services.nameserver.config import NameserverConfig
-from services.nameserver.registry import Registry
+from services.nameserver.key_values import KeyValues
+from services.nameserver.registry import WRITES_OFF, Registry
 from services.nameserver.seen import Now
 
 log = structlog.get_logger()
 
 
 class NameServer:
-    """What the servicer calls; everything happens on the loop, at once."""
+    """What the servicer calls; what is not in `values` happens on the loop, at once."""
 
-    def __init__(self, config: NameserverConfig, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, config: NameserverConfig, clock: Clock, chance: random.Random, values: KeyValues) -> None:
+        self._values = values
         self._clock = clock
         self._chance = chance
         self._scan_period_s = config.registry.scan_period_ms / 1_000
         self._longest_suspension_ms = config.registry.scan_period_ms + config.registry.broker_expiry_ms // 3
         started = self._now()
         self._looked_ms = started.monotonic_ms
-        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started)
+        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started, values.namespace)
 
     @property
     def nodes(self) -> int:
@@ -76,6 +78,22 @@ class NameServer:
         """A page of nodes."""
         check_network(network or DEFAULT_NETWORK)
         return self._registry.page(size, token, network or DEFAULT_NETWORK)
+
+    async def set_writable(self, broker: str, *, writable: bool) -> int:
+        """Let routes name the group for writing, or not, durably before returning; how many topics the group holds now.
+
+        Raises InvalidField where a group is to be closed that no node of is registered; else what `KeyValues.put` raises.
+        """
+        topics = self._registry.topics_of(broker)
+        if topics is None and not writable:
+            raise InvalidField("broker", f'no node of broker group "{broker[:127]}" is registered here; list them: dittomq cluster')
+        if writable:
+            changed = await self._values.delete(WRITES_OFF, broker)
+        else:
+            changed = await self._values.put(KeyValue(WRITES_OFF, broker, "off"))
+        if changed:
+            log.warning("write_permission_changed", broker=broker, writable=writable, topics=topics or 0)
+        return topics or 0
 
     def expire(self) -> None:
         """Forget silent nodes. Time in which this process was suspended, with their heartbeats unread, is no silence of theirs."""

@@ -14,22 +14,24 @@ from dittomq.rpc.server import Service
 from dittomq.wire import coordination as coordination_wire
 from dittomq.wire import naming as wire
 from services.nameserver.group_records import GroupRecords
+from services.nameserver.key_values import KeyValues
 from services.nameserver.service import NameServer
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def name_server_service(names: NameServer, room: AdmissionControl) -> Service:
+def name_server_service(names: NameServer, values: KeyValues, room: AdmissionControl) -> Service:
     """The service as a server takes it; answers that no caller has taken yet have this `room`."""
     name = pb.DESCRIPTOR.services_by_name["NameServerService"].full_name
-    return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names, room)))
+    return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names, values, room)))
 
 
 class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
-    """Every method answers from memory; what may be long is yielded, see CallInterceptor."""
+    """Every method answers from memory, a change once it is on the disk; what may be long is yielded, see CallInterceptor."""
 
-    def __init__(self, names: NameServer, room: AdmissionControl) -> None:
+    def __init__(self, names: NameServer, values: KeyValues, room: AdmissionControl) -> None:
         self._names = names
+        self._values = values
         self._room = room
 
     async def GetRoute(self, request: pb.GetRouteRequest, context: Context) -> AsyncIterator[pb.GetRouteResponse]:  # type: ignore[override]
@@ -50,6 +52,25 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
 
     async def UnregisterBroker(self, request: pb.UnregisterBrokerRequest, context: Context) -> pb.UnregisterBrokerResponse:
         return pb.UnregisterBrokerResponse(removed=self._names.unregister(request.session_id))
+
+    async def SetWritePermission(self, request: pb.SetWritePermissionRequest, context: Context) -> pb.SetWritePermissionResponse:
+        return pb.SetWritePermissionResponse(topics=await self._names.set_writable(request.broker, writable=request.writable))
+
+    async def PutKeyValue(self, request: pb.PutKeyValueRequest, context: Context) -> pb.PutKeyValueResponse:
+        return pb.PutKeyValueResponse(changed=await self._values.put(wire.key_value(request.key_value)))
+
+    async def GetKeyValue(self, request: pb.GetKeyValueRequest, context: Context) -> pb.GetKeyValueResponse:
+        return pb.GetKeyValueResponse(key_value=wire.pb_key_value(self._values.get(request.namespace, request.key)))
+
+    async def ListKeyValues(  # type: ignore[override]
+        self, request: pb.ListKeyValuesRequest, context: Context
+    ) -> AsyncIterator[pb.ListKeyValuesResponse]:
+        async with self._room.page(context.peer()) as share:
+            page = self._values.page(request.namespace, request.page_size, request.page_token)
+            yield share.of(wire.key_value_page_response(page))
+
+    async def DeleteKeyValue(self, request: pb.DeleteKeyValueRequest, context: Context) -> pb.DeleteKeyValueResponse:
+        return pb.DeleteKeyValueResponse(removed=await self._values.delete(request.namespace, request.key))
 
 
 def coordination_service(records: GroupRecords) -> Service:

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
@@ -17,10 +18,14 @@ from services.metrics import CallMetrics
 from services.nameserver.config import NameserverConfig
 from services.nameserver.group_records import GroupRecords
 from services.nameserver.group_records_file import opened
+from services.nameserver.key_values import KeyValues
+from services.nameserver.key_values_file import load
 from services.nameserver.service import NameServer
 from services.nameserver.servicers import coordination_service, name_server_service
 
 _GRACE_S: Final = 2.0
+
+_Duty = Callable[[], Coroutine[Any, Any, None]]
 
 log = structlog.get_logger()
 
@@ -46,24 +51,23 @@ class Nameserver:
         with contextlib.ExitStack() as disk:
             found = await lane.call(lambda: disk.enter_context(opened(doors.storage, config.node.data_dir)))
             records = GroupRecords(config.node.cluster, found, doors.storage, lane, chance=doors.chance)
-            names = NameServer(config, doors.clock, doors.chance)
-            self._measure(names, records)
+            kept = await lane.call(lambda: load(doors.storage, config.node.data_dir))
+            values = KeyValues(kept, doors.storage, lane)
+            names = NameServer(config, doors.clock, doors.chance, values)
+            self._measure(names, records, values)
             listen = Listen("listen.clients", config.listen.clients)
-            services = [name_server_service(names, AdmissionControl(doors.memory_bytes)), coordination_service(records)]
+            services = [name_server_service(names, values, AdmissionControl(doors.memory_bytes)), coordination_service(records)]
             server = await bind(doors.transport, listen, services, [self._interceptor], vitals=self.vitals)
             await server.start()
             await self.vitals.become(Phase.READY)
             log.info("nameserver_started", cluster=config.node.cluster, port=server.port, group_records=records.groups)
-            await self._serve(server, names, records, stop)
+            await self._serve(server, [names.expire_forever, records.run, values.watch_disk], records, stop)
         log.info("nameserver_stopped")
 
-    async def _serve(self, server: RpcServer, names: NameServer, records: GroupRecords, stop: asyncio.Event) -> None:
+    async def _serve(self, server: RpcServer, runs: Sequence[_Duty], records: GroupRecords, stop: asyncio.Event) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                duties = [
-                    tasks.create_task(names.expire_forever(), name="expiry"),
-                    tasks.create_task(records.run(), name="group records"),
-                ]
+                duties = [tasks.create_task(run(), name=run.__qualname__) for run in runs]
                 await stop.wait()
                 records.end_watches()
                 await self._drain(server, _GRACE_S)  # who is answered last still waits for the disk
@@ -76,10 +80,12 @@ class Nameserver:
         await self.vitals.become(Phase.DRAINING, "draining")
         await server.stop(grace_s)
 
-    def _measure(self, names: NameServer, records: GroupRecords) -> None:
+    def _measure(self, names: NameServer, records: GroupRecords, values: KeyValues) -> None:
         Gauge("dittomq_nameserver_nodes", "Nodes registered now.", registry=self.registry).set_function(lambda: names.nodes)
         groups = Gauge("dittomq_nameserver_group_records", "Groups whose record it keeps.", registry=self.registry)
         groups.set_function(lambda: records.groups)
+        kept = Gauge("dittomq_nameserver_key_values", "Values that it keeps by namespace and key.", registry=self.registry)
+        kept.set_function(lambda: values.values)
 
 
 async def serve(config: NameserverConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

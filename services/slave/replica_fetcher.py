@@ -32,7 +32,7 @@ from services.slave.master_liveness import MasterLiveness
 from services.slave.replica import Replica
 from services.slave.replica_log_writer import ReplicaLogWriter
 from services.slave.replication_slots import SlotsOfOthers
-from services.slave.replication_stream import FullResyncRequired, MasterStream, ReplicationStreamParts
+from services.slave.replication_stream import FullResyncRequired, ReplicationStream, ReplicationStreamParts
 
 _GOODBYE_S: Final = 0.25
 
@@ -70,7 +70,7 @@ class ReplicaFetcher:
         self._own_address = ""
         self._own = parts.own
         self._promised = NO_EPOCH  # given, or about to be
-        self._following: MasterStream | None = None
+        self._following: ReplicationStream | None = None
         self._line: ReplicationConnection | None = None
         self.slots = SlotsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.master = MasterLiveness(parts.config, parts.clock)
@@ -349,7 +349,7 @@ class ReplicaFetcher:
             update_slots=self.slots.update,
             reverify_from=replica.take_reverify_from,
         )
-        self._following = MasterStream(parts, session, line)
+        self._following = ReplicationStream(parts, session, line)
         try:
             await self._following.run(handshake)
         finally:

@@ -120,7 +120,7 @@ class ReplicationStreamParts:
     reverify_from: Callable[[], PhysicalOffset | None]
 
 
-class MasterStream:
+class ReplicationStream:
     """Drives one session until either side ends it; always ends by raising."""
 
     def __init__(self, parts: ReplicationStreamParts, session: SlaveSession, line: StreamConnection) -> None:

@@ -14,8 +14,7 @@ from bench.copying import CopyEnded, bytes_came, wait_for_bytes
 from bench.peers.running import running, standing_still, wait_until, with_descendants
 from bench.product import Product
 from bench.ratios import Figure
-from bench.replication import __main__ as replication
-from bench.replication.pairs import QUICK, PairBench
+from bench.replication.pairs import QUICK, PairBench, figures_of
 from bench.store.__main__ import MEASURES
 from dittomq.testing.processes import checkout_root
 
@@ -65,16 +64,22 @@ def test_a_benchmark_of_failover_finds_nothing_lost_and_leaves_no_file(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_clients_benchmark_prints_every_measure_and_leaves_no_file(tmp_path: Path) -> None:
+    figures = _quick_figures("bench.clients", tmp_path)
+
+    assert all(min(figure["ours"]) > 0 for figure in figures)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Path) -> None:
     async def with_rocketmq(bench: PairBench) -> list[Figure]:
         (bench.folder / "rocketmq").mkdir()
         return []
 
-    monkeypatch.setattr(replication, "MEASURES", {"rocketmq": with_rocketmq, "new-slave": with_rocketmq})
     bench = PairBench(cast("Product", None), tmp_path, QUICK, lambda _: None)
 
-    for name in replication.MEASURES:
-        asyncio.run(replication.figures_of(name, bench))
+    for name in ("rocketmq", "new-slave"):
+        asyncio.run(figures_of(name, with_rocketmq, bench))
 
     assert {path.parent.name for path in tmp_path.glob("*/rocketmq")} == {"rocketmq", "new-slave"}
 

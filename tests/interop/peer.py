@@ -103,6 +103,10 @@ class Peer:
         """Records with any fields, written by the broker's store; what it then reads of each."""
         return [_with_body(line) for line in self._ask({"do": "store", "records": list(records)})]
 
+    def consume(self, group: str, topic: str, count: int) -> list[Line]:
+        """The next messages for a consumer group, from its offsets on; at most about `count`, fewer where no more come for ten seconds."""
+        return [_with_body(line) for line in self._ask({"do": "consume", "group": group, "topic": topic, "count": count})]
+
     def find(self, topic: str, key: str) -> list[Line]:
         """The messages that RocketMQ's index names for a key."""
         return [_with_body(line) for line in self._ask({"do": "find", "topic": topic, "key": key})]

@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant("cut-short", "of what a slave is to cut, the first record stays", disks.cut_too_short, 2, _CUTS),
     Mutant("recovery-point-high", "the recovery point says more than what is flushed", disks.watermark_above_flushed, 2, _STALLS),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", disks.recovery_cuts_one_record_too_many, 2),
-    Mutant("serves-unverified", "what rots on a disk is served", disks.damage_is_served, 13, _ROT),
+    Mutant("serves-unverified", "what rots on a disk is served", disks.damage_is_served, 35, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", streams.say_flushed_when_received, 5),
     Mutant("gap", "a chunk is lost and the slave writes on behind the gap", streams.write_behind_a_gap, 1, _STARTS),
@@ -112,18 +112,18 @@ MUTANTS = (
     Mutant("any-replica", "replicas that are no members confirm", elections.others_than_members_count, 4, _PARTED_AND_LEFT),
     Mutant("deposed-goes-on", "a deposed master keeps its slaves", elections.the_deposed_go_on, 8, _PARTS),
     Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 6, _LAGS),
-    Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 4, _SILENT),
+    Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 67, _SILENT),
     Mutant("no-is-yes", "a candidate takes a refusal for a promise", elections.any_answer_promises, 12, _PARTED_AND_SILENT),
     Mutant("members-by-streams", "who has no stream counts as no member", elections.members_by_streams, 5, _PARTS),
     Mutant("unknown-is-written", "an unknown write of members counts as done", elections.unknown_is_written, 6, _PARTS),
     Mutant("nobody-joins", "who left the in-sync set never joins again", elections.nobody_joins, 0, _PARTS),
-    Mutant("without-master", "slaves confirm what their master may lack", elections.the_master_may_lack_it, 54),
+    Mutant("without-master", "slaves confirm what their master may lack", elections.the_master_may_lack_it, 51),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",
         "a producer that is forgotten is taken for a new one",
         producers.a_forgotten_producer_taken_for_a_new_one,
-        12,
+        53,
         _LOST_ANSWERS,
     ),
     Mutant(
@@ -134,7 +134,7 @@ MUTANTS = (
         _LOST_DISKS,
     ),
     Mutant(
-        "early-proof", "not in the log yet is taken as proof that it never will be", producers.not_in_the_log_taken_as_proof, 14, _HANGS
+        "early-proof", "not in the log yet is taken as proof that it never will be", producers.not_in_the_log_taken_as_proof, 75, _HANGS
     ),
     Mutant(
         "unknown-not-stored", "an unknown outcome is reported as not stored", producers.unknown_reported_as_not_stored, 10, _LOST_ANSWERS

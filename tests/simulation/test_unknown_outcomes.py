@@ -70,6 +70,24 @@ async def test_outcome_is_unknown_when_a_master_dies_and_resolve_finds_it(town: 
 
 
 @played_by(play)
+async def test_resolve_finds_the_outcome_after_the_topic_was_deleted(town: ClientTown, mq: AsyncClient) -> None:
+    """The client's last route knows no master, and nameservers know the topic no more."""
+    async with mq.producer(retry_s=5.0) as orders:
+        handle = await lost_answer(town, orders, b"where", die, queue=1)
+        away, town.nameserver.nodes = town.nameserver.nodes, []
+        with pytest.raises(OutcomeUnknown, match="no nameserver knows one now"):
+            await orders.resolve(handle)
+        town.nameserver.nodes = away
+        del town.nameserver.queues["orders"]
+        town.master.epoch = 2
+        town.restart("a-0")
+
+        receipt = await orders.resolve(handle)
+
+    assert (receipt.queue_offset, receipt.duplicate) == (0, True)
+
+
+@played_by(play)
 async def test_not_in_the_log_of_a_new_epoch_is_not_stored(town: ClientTown, mq: AsyncClient) -> None:
     async with mq.producer() as orders:
         handle = await lost_answer(town, orders, b"gone", lose)

@@ -1,10 +1,15 @@
 """Registrations and heartbeats for tests."""
 
+import random
 from dataclasses import replace
 
 from dittomq.offsets import Epoch
 from dittomq.routes import BrokerState, DataVersion, HeartbeatRequest, Registration, Role, TopicQueues
+from services.nameserver.key_values import KeyValues
+from services.nameserver.key_values_file import Namespaces
 from services.nameserver.seen import Now
+from tests.support.inline_lane import InlineLane
+from tests.support.stores import Machine
 
 UUID_A = "a" * 32
 UUID_B = "b" * 32
@@ -46,3 +51,8 @@ def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, st
 def at(ms: int) -> Now:
     """So many milliseconds after a nameserver's start."""
     return Now(ms, 1_000_000 + ms)
+
+
+def kept_values(found: Namespaces | None = None) -> KeyValues:
+    """Values that a nameserver found on a whole disk, none unless given."""
+    return KeyValues(found or {}, Machine(random.Random(1)).storage(), InlineLane())

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.Consumer;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -30,7 +31,10 @@ final class Client {
     private final DefaultMQProducer producer = new DefaultMQProducer("interop-writer");
     private final DefaultMQAdminExt admin = new DefaultMQAdminExt("interop-admin");
 
+    private final String nameserver;
+
     Client(String nameserver) throws MQClientException {
+        this.nameserver = nameserver;
         consumer.setNamesrvAddr(nameserver);
         producer.setNamesrvAddr(nameserver);
         producer.setSendMsgTimeout(15_000);
@@ -85,6 +89,29 @@ final class Client {
                 }
                 at = page.getNextBeginOffset();
             }
+        }
+    }
+
+    /** Reads on where the group's offsets in this broker stand, until `count` messages came or none does for ten seconds, and commits. */
+    void consume(String group, String topic, int count, Consumer<Map<String, Object>> out) throws Exception {
+        DefaultLitePullConsumer member = new DefaultLitePullConsumer(group);
+        member.setNamesrvAddr(nameserver);
+        member.setAutoCommit(false);
+        member.subscribe(topic, "*");
+        member.start();
+        try {
+            long last = System.nanoTime();
+            for (int got = 0; got < count && System.nanoTime() - last < 10_000_000_000L; ) {
+                List<MessageExt> page = member.poll(500);
+                if (!page.isEmpty()) {
+                    last = System.nanoTime();
+                }
+                got += page.size();
+                page.forEach(message -> out.accept(told(message)));
+            }
+            member.commitSync();
+        } finally {
+            member.shutdown();
         }
     }
 

@@ -22,6 +22,7 @@ import org.apache.rocketmq.store.MessageStore;
  * {"do":"sendBack","topic":T,"queue":Q,"queueOffset":O}, {"do":"close"}: a clean shutdown,
  * {"do":"produce","topic":T,"queue":Q,"batch":false,"messages":[{"body":base64,"tag":…,"keys":…,"flag":0,"properties":{…},"delayLevel":0}]}
  * {"do":"load","topic":T,"bytes":N}: sends numbered messages to each queue until the process ends, and tells of each that was answered
+ * {"do":"consume","group":G,"topic":T,"count":N}: reads on where the group's offsets stand, and commits
  * {"do":"config"}: what the broker's tables would write into their files
  * {"do":"store","records":[…]}: hands them to the broker's store itself, and tells of each what the store reads at its place
  */
@@ -74,6 +75,7 @@ public final class Peer {
         switch (asked.getString("do")) {
             case "topics" -> client.topics(broker.address(), Peer::answer);
             case "read" -> client.read(topic, asked.getLong("from"), Peer::answer);
+            case "consume" -> client.consume(asked.getString("group"), topic, asked.getIntValue("count"), Peer::answer);
             case "config" -> answer(broker.config());
             case "store" -> {
                 for (JSONObject record : asked.getJSONArray("records").toJavaList(JSONObject.class)) {

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -225,6 +226,23 @@ def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
 
     assert [chooser.target(route(), one) for one in messages] == [chooser.target(route(masters=""), one) for one in messages]
     assert len({chooser.target(route(), one) for one in messages}) == 4
+
+
+def test_order_configuration_keeps_order_keys_in_its_queues_whatever_a_route_names() -> None:
+    chooser = Partitioner(lambda: 0.0)
+    messages = [Message("t", b"", order_key=f"k{at}") for at in range(50)]
+    whole, closed = replace(route(), order_config="a:2;b:1"), replace(route(permission=4, masters="a"), order_config="a:2;b:1")
+
+    placed = [chooser.target(whole, one) for one in messages]
+
+    assert {target[:2] for target in placed} == {("a", 0), ("a", 1), ("b", 0)}
+    assert [chooser.target(closed, one) for one in messages] == placed
+
+
+def test_an_order_configuration_that_cannot_be_read_is_none() -> None:
+    keyed = Message("t", b"", order_key="k1")
+
+    assert Partitioner(lambda: 0.0).target(replace(route(), order_config="?"), keyed) == Partitioner(lambda: 0.0).target(route(), keyed)
 
 
 def test_a_group_whose_master_is_away_waits_although_its_route_forbids_writing() -> None:

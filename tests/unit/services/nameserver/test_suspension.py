@@ -8,7 +8,7 @@ from dittomq.errors import DuplicateBrokerId
 from services.nameserver.config import NameserverConfig
 from services.nameserver.service import NameServer
 from tests.support.manual_clock import HandClock
-from tests.support.naming import UUID_B, beat, master, slave
+from tests.support.naming import UUID_B, beat, kept_values, master, slave
 
 EXPIRY_S = 30
 
@@ -18,7 +18,7 @@ class Awake:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.names = NameServer(NameserverConfig(), self.clock, random.Random(1))
+        self.names = NameServer(NameserverConfig(), self.clock, random.Random(1), kept_values())
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):

@@ -27,7 +27,7 @@ from dittomq.replication.slave_events import LogWritten, RecordCompared, Replace
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.replica_log_writer import ReplicaLogWriter
-from services.slave.replication_stream import FromMaster, FromSlave, MasterStream, ReplicationStreamEnded, ReplicationStreamParts
+from services.slave.replication_stream import FromMaster, FromSlave, ReplicationStream, ReplicationStreamEnded, ReplicationStreamParts
 from tests.support.handshakes import handshake
 from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import LoopClock, run
@@ -94,7 +94,7 @@ async def keeps_at_once(holds: ReplicationSlots) -> None:
 
 def stream_of(
     store: Store, line: Line, first: Handshake, keep: Callable[[ReplicationSlots], Awaitable[None]] = keeps_at_once
-) -> MasterStream:
+) -> ReplicationStream:
     async def describe() -> Handshake:
         return first
 
@@ -113,7 +113,7 @@ def stream_of(
     held = SlaveLog((), nothing, LogWritten(nothing, nothing, nothing, nothing), Epoch(0), "")
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
     parts = ReplicationStreamParts(store, log, lane, clock, Ears(), describe, cut, begin, obey, adopt, keep, lambda: None)
-    return MasterStream(parts, session, line)
+    return ReplicationStream(parts, session, line)
 
 
 @under(run)
