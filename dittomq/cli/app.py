@@ -21,6 +21,7 @@ from dittomq.cli import (
     ha,
     local,
     log,
+    message,
     publish,
     repair,
     route,
@@ -42,7 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, writes, ha, log, audit):
+for _group in (local, context, serve, topic, message, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)

@@ -16,6 +16,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_watch import GroupWatch
+from dittomq.broker.lookups import LookupService
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.pull_service import PullRules, PullService
@@ -291,7 +292,7 @@ class Slave:
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
         clients = [
-            names.messaging(SlaveMessagingServicer(config.name, master, reading)),
+            names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
