@@ -9,15 +9,18 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.offset_sync import OffsetPuller, OffsetsPulled
 from dittomq.doors.clock import Clock
 from dittomq.errors import DiskFull, DittoError, Refused, StorageFailure, Unavailable, VersionConflict, first_of
-from dittomq.metadata.formats import KINDS, TOPICS, TableKind
+from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS, WHOLE_KINDS, TableKind
+from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, sorted_rows
 from dittomq.routes import DataVersion
 
@@ -29,6 +32,8 @@ _ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, 
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _TIMEOUT_S = 2.0
 
+T = TypeVar("T")
+
 log = structlog.get_logger()
 
 
@@ -37,6 +42,10 @@ class MetadataSource(Protocol):
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         """One page, or a DittoError within `deadline_s`: Unavailable without an answer, VersionConflict for a token of an older version."""
+        ...
+
+    async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
+        """The same of consumer offsets: what has changed since the version that is known, or a page."""
         ...
 
 
@@ -70,6 +79,7 @@ class MetadataPuller:
     ) -> None:
         self._source = source
         self._metadata = metadata
+        self._offsets = OffsetPuller(source.fetch_offsets, metadata.offsets)
         self._clock = clock
         self._hide = hide
         self._show_again = show_again
@@ -114,7 +124,8 @@ class MetadataPuller:
         failed: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                pulling = {kind.name: tasks.create_task(self._pull_table(kind)) for kind in KINDS}
+                pulling = {kind.name: tasks.create_task(self._pull_table(kind)) for kind in WHOLE_KINDS}
+                tasks.create_task(self._pull_offsets())
                 pulling[TOPICS.name].add_done_callback(lambda _: topics_asked.set())
         except* StorageFailure as problems:
             failed = first_of(problems)
@@ -141,11 +152,22 @@ class MetadataPuller:
 
     async def _take(self, kind: TableKind[Any]) -> None:
         try:
-            pulled = await self._pull(kind)
+            pulled = await self._retrying(self._offsets.pull if kind is CONSUMER_OFFSETS else partial(self._pull_pages, kind))
         except DittoError as error:
             raise Unavailable(f"the table of {kind.name}", str(error)) from error
-        if pulled is not None:
+        if isinstance(pulled, OffsetsPulled):
+            self._offsets.take(pulled)
+        elif pulled is not None:
             await self._apply(kind, *pulled)
+
+    async def _pull_offsets(self) -> None:
+        name = CONSUMER_OFFSETS.name
+        try:
+            self._offsets.take(await self._retrying(self._offsets.pull))
+        except DittoError as error:
+            self._record_problem(name, error)
+        else:
+            self.status[name] = TablePullStatus(self._clock.monotonic())
 
     async def _hide_own(self) -> bool:
         """What is known here since before; whether the disk had room to write that down."""
@@ -158,7 +180,7 @@ class MetadataPuller:
 
     async def _pull_table(self, kind: TableKind[R]) -> None:
         try:
-            pulled = await self._pull(kind)
+            pulled = await self._retrying(partial(self._pull_pages, kind))
         except DittoError as error:
             self._record_problem(kind.name, error)
             return
@@ -188,8 +210,8 @@ class MetadataPuller:
         except TimeoutError:
             return
 
-    async def _pull(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
-        """Our table and the master's, which is ours where that is the same version; None where the master's is older."""
+    async def _retrying(self, pull: Callable[[], Awaitable[T]]) -> T:
+        """What `pull` returns, or raises after some tries."""
         until = self._clock.monotonic() + _TRIES_S
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= _ATTEMPTS or self._clock.monotonic() >= until,
@@ -198,9 +220,10 @@ class MetadataPuller:
             sleep=asyncio.sleep,
             reraise=True,
         )
-        return await retrying(self._pull_pages, kind)
+        return await retrying(pull)
 
     async def _pull_pages(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
+        """Our table and the master's, which is ours where that is the same version; None where the master's is older."""
         held = self._metadata.table(kind)
         page = await self._source.fetch(kind, Ask(known=held.version), PAGE_DEADLINE_S)
         if kind is TOPICS:

@@ -45,6 +45,10 @@ def nothing_is_missing() -> None:
     """Of a node of which others need not be asked: what is not here is not there."""
 
 
+def nothing_follows(name: str, epoch: int) -> None:
+    """Of a deletion."""
+
+
 class TopicReads:
     """Answers what topics there are, from this node's table and store. `lane` is one for reads.
 
@@ -84,7 +88,8 @@ class MasterTopics:
     """Creates, changes and deletes the group's topics.
 
     `store_lane` is the one on which the store is written; `epoch` tells the one in which this master leads, or raises NotReady.
-    `caught_up` returns when all messages that were taken in before are written or refused.
+    `caught_up` returns when all messages that were taken in before are written or refused. `deleted` is told of a deletion, when it is
+    durable, and of its epoch.
     """
 
     node: str
@@ -94,6 +99,7 @@ class MasterTopics:
     clock: Clock
     epoch: Callable[[], int]
     caught_up: Callable[[], Awaitable[None]]
+    deleted: Callable[[str, int], None] = nothing_follows
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change after the other
     _going: set[str] = field(default_factory=set)  # the topic that is being deleted
 
@@ -158,9 +164,16 @@ class MasterTopics:
                 try:
                     await self.metadata.settled()  # a caller that leaves does not stop the change
                 finally:
-                    self._going.discard(name)
+                    self._went(name)
             with contextlib.suppress(DiskFull):
                 await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
+
+    def _went(self, name: str) -> None:
+        """The deletion has ended, well or not."""
+        self._going.discard(name)
+        table = self.metadata.table(TOPICS)
+        if name not in table.rows:
+            self.deleted(name, table.version.state_version)
 
     async def add_system(self, topic: TopicConfig) -> None:
         """Let the table name a topic of the system's, durably before returning. Raises NotReady while this master does not lead."""

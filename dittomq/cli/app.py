@@ -18,6 +18,7 @@ from dittomq.cli import (
     consume,
     context,
     demo,
+    group,
     ha,
     local,
     log,
@@ -43,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, message, writes, ha, log, audit):
+for _group in (local, context, serve, topic, message, group, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)

@@ -1,14 +1,19 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, NameserverResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
+from dittomq.client.group_admin import CreatedGroup, UpdatedGroup
+from dittomq.client.group_result import GroupResult
 from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
+from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
+from dittomq.metadata.groups import GroupUpdate
+from dittomq.metadata.rows import GroupConfig
 from dittomq.wire.lookups import CancelOutcome
 
 __all__ = [
@@ -19,16 +24,21 @@ __all__ = [
     "BulkPublish",
     "CancelOutcome",
     "Client",
+    "CommittedOffset",
     "Copy",
     "CopyState",
+    "CreatedGroup",
     "CreatedTopic",
     "DittoError",
     "FoundMessage",
+    "GroupConfig",
     "GroupResult",
+    "GroupUpdate",
     "Message",
     "MessageLookups",
     "NameserverResult",
     "NotStored",
+    "OffsetCommit",
     "OutcomeHandle",
     "OutcomeUnknown",
     "Outcomes",
@@ -42,5 +52,6 @@ __all__ = [
     "Receipt",
     "StoredMessage",
     "TopicDescription",
+    "UpdatedGroup",
     "UpdatedTopic",
 ]

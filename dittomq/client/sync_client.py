@@ -6,13 +6,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, NameserverResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
+from dittomq.client.group_result import GroupResult
 from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
+from dittomq.client.sync_group_admin import SyncGroupAdmin
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
@@ -235,12 +237,13 @@ class SyncMessages:
         return self._thread.run(self._messages.cancel(token, timeout_s=timeout_s))
 
 
-class SyncAdmin:
+class SyncAdmin(SyncGroupAdmin):
     """Topics, nodes and roles; see Admin."""
 
+    _admin: Admin
+
     def __init__(self, thread: SyncBridge, admin: Admin) -> None:
-        self._thread = thread
-        self._admin = admin
+        super().__init__(thread, admin)
 
     def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
         """Create the topic in every group, or in one."""

@@ -217,6 +217,11 @@ class StoreWithLogStart(ABC):
             queues = [each for each in self._derived.index.queues.items() if each[1].topic == topic]
             return {key: max(queue.next, queue.outlived + 1 if queue.outlived else 0) for key, queue in queues}
 
+    def queue_ends(self) -> dict[tuple[str, int], int]:
+        """Of each queue that ever held a message, the offset that its next one gets, confirmed or not."""
+        with self._gate.looking():
+            return {key: max(queue.next, queue.min) for key, queue in self._derived.index.queues.items()}
+
     def minimums(self) -> dict[tuple[str, int], int]:
         """What `hide` was given, as far as no cut has taken the records that it spoke of."""
         with self._gate.filing:

@@ -272,6 +272,11 @@ class Store(StoreWithLogStart, RepairableStore):
         with reading(self._options.node):
             return self._lookups.offset_at(topic, queue, time_ms, end)
 
+    def queue_range_below(self, topic: str, queue: int, end: int) -> tuple[int, int]:
+        """Offsets [min, max) of a queue, none from its first message on that ends above the byte `end`. Raises NotReady."""
+        with reading(self._options.node):
+            return self._reader.range_below(topic, queue, end)
+
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> AppendResult | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not
         known.

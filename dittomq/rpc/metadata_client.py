@@ -5,7 +5,8 @@ from typing import Any, NamedTuple, cast
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.errors import Unavailable
-from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
+from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS, TableKind
+from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, R, TablePage
 from dittomq.rpc.channel import Channels, call, peers_disk
 from dittomq.rpc.headers import GroupTarget
@@ -13,7 +14,7 @@ from dittomq.wire import metadata as wire
 
 
 class _TableRpc(NamedTuple):
-    """One of the four RPCs: the stub's method and both codecs."""
+    """One of the three RPCs of whole tables: the stub's method and both codecs."""
 
     method: str
     request: Callable[[Ask], object]
@@ -23,7 +24,6 @@ class _TableRpc(NamedTuple):
 _CALLS: Mapping[str, _TableRpc] = {
     TOPICS.name: _TableRpc("GetAllTopicConfig", wire.topics_request, wire.topics_page),
     GROUPS.name: _TableRpc("GetAllSubscriptionGroupConfig", wire.groups_request, wire.groups_page),
-    CONSUMER_OFFSETS.name: _TableRpc("GetAllConsumerOffset", wire.consumer_offsets_request, wire.consumer_offsets_page),
     DELAY_OFFSETS.name: _TableRpc("GetAllDelayOffset", wire.delay_offsets_request, wire.delay_offsets_page),
 }
 
@@ -41,11 +41,18 @@ class MetadataClient:
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         """One page, or the typed error of the other side; Unavailable without an answer in time."""
+        rpc = _CALLS[kind.name]
+        return cast(TablePage[R], rpc.page(await self._call(rpc.method, rpc.request(ask), deadline_s)))
+
+    async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
+        """The same of the consumer offsets: what has changed since the known version, or a page."""
+        request = wire.consumer_offsets_request(ask, takes_changes=True)
+        return wire.consumer_offsets_page(await self._call("GetAllConsumerOffset", request, deadline_s))
+
+    async def _call(self, method: str, request: object, deadline_s: float) -> Any:
         address = self._address()
         if not address:
             raise Unavailable("the master", "its address is not known now")
-        rpc = _CALLS[kind.name]
         stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
         with peers_disk(address):
-            response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s, node=self._group)
-        return cast(TablePage[R], rpc.page(response))
+            return await call(getattr(stub, method), request, who=address, deadline_s=deadline_s, node=self._group)

@@ -13,9 +13,11 @@ from dittomq.broker.audit_reads import AuditReads
 from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_watch import GroupWatch
+from dittomq.broker.groups import GroupReads, MasterGroups
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pull_service import PullRules, PullService
@@ -29,7 +31,9 @@ from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
+from dittomq.broker.servicers.consumer_groups import ConsumerGroupServicer
 from dittomq.broker.servicers.elections import ElectionServicer
+from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
@@ -128,14 +132,16 @@ class Master:
     async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, *, stop: asyncio.Event) -> None:
         doors, config, changes = self._doors, self._config, RegistrationChanges()
         clock = doors.clock
-        metadata = Metadata(ConfigFiles(doors.storage, config.name), lanes.files, clock, changes.table_changed)
+        files = ConfigFiles(doors.storage, config.name)
+        metadata = Metadata(files, lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         await lanes.files.call(lambda: clear_verified(doors.storage))
         await lanes.files.call(lambda: store_swap.discard(doors.storage))  # a copy that was to take the place of what leads now
         history = HaHistory(doors.storage, lanes.files)
         await history.load()
-        parts = await self._parts(store, place, lanes, metadata)
+        offsets = ConsumerOffsets(metadata, store, lanes.reads, clock, files=files, file_lane=lanes.files)
+        parts = await self._parts(store, place, lanes, offsets=offsets, metadata=metadata)
         opening = Opening(parts)
         node = MasterNode(parts, opening, history, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
@@ -146,7 +152,9 @@ class Master:
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
-        topics = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
+        topics = MasterTopics(
+            config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up, deleted=offsets.forget_topic
+        )
         delivery = self._delivery(parts, topics, appends, mender)
         around = _MasterContext(parts, opening, mender, switchover, operator, answers, appends, topics, delivery)
         servers = await self._bind(node, around)
@@ -164,6 +172,7 @@ class Master:
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
+            offsets.run,
             parts.dispatcher.run,
             keeper.run,
             mender.run,
@@ -178,10 +187,11 @@ class Master:
         if parts.watch is not None:
             duties.append(parts.watch.run)
         await work(duties, servers, stop, lambda: self._drain(node, around, registrar, servers))
+        await offsets.save()
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
 
-    async def _parts(self, store: Store, place: NodeContext, lanes: Lanes, metadata: Metadata) -> MasterParts:
+    async def _parts(self, store: Store, place: NodeContext, lanes: Lanes, *, offsets: ConsumerOffsets, metadata: Metadata) -> MasterParts:
         config, doors = self._config, self._doors
         pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, doors.clock, doors.chance))
         await pins.load()
@@ -195,6 +205,7 @@ class Master:
             store=store,
             lanes=lanes,
             metadata=metadata,
+            offsets=offsets,
             dispatcher=Dispatcher(store, lanes.dispatch),
             replication=Replicas(config, store, lanes.reads, doors.clock),
             pins=pins,
@@ -317,6 +328,8 @@ class Master:
                 names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
                 names.metadata(MetadataServicer(metadata, room)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
+                names.groups(self._groups(node, parts, room)),
+                names.consumer_groups(self._consumer_groups(node, parts)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
@@ -332,6 +345,23 @@ class Master:
         )
         around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]
         return [clients, replicas]
+
+    def _groups(self, node: MasterNode, parts: MasterParts, room: AdmissionControl) -> GroupServicer:
+        reads = GroupReads(node.name, parts.metadata, check_complete=node.check_complete)
+        return GroupServicer(
+            reads, MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, parts.offsets.forget_group), room
+        )
+
+    def _consumer_groups(self, node: MasterNode, parts: MasterParts) -> ConsumerGroupServicer:
+        topics = parts.metadata
+        rules = OffsetRules(
+            node.name,
+            node.leading_epoch,
+            lambda: node.readable().confirmed,
+            lambda name: find_topic(topics.table(TOPICS).rows, name, node.name),
+            node.check_complete,
+        )
+        return ConsumerGroupServicer(parts.offsets, rules)
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)

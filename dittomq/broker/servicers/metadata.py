@@ -8,7 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.broker.metadata import Metadata
-from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
+from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.wire import metadata as wire
 
@@ -32,7 +32,8 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
         self, request: pb.GetAllConsumerOffsetRequest, context: Context
     ) -> AsyncIterator[pb.GetAllConsumerOffsetResponse]:
         async with self._room.page(context.peer()) as share:
-            yield share.of(wire.consumer_offsets_response(self._metadata.answer(CONSUMER_OFFSETS, wire.ask(request))))
+            page = self._metadata.offsets.answer(wire.ask(request), takes_changes=request.takes_changes)
+            yield share.of(wire.consumer_offsets_response(page))
 
     async def GetAllDelayOffset(  # type: ignore[override]
         self, request: pb.GetAllDelayOffsetRequest, context: Context

@@ -16,6 +16,7 @@ from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS, TableKind
+from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, QueueMinimums, R, TablePage
 from dittomq.metadata.topics import QueueStatus, TopicConfig, topics_of_queues
 from dittomq.offsets import Epoch
@@ -156,6 +157,9 @@ class TablesOf:
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         return self._master.node.metadata.answer(kind, ask)
+
+    async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
+        return self._master.node.metadata.offsets.answer(ask, takes_changes=True)
 
 
 async def made_again(master: Master) -> None:
