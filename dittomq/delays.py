@@ -39,7 +39,10 @@ DUE: Final = "DITTO_DUE"
 ORIGIN: Final = "DITTO_ORIGIN"
 WAITING_KEYS: Final = "DITTO_KEYS"
 
-SYSTEM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+CANCEL_TOPIC: Final = "rmq_sys_dittomq_cancel"
+"""A record for each cancellation, its key the place of the first record of the message that is never to be delivered."""
+
+SYSTEM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, CANCEL_TOPIC})
 """Only brokers write to them."""
 WAITING_PROPERTIES: Final = frozenset({DELAY, REAL_TOPIC, REAL_QUEUE, DUE, ORIGIN, WAITING_KEYS})
 """What a message has while it waits, and its delivered copy has not."""
@@ -48,7 +51,7 @@ DELAY_QUEUES: Final = (
     *((TIMER_TOPIC, queue, delay_ms) for queue, delay_ms in enumerate(TIMER_DELAYS_MS)),
 )
 """All queues in which messages wait: topic, queue, and its delay in ms."""
-QUEUES_OF: Final = {SCHEDULE_TOPIC: LEVELS, TIMER_TOPIC: len(TIMER_DELAYS_MS)}
+QUEUES_OF: Final = {SCHEDULE_TOPIC: LEVELS, TIMER_TOPIC: len(TIMER_DELAYS_MS), CANCEL_TOPIC: 1}
 MAX_WAITING_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - 512
 """So that the delivered copy, which has another producer's identity, always has room."""
 

@@ -159,6 +159,20 @@ LINES: Final = {
     ),
     f"{_MESSAGING}/GetPublishResult": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
     f"{_MESSAGING}/Pull": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
+    f"{_MESSAGING}/FindOffset": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"time":"2026-11-20T14:00:00Z"}'),
+    f"{_MESSAGING}/GetMessage": RpcLine(
+        _CLIENTS,
+        '{"id":"1.4611686018427387903-100.a","prefer_text":true}',
+        "`id` is the `token` of a receipt. Refused with `MESSAGE_NOT_FOUND`: no receipt has this one.",
+        refused="MESSAGE_NOT_FOUND",
+    ),
+    f"{_MESSAGING}/FindMessages": RpcLine(_CLIENTS, '{"topic":"orders","key":"o-17","page_size":10,"prefer_text":true}'),
+    f"{_MESSAGING}/Cancel": RpcLine(
+        _CLIENTS,
+        '{"token":"1.4611686018427387903-100.a"}',
+        "`token` is that of the receipt of a delayed message. Refused with `MESSAGE_NOT_FOUND`: no receipt has this one.",
+        refused="MESSAGE_NOT_FOUND",
+    ),
     f"{_CONSUMERS}/GetOffsets": RpcLine(_CLIENTS, '{"group":"billing","queues":[{"topic":"orders","queue":3}]}'),
     f"{_CONSUMERS}/CommitOffsets": RpcLine(
         _CLIENTS,
@@ -167,7 +181,9 @@ LINES: Final = {
     ),
     f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
     f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}"),
-    f"{_METADATA}/GetAllDelayOffset": RpcLine(_CLIENTS, "{}", "Empty until delayed messages exist."),
+    f"{_METADATA}/GetAllDelayOffset": RpcLine(
+        _CLIENTS, "{}", "How far RocketMQ's delay levels are delivered; empty until the first delayed message."
+    ),
     f"{_METADATA}/GetAllSubscriptionGroupConfig": RpcLine(_CLIENTS, "{}"),
     f"{_METADATA}/WatchVersions": RpcLine(_CLIENTS, '{"max_responses":1}', "Without `max_responses` it goes on until you leave."),
     f"{_AUDIT}/Describe": RpcLine(_CLIENTS, "{}"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NoReturn, Protocol
 
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
@@ -22,7 +23,7 @@ class ReadableQueues(Protocol):
 
     def offset_at(self, topic: str, queue: int, time_ms: int, end: int) -> int | None: ...
 
-    def read_queue(self, topic: str, queue: int, offset: int, max_messages: int, max_bytes: int) -> QueueSlice: ...
+    def read_queue(self, topic: str, queue: int, offset: int, max_messages: int, max_bytes: int) -> QueueSlice: ...  # noqa: PLR0917
 
 
 class GroupActivity(Protocol):
@@ -72,9 +73,11 @@ class ProgressReads:
             raise InvalidField("topic", f"must be named: the group has {len(queues):,} queues, {MAX_QUEUES_TOLD:,} are told at once")
         committed = await self.offsets.get(group, queues, self.rules)
         end = self.rules.confirmed()
-        told = [await self.lane.call(lambda each=each: self._of_queue(each, end)) for each in committed]
+        told = [await self.lane.call(partial(self._of_queue, each, end)) for each in committed]
         rows = [
-            QueueProgress(each.topic, each.queue, each.committed, each.end, each.lag, each.oldest_unread_ms, holders.get(key, ""), each.resets)
+            QueueProgress(
+                each.topic, each.queue, each.committed, each.end, each.lag, each.oldest_unread_ms, holders.get(key, ""), each.resets
+            )
             for each in told
             for key in [(each.topic, each.queue)]
         ]

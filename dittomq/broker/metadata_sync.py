@@ -131,9 +131,12 @@ class MetadataPuller:
         while True:
             with contextlib.suppress(DittoError):
                 async for versions in self._source.watch_versions():
-                    if any(self._metadata.version(kind) != versions[kind.name] for kind in KINDS):
-                        self._woken.set()
+                    self._compare(versions)
             await asyncio.sleep(_WATCH_AGAIN_S)
+
+    def _compare(self, versions: Mapping[str, DataVersion]) -> None:
+        if any(self._metadata.version(kind) != versions[kind.name] for kind in KINDS):
+            self._woken.set()
 
     async def _pull_rounds(self) -> NoReturn:
         pause_s, is_hidden = FIRST_ROUND_S, False

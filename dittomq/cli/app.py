@@ -22,6 +22,7 @@ from dittomq.cli import (
     ha,
     local,
     log,
+    message,
     publish,
     repair,
     route,
@@ -43,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, group, writes, ha, log, audit):
+for _group in (local, context, serve, topic, message, group, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)

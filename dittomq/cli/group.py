@@ -150,7 +150,7 @@ def describe(
             "groups": [{"broker": where, **_fields(group)} for where, group in found],
             "members": members,
             "queues": [{"broker": where, **asdict(each)} for where, each in queues],
-            "failed": failures([*results, *progress]),
+            "failed": [*failures(results), *failures(progress)],
         }
         say_json(document)
     else:
@@ -159,7 +159,7 @@ def describe(
         say(f"{len(members)} active member{'' if len(members) == 1 else 's'}, {sum(each.lag for _, each in queues):,} messages behind")
         for line in table([("TOPIC", "QUEUE", "COMMITTED", "END", "LAG", "OLDEST UNREAD", "MEMBER"), *map(_progress_row, queues)]):
             say(line)
-    return shown_exit([*results, *progress])
+    return shown_exit(results) or shown_exit(progress)
 
 
 @app.command(epilog=example("group reset billing orders --to earliest", "group reset billing orders --to 1h --queue 3"))
@@ -185,7 +185,9 @@ def reset(  # noqa: PLR0917  # flags
         rows = [{"broker": where, **asdict(each)} for where, each in moved]
         say_json({"group": name, "topic": topic, "queues": rows, "failed": failures(results)})
     else:
-        rows_of_text = [(where, f"{each.queue}", "-" if each.before is None else f"{each.before:,}", f"{each.offset:,}") for where, each in moved]
+        rows_of_text = [
+            (where, f"{each.queue}", "-" if each.before is None else f"{each.before:,}", f"{each.offset:,}") for where, each in moved
+        ]
         for line in table([("BROKER", "QUEUE", "BEFORE", "WOULD BE" if dry_run else "NOW"), *rows_of_text]):
             say(line)
     return shown_exit(results)

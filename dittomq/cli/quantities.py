@@ -1,7 +1,7 @@
 """Durations and ranges of bytes as people type them."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import typer
 
@@ -24,6 +24,13 @@ def moment_ms(text: str, option: str | None = None) -> int:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1_000)
     except (ValueError, OverflowError, OSError) as error:
         raise typer.BadParameter(f'"{text}" is not a time; write for example 2026-12-24T18:00:00Z', param_hint=option) from error
+
+
+def past_or_moment(text: str, option: str | None = None) -> datetime:
+    """The time of "2026-12-24T18:00:00Z", or that of "1h" ago."""
+    if _DURATION.fullmatch(text):
+        return datetime.now(UTC) - timedelta(seconds=seconds(text, option))
+    return datetime.fromtimestamp(moment_ms(text, option) / 1_000, UTC)
 
 
 def bounds(text: str) -> tuple[int, int] | None:

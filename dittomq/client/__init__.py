@@ -5,6 +5,7 @@ from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
 from dittomq.client.group_admin import CreatedGroup, UpdatedGroup
 from dittomq.client.group_result import GroupResult
+from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
@@ -13,6 +14,7 @@ from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHan
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
 from dittomq.metadata.groups import GroupUpdate
 from dittomq.metadata.rows import GroupConfig
+from dittomq.wire.lookups import CancelOutcome
 
 __all__ = [
     "Ack",
@@ -20,6 +22,7 @@ __all__ = [
     "Admin",
     "AsyncClient",
     "BulkPublish",
+    "CancelOutcome",
     "Client",
     "CommittedOffset",
     "Copy",
@@ -27,11 +30,13 @@ __all__ = [
     "CreatedGroup",
     "CreatedTopic",
     "DittoError",
+    "FoundMessage",
     "GroupConfig",
     "GroupProgress",
     "GroupResult",
     "GroupUpdate",
     "Message",
+    "MessageLookups",
     "NameserverResult",
     "NotStored",
     "OffsetCommit",

@@ -10,6 +10,7 @@ from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDes
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.group_result import GroupResult
+from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
@@ -19,9 +20,10 @@ from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
 from dittomq.message import MAX_BATCH_MESSAGES, Ack, Message, Receipt, StoredMessage
 from dittomq.metadata.topics import TopicConfig
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_FOUND_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Node, Route
 from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
+from dittomq.wire.lookups import CancelOutcome
 
 
 class Client:
@@ -88,6 +90,11 @@ class Client:
         """A reader of one queue; see ReaderOptions."""
         reader = self._client.reader(topic, queue, broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes)
         return SyncReader(self._thread, reader)
+
+    @property
+    def messages(self) -> "SyncMessages":
+        """Messages by id and by key; cancels those that wait."""
+        return SyncMessages(self._thread, self._client.messages)
 
     @property
     def admin(self) -> "SyncAdmin":
@@ -193,6 +200,10 @@ class SyncReader:
         """A page from `offset` on, empty when nothing came within `wait_s`; see Reader."""
         return self._thread.run(self._reader.pull(offset, wait_s=wait_s, at_least=at_least))
 
+    def offset_at(self, time: datetime) -> int:
+        """The first message that was stored at or after that time; see Reader."""
+        return self._thread.run(self._reader.offset_at(time))
+
     def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> Iterator[StoredMessage]:
         """Every message from an offset on; see Reader."""
         offset = from_offset
@@ -202,6 +213,28 @@ class SyncReader:
             if until_end and page.next_offset == offset:
                 return
             offset = page.next_offset
+
+
+class SyncMessages:
+    """Single messages; see MessageLookups."""
+
+    def __init__(self, thread: SyncBridge, messages: MessageLookups) -> None:
+        self._thread = thread
+        self._messages = messages
+
+    def get(self, message_id: str) -> FoundMessage:
+        """The message of a receipt's token, or of RocketMQ's message id."""
+        return self._thread.run(self._messages.get(message_id))
+
+    def find(
+        self, topic: str, key: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = MAX_FOUND_MESSAGES
+    ) -> list[FoundMessage]:
+        """Messages of the topic with that key, the newest first; see MessageLookups."""
+        return self._thread.run(self._messages.find(topic, key, since=since, until=until, limit=limit))
+
+    def cancel(self, token: str, *, timeout_s: float | None = None) -> CancelOutcome:
+        """Let a delayed message never be delivered; see MessageLookups."""
+        return self._thread.run(self._messages.cancel(token, timeout_s=timeout_s))
 
 
 class SyncAdmin(SyncGroupAdmin):

@@ -100,6 +100,16 @@ class QueueNotFound(Refused):
 
 
 @dataclass(eq=False)
+class MessageNotFound(Refused):
+    """No message that can be read has this id, or it was undone, or dropped with its segment."""
+
+    reason: ClassVar[str] = "MESSAGE_NOT_FOUND"
+    sentence: ClassVar[str] = '{0.node} holds no message "{0.id}" that can be read; it may never have been stored, or be dropped by now'
+    node: str
+    id: str
+
+
+@dataclass(eq=False)
 class MessageTooLarge(Refused):
     """Sizes in bytes."""
 

@@ -100,7 +100,7 @@ def reset_request(order: ResetOrder) -> pb.ResetOffsetsRequest:
         group=order.group,
         topic=order.topic,
         queues=order.queues,
-        target=pb.ResetTarget.Value(f"RESET_TARGET_{order.target.name}"),
+        target=f"RESET_TARGET_{order.target.name}",
         time=timestamp_to_pb(order.value) if order.target is ResetTarget.TIME else None,
         offset=order.value if order.target is ResetTarget.OFFSET else None,
         validate_only=order.validate_only,
@@ -128,7 +128,9 @@ def reset_order(request: pb.ResetOffsetsRequest) -> ResetOrder:
 
 def reset_response(resets: Iterable[QueueReset]) -> pb.ResetOffsetsResponse:
     """Encode what a reset moved."""
-    return pb.ResetOffsetsResponse(queues=[pb.QueueReset(queue=each.queue, before_offset=each.before, offset=each.offset) for each in resets])
+    return pb.ResetOffsetsResponse(
+        queues=[pb.QueueReset(queue=each.queue, before_offset=each.before, offset=each.offset) for each in resets]
+    )
 
 
 def queue_resets(response: pb.ResetOffsetsResponse) -> list[QueueReset]:

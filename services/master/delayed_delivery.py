@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
 import structlog
@@ -18,6 +19,7 @@ from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
 from dittomq.delays import (
+    CANCEL_TOPIC,
     DELAY_QUEUES,
     ORIGIN,
     QUEUES_OF,
@@ -53,6 +55,7 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _REST_S: Final = 0.01  # between two looks: what comes meanwhile is delivered together
 _LOOK_S: Final = 1.0  # the wall clock may be set
 _BACKOFF_S: Final = 1.0
+_HELD_MS: Final = 20
 _REPAIR_S: Final = 600.0
 _SAVE_S: Final = 10.0
 _PASSES = NotReady, NotMaster, NotEnoughReplicas, DiskFull
@@ -74,6 +77,17 @@ class DeliveryParts:
     damaged: Callable[[int], None]
 
 
+class CancelMark(Enum):
+    """What is known of a waiting message that somebody has cancelled."""
+
+    HELD = auto()  # it is being decided
+    WRITING = auto()  # the cancellation is on its way into the log
+    CANCELLED = auto()  # the cancellation is in the log
+
+
+_STAYS: Final = frozenset({CancelMark.HELD, CancelMark.WRITING})
+
+
 class _Copies(NamedTuple):
     """What one batch of a queue delivers: `drafts` of the first messages; the queue goes on at `next`. No drafts: these go nowhere."""
 
@@ -83,11 +97,13 @@ class _Copies(NamedTuple):
 
 @dataclass(slots=True)
 class DelayedDelivery:
-    """The delivery of one term."""
+    """The delivery of one term. Whoever cancels a message marks it as held first: it is left where it is until that is decided."""
 
     parts: DeliveryParts
-    term: Term
     queues: list[DelayQueue] = field(init=False)
+    marks: dict[int, CancelMark] = field(default_factory=dict)  # by the place of the message's first record
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # no copies are on their way
+    _term: Term | None = None
     _used: list[DelayQueue] = field(default_factory=list)  # those that ever held a message
     _queue_count: int = -1
     _broken_since: dict[tuple[str, int, int], float] = field(default_factory=dict)
@@ -95,14 +111,20 @@ class DelayedDelivery:
     def __post_init__(self) -> None:
         self.queues = [DelayQueue(*each) for each in DELAY_QUEUES]
 
-    async def run(self) -> None:
+    @property
+    def term(self) -> Term:
+        """The term in which it delivers; NotReady before it knows what its log holds."""
+        if self._term is None:
+            raise NotReady(self.parts.node, "it does not know yet which delayed messages are delivered; ask again")
+        return self._term
+
+    async def run(self, term: Term) -> None:
         """Deliver until cancelled. Raises StorageFailure, in a group."""
         parts = self.parts
-        pulse = parts.dispatcher.pulse()
-        while parts.dispatcher.applied < self.term.opened.start:  # what the log holds, all of its copies too
-            await pulse.wait()
-            pulse = parts.dispatcher.pulse()
+        await applied_to(parts.dispatcher, term.opened.start)  # what the log holds, all of its copies too
         await parts.lane.call(self._resume)
+        self._term = term
+        self.settled.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deliver(), name="delayed messages")
             tasks.create_task(self._save(), name="delay offsets")
@@ -131,8 +153,10 @@ class DelayedDelivery:
             waits = [wait_ms for queue in self._used if (wait_ms := queue.wait_ms(self._now())) is not None]
             return min(_LOOK_S, min(waits) / 1_000) if waits else None
         await self._show_topics({queue.topic for queue, _ in found})
+        self.settled.clear()
         async with asyncio.TaskGroup() as tasks:
             stored = [tasks.create_task(self._store(queue, due), name="delivery") for queue, due in found]
+        self.settled.set()
         if refused := next(filter(None, (task.result() for task in stored)), None):
             raise refused
         return 0
@@ -164,7 +188,7 @@ class DelayedDelivery:
         parts, place, now = self.parts, (queue.topic, queue.queue, int(queue.next)), self.parts.clock.monotonic()
         parts.damaged(problem.position)
         since = self._broken_since.setdefault(place, now)
-        queue.wake = Moment(parts.clock.wall_ms() + 1_000, int(now * 1_000) + 1_000)
+        queue.wake = _later(self._now(), 1_000)
         if now - since >= _REPAIR_S:
             log.warning("delayed_message_passed_over", node=parts.node, queue=queue.queue, offset=queue.next, reason=str(problem))
             del self._broken_since[place]
@@ -193,18 +217,32 @@ class DelayedDelivery:
                 if len(drafts) > 1:
                     return await self._store(queue, due[:1])
                 log.warning("delayed_message_passed_over", node=self.parts.node, queue=queue.queue, offset=first, reason=str(refused))
+        if after == due[0].queue_offset:  # it is held
+            queue.wake = _later(self._now(), _HELD_MS)
+            return None
+        if not drafts:
+            for message in due[: after - due[0].queue_offset]:
+                self.marks.pop(origin_of(message), None)
         queue.pass_to(after)
         return None
 
     def _copies(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> _Copies:
-        """Of the leading ones that can be delivered, or that all cannot."""
+        """Of the leading ones that are not held: of all that can be delivered, or none of all that go nowhere."""
         topics, now_ms = self.parts.topics.writable(), self.parts.clock.wall_ms()
-        drafts = [_next_of(message, topics, queue.producer_id, now_ms) for message in due]
-        can = drafts[0] is not None
-        count = next((index for index, draft in enumerate(drafts) if (draft is not None) is not can), len(drafts))
-        if not can:
-            log.warning("delayed_messages_have_no_topic", node=self.parts.node, queue=queue.queue, messages=count)
-        return _Copies([draft for draft in drafts[:count] if draft is not None], QueueOffset(due[0].queue_offset + count))
+        drafts: list[Draft] = []
+        dropped = 0
+        for message in due:
+            mark = self.marks.get(origin_of(message))
+            draft = _next_of(message, topics, queue.producer_id, now_ms) if mark is None else None
+            if mark in _STAYS or (dropped if draft is not None else drafts):
+                break
+            if draft is not None:
+                drafts.append(draft)
+                continue
+            dropped += 1
+            if mark is None:
+                log.warning("delayed_message_has_no_topic", node=self.parts.node, queue=queue.queue, offset=message.queue_offset)
+        return _Copies(drafts, QueueOffset(due[0].queue_offset + dropped + len(drafts)))
 
     def _resume(self) -> None:
         """Go on behind the last copies in the log; where RocketMQ has delivered messages of its own, behind those."""
@@ -217,6 +255,20 @@ class DelayedDelivery:
             told = min(saved.get(queue.queue + 1, 0), high) if queue.topic == SCHEDULE_TOPIC else 0
             if told > queue.next and self._is_foreign(queue, told - 1):
                 queue.next = QueueOffset(told)
+
+        self._recall_cancellations()
+
+    def _recall_cancellations(self) -> None:
+        """Know what was cancelled, by this master or another one."""
+        low, high = self.parts.store.queue_range(CANCEL_TOPIC, 0)
+        while low < high:
+            try:
+                found = self.parts.store.read_queue(CANCEL_TOPIC, 0, low, _MOST_MESSAGES, _MOST_BYTES)
+            except CorruptRecord:
+                low = QueueOffset(low + 1)
+                continue
+            self.marks |= {int(message.keys[0]): CancelMark.CANCELLED for message in found.messages if message.keys}
+            low = QueueOffset(max(found.next_offset, low + 1))
 
     def _is_foreign(self, queue: DelayQueue, offset: int) -> bool:
         """Whether no master of ours wrote that message: then RocketMQ's file says what became of it."""
@@ -251,6 +303,18 @@ class DelayedDelivery:
     def _now(self) -> Moment:
         clock = self.parts.clock
         return Moment(clock.wall_ms(), int(clock.monotonic() * 1_000))
+
+
+def _later(now: Moment, ms: int) -> Moment:
+    return Moment(now.wall_ms + ms, now.running_ms + ms)
+
+
+async def applied_to(dispatcher: Dispatcher, end: PhysicalOffset) -> None:
+    """Return when the queues are built up to there."""
+    pulse = dispatcher.pulse()
+    while dispatcher.applied < end:
+        await pulse.wait()
+        pulse = dispatcher.pulse()
 
 
 def _next_of(message: StoredMessage, topics: Mapping[str, TopicConfig], producer_id: str, now_ms: int) -> Draft | None:

@@ -19,6 +19,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_progress import MasterResets, NoMembers, ProgressReads
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.groups import GroupReads, MasterGroups
+from dittomq.broker.lookups import LookupService
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.broker.range_server import RangeServer
@@ -58,6 +59,7 @@ from dittomq.wire.drafts import Topics
 from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
+from services.master.cancellation import Cancellation
 from services.master.config import FlushMode, MasterConfig
 from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
 from services.master.history import HaHistory
@@ -70,9 +72,8 @@ from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
-from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer
+from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer, Reads
 from services.master.switchover import Switchover, SwitchoverParts
-from services.master.term import Term
 from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
@@ -155,7 +156,8 @@ class Master:
         topics = MasterTopics(
             config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up, deleted=offsets.forget_topic
         )
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers, appends, topics)
+        delivery = self._delivery(parts, topics, appends, mender)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, appends, topics, delivery)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         order = OrderTopics(metadata, clock, node.leading_epoch)
@@ -230,25 +232,25 @@ class Master:
             tasks.create_task(node.mark_ends(term), name="ends")
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
-            tasks.create_task(self._delivery(around, term).run(), name="delayed delivery")
+            tasks.create_task(around.delivery.run(term), name="delayed delivery")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
 
-    def _delivery(self, around: "_MasterContext", term: Term) -> DelayedDelivery:
-        parts = around.parts
-        delivery = DeliveryParts(
-            node=self._config.name,
-            store=parts.store,
-            lane=parts.lanes.reads,
-            dispatcher=parts.dispatcher,
-            clock=self._doors.clock,
-            topics=around.topics,
-            appends=around.appends,
-            damaged=around.mender.suspect,
+    def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
+        return DelayedDelivery(
+            DeliveryParts(
+                node=self._config.name,
+                store=parts.store,
+                lane=parts.lanes.reads,
+                dispatcher=parts.dispatcher,
+                clock=self._doors.clock,
+                topics=topics,
+                appends=appends,
+                damaged=mender.suspect,
+            )
         )
-        return DelayedDelivery(delivery, term)
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
@@ -312,6 +314,8 @@ class Master:
             check_complete=node.check_complete,
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
+        lookups = LookupService(config.name, store, lanes.reads, rules)
+        reads = Reads(reading, lookups, Cancellation(around.delivery, lookups))
         turns = RoundRobin()
 
         def topics() -> Topics:
@@ -323,7 +327,7 @@ class Master:
             node,
             Listen("listen.clients", config.listen.clients),
             [
-                names.messaging(MasterMessagingServicer(appends, outcomes, reading, topics, room=requests)),
+                names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
                 names.metadata(MetadataServicer(metadata, room, node.version_watches)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.groups(self._groups(node, parts, room)),
@@ -398,6 +402,7 @@ class _MasterContext:
     answers: MasterAnswers
     appends: ProduceHandler
     topics: MasterTopics
+    delivery: DelayedDelivery
 
 
 async def serve(

@@ -19,6 +19,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_progress import NoMembers, ProgressReads, SlaveResets
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.groups import GroupReads, SlaveGroups
+from dittomq.broker.lookups import LookupService
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.pull_service import PullRules, PullService
@@ -303,7 +304,7 @@ class Slave:
         ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
         offset_rules = self._offset_rules(node, bound)
         clients = [
-            names.messaging(SlaveMessagingServicer(config.name, master, reading)),
+            names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
             names.metadata(MetadataServicer(metadata, room, node.version_watches)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.groups(

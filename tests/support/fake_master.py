@@ -57,7 +57,6 @@ class FakeMaster:
         page = await self.fetch(CONSUMER_OFFSETS, ask, deadline_s)
         return OffsetPage(page.version, page.rows, page.next_token, page.not_modified, led=page.led)
 
-
     async def watch_versions(self) -> AsyncIterator[Mapping[str, DataVersion]]:
         """It has no watch stream."""
         raise Unavailable("a/0", "it knows no watch")
