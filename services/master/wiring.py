@@ -152,12 +152,7 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
-        topics = MasterTopics(
-            config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up, deleted=offsets.forget_topic
-        )
-        delivery = self._delivery(parts, topics, appends, mender)
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers, appends, topics, delivery)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *self._writers(node, parts, mender))
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         order = OrderTopics(metadata, clock, node.leading_epoch)
@@ -237,6 +232,14 @@ class Master:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
+
+    def _writers(self, node: MasterNode, parts: MasterParts, mender: Repairer) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery]":
+        """What writes the log for others, and for the master itself."""
+        config, lanes, clock = self._config, parts.lanes, self._doors.clock
+        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        leads, forget = node.leading_epoch, parts.offsets.forget_topic
+        topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
+        return appends, topics, self._delivery(parts, topics, appends, mender)
 
     def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
         return DelayedDelivery(
