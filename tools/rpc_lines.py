@@ -185,6 +185,11 @@ LINES: Final = {
         _CLIENTS, "{}", "How far RocketMQ's delay levels are delivered; empty until the first delayed message."
     ),
     f"{_METADATA}/GetAllSubscriptionGroupConfig": RpcLine(_CLIENTS, "{}"),
+    f"{_METADATA}/ReturnConsumerOffsets": RpcLine(
+        _CLIENTS,
+        '{"offsets":[{"topic":"gone","group":"billing","queue":0,"offset":1}]}',
+        "Slaves call this. Answers `dropped: 1`: there is no such topic.",
+    ),
     f"{_METADATA}/WatchVersions": RpcLine(_CLIENTS, '{"max_responses":1}', "Without `max_responses` it goes on until you leave."),
     f"{_AUDIT}/Describe": RpcLine(_CLIENTS, "{}"),
     f"{_AUDIT}/Pin": RpcLine(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),

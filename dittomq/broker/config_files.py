@@ -9,7 +9,7 @@ from zlib import crc32
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
-from dittomq.metadata.formats import DamagedFile, TableKind, decode, encode
+from dittomq.metadata.formats import DamagedFile, RowTexts, TableKind, decode
 from dittomq.metadata.tables import R, Table
 
 MIN_FREE_BYTES = 1024 * 1024
@@ -24,6 +24,7 @@ class ConfigFiles:
         self._storage = storage
         self._node = node
         self._is_settled = False
+        self._texts: dict[str, RowTexts[Any]] = {}
         self._whole: dict[str, int] = {}  # of files that were seen to be whole, or written, here: their checksum
 
     def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
@@ -60,7 +61,7 @@ class ConfigFiles:
 
         DiskFull before anything is written; StorageFailure when the disk fails.
         """
-        yield from self.save_bytes(kind, encode(kind, table))
+        yield from self.save_bytes(kind, self._texts.setdefault(kind.path, RowTexts(kind)).encode(table))
 
     def save_bytes(self, kind: TableKind[Any], data: bytes) -> Generator[None, None, None]:
         """The same with a file that is encoded already."""

@@ -6,7 +6,7 @@ none is left out. An offset moves back only by a reset, or where the log ends be
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NoReturn, Protocol
 
@@ -15,6 +15,7 @@ import structlog
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.topics import nothing_is_missing
+from dittomq.broker.unreturned_offsets import UnreturnedOffsets
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
@@ -47,7 +48,7 @@ class OffsetRules:
     """What a role decides. `epoch` is the one in which offsets may be committed here, or it raises NotReady or NotMaster.
 
     `confirmed` is the end of what is confirmed, as this node knows it; `topic` finds one, or raises TopicNotFound. `check_complete` raises
-    NotReady while others may have topics or groups that this node lacks.
+    NotReady while others may have topics or groups that this node lacks. `keeps_apart`: a slave's commits are for its master to take.
     """
 
     node: str
@@ -55,6 +56,7 @@ class OffsetRules:
     confirmed: Callable[[], PhysicalOffset]
     topic: Callable[[str], TopicConfig]
     check_complete: Callable[[], None] = nothing_is_missing
+    keeps_apart: bool = False
 
 
 class ConsumerOffsets:
@@ -70,6 +72,7 @@ class ConsumerOffsets:
         self._files = files
         self._file_lane = file_lane
         self._file = OffsetFile()
+        self.unreturned = UnreturnedOffsets(files, file_lane)
         self._turn = asyncio.Lock()
         self._saved = metadata.offsets.version
         self._is_disk_full = False
@@ -102,8 +105,42 @@ class ConsumerOffsets:
                 raise OffsetOutOfRange("queue offset", commit.offset, low, high)
         if self._check(group, commits, rules).incarnation != config.incarnation:
             raise GroupNotFound(group, rules.node)  # it was deleted, and made again, while the queues were looked at
-        self.table.put([self._row(config, commit) for commit in commits], rules.epoch(), self._clock.wall_ms())
+        epoch, rows = rules.epoch(), [self._row(config, commit) for commit in commits]
+        if rules.keeps_apart:
+            self.unreturned.put(rows)
+        else:
+            self.table.put(rows, epoch, self._clock.wall_ms())
         return [self._of_queue(config, commit.topic, commit.queue) for commit in commits]
+
+    async def take_returned(self, rows: Sequence[ConsumerOffset], rules: OffsetRules) -> tuple[int, int]:
+        """Take what a slave took while no master was there; tells how many were newer, and how many belong to what was deleted.
+
+        One beyond what is confirmed here counts as its end.
+        """
+        rules.epoch()
+        end = rules.confirmed()
+        ranges = await self._reads.call(lambda: [self._store.queue_range_below(row.topic, row.queue, end) for row in rows])
+        groups, topics = self._metadata.table(GROUPS).rows, self._metadata.table(TOPICS)
+        known = [
+            replace(row, offset=min(row.offset, high))
+            for row, (_, high) in zip(rows, ranges, strict=True)
+            if (group := groups.get(row.group)) is not None
+            and group.incarnation == row.incarnation
+            and row.topic in topics.rows
+            and row.offset >= topics.minimums.get((row.topic, row.queue), 0)
+        ]
+        newer = [row for row in known if self.table.is_newer(row)]
+        self.table.put(newer, rules.epoch(), self._clock.wall_ms())
+        return len(newer), len(rows) - len(known)
+
+    async def take_own(self, rules: OffsetRules) -> None:
+        """A new master takes what it took itself when it was a slave, as soon as it leads."""
+        await self.unreturned.load()
+        if rows := self.unreturned.rows:
+            taken, dropped = await self.take_returned(rows, rules)
+            log.info("consumer_offsets_returned", offsets=len(rows), taken=taken, dropped=dropped)
+            self.unreturned.drop(rows)
+            await self.save()
 
     async def reset(self, group: str, topic: str, offsets: Mapping[int, int], rules: OffsetRules) -> None:
         """Move the offsets of these queues, in whichever direction, durably before returning. Raises StorageFailure."""
@@ -158,6 +195,7 @@ class ConsumerOffsets:
     async def save(self) -> None:
         """Durably write the offsets, if they have changed. A full disk is logged; raises StorageFailure."""
         async with self._turn:
+            await self.unreturned.save()
             table = self.table
             if table.version == self._saved:
                 return
@@ -203,6 +241,8 @@ class ConsumerOffsets:
     def _held(self, group: GroupConfig, topic: str, queue: int) -> Committed | None:
         """What this group, and none of its name before it, has committed in this topic, and in none of its name before it."""
         of_name = self.table.of_name((topic, group.name))
-        held = None if of_name is None or of_name.incarnation != group.incarnation else of_name.get(queue)
+        in_table = None if of_name is None or of_name.incarnation != group.incarnation else of_name.get(queue)
+        apart = self.unreturned.get(topic, group.name, queue, group.incarnation)
+        held = max((each for each in (in_table, apart) if each is not None), key=lambda each: each.order, default=None)
         is_old = held is not None and held.offset < self._metadata.table(TOPICS).minimums.get((topic, queue), 0)
         return None if is_old else held

@@ -1,6 +1,6 @@
 """How far consumer groups are behind, and offsets that an operator moves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn, Protocol
@@ -178,11 +178,11 @@ class MasterResets:
 
 @dataclass(frozen=True, slots=True)
 class SlaveResets:
-    """Moves nothing and names the master."""
+    """Moves nothing and names the master; `master` tells its client address, empty while unknown."""
 
-    rules: OffsetRules
+    node: str
+    master: Callable[[], str]
 
     async def reset(self, order: ResetOrder) -> NoReturn:
         """Raise NotMaster."""
-        self.rules.epoch()
-        raise NotMaster(self.rules.node, "")
+        raise NotMaster(self.node, self.master())

@@ -125,7 +125,7 @@ class MasterGroups:
             return table
         epoch, now_ms = self.epoch(), self.clock.wall_ms()
         new = replace(group, incarnation=incarnation_of(table.version.next(epoch, now_ms)))
-        return table.changed([*table.rows.values(), new], epoch, now_ms)
+        return table.with_row(new, epoch, now_ms)
 
     def _with_update(self, table: Table[GroupConfig], update: GroupUpdate) -> Table[GroupConfig]:
         before = find_group(table.rows, update.group.name, self.node)
@@ -134,12 +134,12 @@ class MasterGroups:
         after = updated_group(before, update)
         if after is before:
             return table
-        return table.changed([*table.rows.values(), after], self.epoch(), self.clock.wall_ms())
+        return table.with_row(after, self.epoch(), self.clock.wall_ms())
 
     def _without(self, table: Table[GroupConfig], name: str) -> Table[GroupConfig]:
         if name not in table.rows:
             return table
-        return table.changed((row for row in table.rows.values() if row.name != name), self.epoch(), self.clock.wall_ms())
+        return table.without(name, self.epoch(), self.clock.wall_ms())
 
 
 @dataclass(frozen=True, slots=True)

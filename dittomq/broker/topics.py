@@ -182,7 +182,7 @@ class MasterTopics:
         def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
             if topic.name in table.rows:
                 return table
-            return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
+            return table.with_row(topic, self.epoch(), self.clock.wall_ms())
 
         async with self._turn:
             await self.metadata.change(TOPICS, known)
@@ -190,7 +190,7 @@ class MasterTopics:
     def _with(self, table: Table[TopicConfig], topic: TopicConfig, hidden: QueueMinimums) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:
             return table
-        return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms()).hiding(hidden)
+        return table.with_row(topic, self.epoch(), self.clock.wall_ms()).hiding(hidden)
 
     def _with_update(self, table: Table[TopicConfig], update: TopicUpdate) -> Table[TopicConfig]:
         before = find_topic(table.rows, update.topic.name, self.node)
@@ -199,13 +199,12 @@ class MasterTopics:
         after = updated(before, update)
         if after is before:
             return table
-        return table.changed([*table.rows.values(), after], self.epoch(), self.clock.wall_ms())
+        return table.with_row(after, self.epoch(), self.clock.wall_ms())
 
     def _without(self, table: Table[TopicConfig], name: str, ends: QueueMinimums) -> Table[TopicConfig]:
         if name not in table.rows:
             return table
-        rows = (row for row in table.rows.values() if row.name != name)
-        return table.changed(rows, self.epoch(), self.clock.wall_ms()).hiding(ends)
+        return table.without(name, self.epoch(), self.clock.wall_ms()).hiding(ends)
 
     def _minimums(self, name: str) -> QueueMinimums:
         return {key: low for key, low in self.metadata.table(TOPICS).minimums.items() if key[0] == name}

@@ -11,7 +11,7 @@ from dittomq._pb.ditto.messaging.v1.consumer_groups_pb2_grpc import ConsumerGrou
 from dittomq.client.group_result import GroupResult
 from dittomq.client.routing import ClientContext
 from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueReset, ResetOrder
-from dittomq.errors import GroupNotFound, Unavailable
+from dittomq.errors import GroupNotFound, NotMaster, Unavailable
 from dittomq.metadata.groups import GroupUpdate, check_group_name, check_new_group
 from dittomq.metadata.rows import GroupConfig
 from dittomq.routes import Node, Role
@@ -110,13 +110,21 @@ class GroupAdmin(ABC):
         return await self._on_any(get, broker)
 
     async def commit_offsets(self, group: str, commits: Sequence[OffsetCommit], *, broker: str) -> list[GroupResult[list[CommittedOffset]]]:
-        """Record how far the consumer group has read queues of one broker group, at most 1,024; tells what is recorded now."""
+        """Record how far the consumer group has read queues of one broker group, at most 1,024; tells what is recorded now.
+
+        While the master is away a slave takes it, from 30 s after it lost its stream on.
+        """
         request = offsets_wire.commit_offsets_request(group, commits)
 
         async def commit(node: Node) -> list[CommittedOffset]:
-            return offsets_wire.committed_offsets(await self._of_consumers(node, "CommitOffsets", request))
+            try:
+                return offsets_wire.committed_offsets(await self._of_consumers(node, "CommitOffsets", request))
+            except NotMaster as refused:
+                if node.role is not Role.SLAVE:
+                    raise
+                raise Unavailable(f"the master of {node.broker}", f"{node.name} has a master, or lost it a moment ago") from refused
 
-        return await self._on_masters(commit, broker)
+        return await self._on_any(commit, broker)
 
     async def group_progress(self, group: str, topic: str = "", *, broker: str | None = None) -> list[GroupResult[GroupProgress]]:
         """How far the consumer group is behind, queue by queue, in one topic or in all of its own, in every broker group or in one."""

@@ -1,9 +1,10 @@
 """The four tables as RocketMQ's files in `config/`: what is decoded and encoded again is equal, fields we do not know included."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, TypeVar
 
 from dittomq.metadata import fastjson
@@ -61,6 +62,7 @@ class TableKind(Generic[R]):
     """One of the four tables. `name` is what people read, `path` its file, `field` where the file holds the rows.
 
     `take_own` completes rows with what fields of ours hold of them, which it takes from the file's; `own_fields` makes those fields.
+    `one_line_each`: a row is one entry of `field`.
     """
 
     name: str
@@ -70,6 +72,7 @@ class TableKind(Generic[R]):
     encode_rows: Callable[[Iterable[R]], Fields]
     take_own: Callable[[Iterable[R], Fields], Iterable[R]] = lambda rows, _: rows
     own_fields: Callable[[Iterable[R]], Fields] = lambda _: {}
+    one_line_each: bool = False
 
 
 def decode(kind: TableKind[R], data: bytes) -> Table[R]:
@@ -88,16 +91,53 @@ def decode(kind: TableKind[R], data: bytes) -> Table[R]:
 
 def encode(kind: TableKind[R], table: Table[R]) -> bytes:
     """The file's bytes, a row a line."""
-    version: Fields = {
-        "counter": table.version.counter,
-        "stateVersion": table.version.state_version,
-        "timestamp": table.version.timestamp_ms,
-    }
-    fields: Fields = {**table.other_fields, "dataVersion": version, kind.field: kind.encode_rows(table.rows.values())}
-    fields |= kind.own_fields(table.rows.values())
-    if table.minimums:
-        fields[_MINIMUMS_FIELD] = _encode_minimums(table.minimums)
-    return fastjson.dumps(fields, pretty_levels=2).encode("ascii")
+    return RowTexts(kind).encode(table)
+
+
+class RowTexts(Generic[R]):
+    """Encodes one version of a table after the other, and of its rows only those that are new since the last one."""
+
+    def __init__(self, kind: TableKind[R]) -> None:
+        self._kind = kind
+        self._known: dict[Any, tuple[R, str]] = {}
+
+    def encode(self, table: Table[R]) -> bytes:
+        """The file's bytes, a row a line."""
+        kind, rows = self._kind, table.rows.values()
+        version: Fields = {
+            "counter": table.version.counter,
+            "stateVersion": table.version.state_version,
+            "timestamp": table.version.timestamp_ms,
+        }
+        fields: Fields = {**table.other_fields, "dataVersion": version, **kind.own_fields(rows)}
+        if table.minimums:
+            fields[_MINIMUMS_FIELD] = _encode_minimums(table.minimums)
+        texts = {str(name): fastjson.dumps(value, 1, "\t") for name, value in fields.items()}
+        texts[kind.field] = self._lines(table.rows) if kind.one_line_each else fastjson.dumps(kind.encode_rows(rows), 1, "\t")
+        return file_of(texts)
+
+    def _lines(self, rows: Mapping[Any, R]) -> str:
+        before, known = self._known, {}
+        for key, row in rows.items():
+            held = before.get(key)
+            known[key] = held if held is not None and held[0] is row else (row, self._line(row))
+        self._known = known
+        return object_of([text for _, text in known.values()])
+
+    def _line(self, row: R) -> str:
+        return fastjson.dumps(self._kind.encode_rows([row]))[1:-1]
+
+
+def file_of(fields: Mapping[str, str]) -> bytes:
+    """A file's bytes, of the text of each of its fields."""
+    lines = ",\n\t".join([f"{encode_basestring_ascii(name)}:{fields[name]}" for name in sorted(fields)])
+    return f"{{\n\t{lines}\n}}".encode("ascii")
+
+
+def object_of(lines: Sequence[str]) -> str:
+    """A field's text with these keys and values, a line each."""
+    joined = ",\n\t\t".join(lines)
+    return f"{{\n\t\t{joined}\n\t}}" if lines else "{}"
 
 
 def _decode_version(fields: Fields) -> DataVersion:
@@ -240,6 +280,7 @@ TOPICS: TableKind[TopicConfig] = TableKind(
     "topicConfigTable",
     _decode_named(TopicConfig, "topicName", _TOPIC_COLUMNS),
     _encode_named("topicName", _TOPIC_COLUMNS),
+    one_line_each=True,
 )
 GROUPS: TableKind[GroupConfig] = TableKind(
     "subscription groups",
@@ -247,6 +288,7 @@ GROUPS: TableKind[GroupConfig] = TableKind(
     "subscriptionGroupTable",
     _decode_named(GroupConfig, "groupName", _GROUP_COLUMNS),
     _encode_named("groupName", _GROUP_COLUMNS),
+    one_line_each=True,
 )
 CONSUMER_OFFSETS: TableKind[ConsumerOffset] = TableKind(
     "consumer offsets",

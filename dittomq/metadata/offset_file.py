@@ -6,7 +6,7 @@ from itertools import islice
 from json.encoder import encode_basestring_ascii
 
 from dittomq.metadata import fastjson
-from dittomq.metadata.formats import CONSUMER_OFFSETS, OFFSET_INCARNATIONS_FIELD, OFFSET_RESETS_FIELD
+from dittomq.metadata.formats import CONSUMER_OFFSETS, OFFSET_INCARNATIONS_FIELD, OFFSET_RESETS_FIELD, file_of, object_of
 from dittomq.metadata.offset_table import Name, NameOffsets, OffsetTable
 from dittomq.metadata.rows import Json
 from dittomq.routes import DataVersion
@@ -54,9 +54,8 @@ class OffsetFile:
         ):
             lines = [pieces[each] for each in snapshot.names if each in pieces] if pieces else []
             if lines or name == CONSUMER_OFFSETS.field:
-                fields[name] = "{\n\t\t" + ",\n\t\t".join(lines) + "\n\t}" if lines else "{}"
-        text = ",\n\t".join([f"{encode_basestring_ascii(key)}:{fields[key]}" for key in sorted(fields)])
-        return f"{{\n\t{text}\n}}".encode("ascii")
+                fields[name] = object_of(lines)
+        return file_of(fields)
 
     def _take(self, name: Name, of_name: NameOffsets | None) -> None:
         for pieces in (self._offsets, self._incarnations, self._resets):

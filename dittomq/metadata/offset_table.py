@@ -160,11 +160,11 @@ class OffsetTable:
 
         A row of another incarnation of its group takes the place of all that the former one committed for the topic.
         """
-        newer = [row for row in rows if self._is_newer(row)]
+        newer = [row for row in rows if self.is_newer(row)]
         if newer:
             self._begin(self.version.next(epoch, now_ms))
             for row in newer:
-                if self._is_newer(row):  # two of one queue may come together
+                if self.is_newer(row):  # two of one queue may come together
                     self._set(row)
             self._trim()
         return bool(newer)
@@ -219,7 +219,8 @@ class OffsetTable:
                 return self._delta(start, size)
         return self._page(ask.page_token, size)
 
-    def _is_newer(self, row: ConsumerOffset) -> bool:
+    def is_newer(self, row: ConsumerOffset) -> bool:
+        """Whether `put` would take it."""
         of_name = self._by_name.get((row.topic, row.group))
         if of_name is None or of_name.incarnation != row.incarnation:
             return True

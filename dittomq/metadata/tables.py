@@ -1,6 +1,7 @@
 """Versioned tables: immutable, changed by making the next version, read in pages of one version."""
 
 import re
+from bisect import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -47,6 +48,19 @@ class Table(Generic[R_co]):
     def changed(self, rows: Iterable[R_co], epoch: int, now_ms: int) -> Self:
         """The next version of this table, with these rows instead."""
         return replace(self, version=self.version.next(epoch, now_ms), rows=sorted_rows(rows))
+
+    def with_row(self, row: R_co, epoch: int, now_ms: int) -> Self:  # type: ignore[misc]  # nothing is put into this table
+        """The next version of this table, with this row beside the others, or in the place of one with its key."""
+        items, key = list(self.rows.items()), row.key
+        if key not in self.rows:
+            items.insert(bisect(list(self.rows), key), (key, row))
+        return replace(self, version=self.version.next(epoch, now_ms), rows={**dict(items), key: row})
+
+    def without(self, key: object, epoch: int, now_ms: int) -> Self:
+        """The next version of this table, without the row of that key."""
+        rows = dict(self.rows)
+        rows.pop(key, None)
+        return replace(self, version=self.version.next(epoch, now_ms), rows=rows)
 
     def hiding(self, minimums: QueueMinimums) -> Self:
         """This version with these minimums too; a queue keeps the higher one."""

@@ -1,7 +1,7 @@
 """Another broker's tables through its MetadataService."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import grpc.aio
@@ -11,6 +11,7 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.errors import Unavailable
 from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.offset_table import OffsetPage
+from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.tables import Ask, R, TablePage
 from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels, breaking, call, peers_disk
@@ -18,6 +19,7 @@ from dittomq.rpc.headers import GroupTarget, meant_for
 from dittomq.wire import metadata as wire
 
 _SILENCE_S: Final = 15.0
+_RETURN_DEADLINE_S: Final = 10.0
 
 
 class _TableRpc(NamedTuple):
@@ -68,6 +70,13 @@ class MetadataClient:
                 yield wire.versions(response)
         finally:
             stream.cancel()
+
+    async def return_offsets(self, rows: Sequence[ConsumerOffset]) -> tuple[int, int]:
+        """Give a master what was committed here; tells how many it took, and how many it dropped. Raises NotMaster, NotReady."""
+        response: pb.ReturnConsumerOffsetsResponse = await self._call(
+            "ReturnConsumerOffsets", wire.return_request(rows), _RETURN_DEADLINE_S
+        )
+        return response.taken, response.dropped
 
     async def _call(self, method: str, request: object, deadline_s: float) -> Any:
         address = self._address()

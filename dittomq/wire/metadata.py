@@ -1,6 +1,6 @@
 """ditto.metadata.v1 ↔ `dittomq.metadata`. The four RPCs have one shape; each has its own messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
@@ -9,7 +9,7 @@ from dittomq.metadata import fastjson
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
-from dittomq.metadata.tables import Ask, TablePage
+from dittomq.metadata.tables import MAX_PAGE_ROWS, Ask, TablePage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion
@@ -168,6 +168,22 @@ def watched_responses(request: pb.WatchVersionsRequest) -> int:
     if request.max_responses < 0:
         raise InvalidField("max_responses", f"{request.max_responses} is negative; 0 means any number")
     return request.max_responses
+
+
+def return_request(rows: Iterable[ConsumerOffset]) -> pb.ReturnConsumerOffsetsRequest:
+    """Encode offsets for a master."""
+    return pb.ReturnConsumerOffsetsRequest(offsets=map(offset_row_to_pb, rows))
+
+
+def returned_offsets(request: pb.ReturnConsumerOffsetsRequest) -> list[ConsumerOffset]:
+    """Decode the same."""
+    if len(request.offsets) > MAX_PAGE_ROWS:
+        raise InvalidField("offsets", f"are {len(request.offsets):,}; send at most {MAX_PAGE_ROWS:,} at once")
+    rows = [offset_row(row) for row in request.offsets]
+    for index, row in enumerate(rows):
+        if min(row.queue, row.offset, row.resets) < 0:
+            raise InvalidField(f"offsets[{index}]", "has a negative number")
+    return rows
 
 
 def _topic(row: pb.TopicConfig) -> TopicConfig:

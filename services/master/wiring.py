@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,7 @@ from dittomq.commitlog import store_swap
 from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import Registrar
 from dittomq.replication.membership import MemberReasonKind
@@ -226,6 +227,7 @@ class Master:
             tasks.create_task(term.tick(), name="ticks")
             tasks.create_task(node.mark_ends(term), name="ends")
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
+            tasks.create_task(parts.offsets.take_own(self._offset_rules(node)), name="offsets of its own")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             tasks.create_task(around.delivery.run(term), name="delayed delivery")
             if node.in_sync_set is not None:
@@ -324,6 +326,11 @@ class Master:
         def topics() -> Topics:
             return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
 
+        offset_rules = self._offset_rules(node)
+
+        async def take_returned(rows: Sequence[ConsumerOffset]) -> tuple[int, int]:
+            return await parts.offsets.take_returned(rows, offset_rules)
+
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads, check_complete=node.check_complete)
         ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, damaged=mender.suspect)
         clients = await self._server(
@@ -331,10 +338,10 @@ class Master:
             Listen("listen.clients", config.listen.clients),
             [
                 names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
-                names.metadata(MetadataServicer(metadata, room, node.version_watches)),
+                names.metadata(MetadataServicer(metadata, room, node.version_watches, take_returned)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.groups(self._groups(node, parts, room)),
-                names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node))),
+                names.consumer_groups(ConsumerGroupServicer(parts.offsets, offset_rules)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
@@ -345,7 +352,7 @@ class Master:
             [
                 names.replication(MasterReplicationServicer(parts.replication, ranges, clock.wall_ms)),
                 names.elections(ElectionServicer(around.answers, config.node.cluster, config.node.broker)),
-                names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches)),
+                names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches, take_returned)),
             ],
         )
         around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NoReturn
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -45,6 +47,7 @@ from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.errors import NotMaster
+from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
@@ -115,6 +118,7 @@ class Slave:
         files = ConfigFiles(doors.storage, config.name)
         metadata = await self._metadata(lanes, changes, files)
         offsets = ConsumerOffsets(metadata, store, lanes.reads, doors.clock, files=files, file_lane=lanes.files)
+        await offsets.unreturned.load()
         await lanes.store.call(store.sync)
         watch = self._watch(store, lanes)
         addresses = MasterAddresses(store, config.replication.master_address, watch)
@@ -150,6 +154,7 @@ class Slave:
             self._retaining(bound, channels).run,
             mender.run,
             parts.puller.run,
+            lambda: offsets.unreturned.return_them(lambda: fetcher.master.is_gone, tables.of_master.return_offsets),
             fetcher.run,
         ]
         if watch is not None and candidate is not None:
@@ -303,9 +308,13 @@ class Slave:
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
         offset_rules = self._offset_rules(node, bound)
+
+        async def return_to_master(_: Sequence[ConsumerOffset]) -> NoReturn:
+            raise NotMaster(config.name, master())
+
         clients = [
             names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
-            names.metadata(MetadataServicer(metadata, room, node.version_watches)),
+            names.metadata(MetadataServicer(metadata, room, node.version_watches, return_to_master)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.groups(
                 GroupServicer(
@@ -313,7 +322,7 @@ class Slave:
                     SlaveGroups(config.name, master),
                     room,
                     progress=ProgressReads(bound.offsets, store, lanes.reads, clock, rules=offset_rules, activity=NoMembers()),
-                    resets=SlaveResets(offset_rules),
+                    resets=SlaveResets(config.name, master),
                 )
             ),
             names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules)),
@@ -322,7 +331,9 @@ class Slave:
         ]
         replicas = [
             names.replication(SlaveReplicationServicer(ranges, ReplicationThrottle(config.replication, clock), config.name, master)),
-            names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches)),  # a candidate takes the tables with the tail
+            names.metadata(
+                MetadataServicer(metadata, for_nodes, node.version_watches, return_to_master)
+            ),  # a candidate takes the tables with the tail
         ]
         if bound.candidate is not None:
             replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))
@@ -334,10 +345,14 @@ class Slave:
         return for_clients, for_replicas
 
     def _offset_rules(self, node: SlaveNode, bound: "_Bound") -> OffsetRules:
-        def refuse() -> int:
-            raise NotMaster(self._config.name, bound.addresses.clients)
+        def epoch_without_master() -> int:
+            if not bound.fetcher.master.is_gone:
+                raise NotMaster(self._config.name, bound.addresses.clients)
+            return node.epoch
 
-        return OffsetRules(self._config.name, refuse, lambda: bound.fetcher.readable().confirmed, node.topic)
+        return OffsetRules(
+            self._config.name, epoch_without_master, lambda: bound.fetcher.readable().confirmed, node.topic, keeps_apart=True
+        )
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(

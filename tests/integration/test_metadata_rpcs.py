@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc.aio
 import pytest
@@ -41,6 +41,10 @@ A_0 = Answerer("a/0", "test", 1)
 OWN_GROUP = GroupTarget("test", "a")
 
 
+async def refuse_offsets(_: Sequence[ConsumerOffset]) -> NoReturn:
+    raise NotMaster("a/0", "")
+
+
 @asynccontextmanager
 async def serving(node: MetadataNode, changes: TopicChanges | None = None, here: Answerer = A_0) -> AsyncIterator[str]:
     """The address of a broker that answers from the node's tables."""
@@ -48,7 +52,7 @@ async def serving(node: MetadataNode, changes: TopicChanges | None = None, here:
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda: here, OsClock(), random.Random(1), Unobserved())])
     metadata_pb2_grpc.add_MetadataServiceServicer_to_server(
-        MetadataServicer(node.metadata, room, VersionWatches(here.node, node.metadata, node.clock)), server
+        MetadataServicer(node.metadata, room, VersionWatches(here.node, node.metadata, node.clock), refuse_offsets), server
     )
     reads = TopicReads("a/0", node.metadata, store, InlineLane())
     admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master, room), server)

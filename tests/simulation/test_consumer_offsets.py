@@ -1,6 +1,7 @@
 """Offsets of consumer groups in a broker group: what a failover, a restart and a slave keep of them."""
 
 import asyncio
+import contextlib
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
@@ -14,9 +15,11 @@ from dittomq.client import (
     ResetOrder,
     ResetTarget,
 )
-from dittomq.errors import GroupNotFound, OffsetOutOfRange
+from dittomq.errors import GroupNotFound, OffsetOutOfRange, Unavailable
 from dittomq.metadata.rows import GroupConfig
+from dittomq.routes import Role
 from tests.simulation.group import Group, play
+from tests.simulation.shapes import machine_of
 from tests.support.virtual_time import played_by
 
 
@@ -154,3 +157,46 @@ async def test_deleted_group_has_no_offsets_when_it_is_made_again(group: Group, 
 
     assert isinstance(unknown, GroupNotFound)
     assert await committed(mq) == CommittedOffset("orders", 0, None)
+
+
+@played_by(play)
+async def test_commits_made_at_a_slave_come_home_when_the_master_is_back(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    await commit(mq, 2)
+    await asyncio.sleep(15)
+    await mq.admin.set_paused("a", paused=True)
+    await group.kill("a0")
+    early = await commit_late(mq, 3)
+    await asyncio.sleep(40)
+
+    at_slave = await commit_late(mq, 4)
+    group.node("a0").start()
+    await mq.admin.set_paused("a", paused=False)
+    await group.in_sync(mq, await leader(mq))
+    await asyncio.sleep(5)
+
+    assert isinstance(early, Unavailable)
+    assert at_slave == CommittedOffset("orders", 0, 4)
+    assert await committed(mq) == CommittedOffset("orders", 0, 4)
+
+
+async def commit_late(mq: AsyncClient, offset: int) -> CommittedOffset | DittoError | None:
+    try:
+        return await commit(mq, offset)
+    except DittoError as refused:
+        return refused
+
+
+async def leader(mq: AsyncClient) -> str:
+    """The node that leads, as soon as one does."""
+    while True:
+        for node in ("a/0", "a/1"):
+            if await leads(mq, node):
+                return node
+        await asyncio.sleep(0.1)
+
+
+async def leads(mq: AsyncClient, node: str) -> bool:
+    with contextlib.suppress(DittoError):
+        return (await mq.admin.ha_status(f"{machine_of(node)}:10911")).role != Role.SLAVE
+    return False

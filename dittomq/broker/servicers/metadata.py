@@ -8,6 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.unreturned_offsets import ReturnOffsets
 from dittomq.broker.version_watch import VersionWatches
 from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
 from dittomq.rpc.admission import AdmissionControl
@@ -19,10 +20,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
     """Answers from the newest tables; waits for room for the answer only. Each answer is yielded, see CallInterceptor."""
 
-    def __init__(self, metadata: Metadata, room: AdmissionControl, watches: VersionWatches) -> None:
+    def __init__(self, metadata: Metadata, room: AdmissionControl, watches: VersionWatches, take_offsets: ReturnOffsets) -> None:
         self._metadata = metadata
         self._room = room
         self._watches = watches
+        self._take_offsets = take_offsets
 
     async def GetAllTopicConfig(  # type: ignore[override]
         self, request: pb.GetAllTopicConfigRequest, context: Context
@@ -51,3 +53,7 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
 
     async def WatchVersions(self, request: pb.WatchVersionsRequest, context: Context) -> None:
         await self._watches.watch(wire.watched_responses(request), lambda versions: context.write(wire.versions_response(versions)))
+
+    async def ReturnConsumerOffsets(self, request: pb.ReturnConsumerOffsetsRequest, context: Context) -> pb.ReturnConsumerOffsetsResponse:
+        taken, dropped = await self._take_offsets(wire.returned_offsets(request))
+        return pb.ReturnConsumerOffsetsResponse(taken=taken, dropped=dropped)

@@ -1,17 +1,19 @@
 """Offsets of consumer groups at a master: what is taken and refused, what survives, and what goes with its group or topic."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dittomq.broker.consumer_offsets import SAVE_S
+from dittomq.broker.consumer_offsets import SAVE_S, ConsumerOffsets
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.errors import DittoError, GroupNotFound, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.rows import ConsumerOffset, GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from tests.support.failing_storage import CrashingStorage
+from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import MetadataNode, run
 from tests.support.offsets_of_master import OffsetsOfMaster
 from tests.support.virtual_time import under
@@ -200,3 +202,50 @@ async def test_new_master_clamps_offsets_beyond_its_log_as_a_reset_does(tmp_path
     assert await master.commit(5, 8, resets=0) == [5, 8]
     found = await master.offsets.get("billing", [("orders", 1)], master.rules)
     assert (found[0].resets, master.offsets.clamped) == (1, 1)
+
+
+@under(run)
+async def test_offsets_that_a_slave_took_come_home_and_those_of_what_was_deleted_do_not(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5)
+    [row] = master.offsets.table.rows()
+    returned = [
+        replace(row, offset=7),
+        replace(row, queue=1, offset=99),
+        replace(row, topic="gone", offset=1),
+        replace(row, group="gone", offset=1),
+        replace(row, queue=1, incarnation=row.incarnation - 1, offset=9),
+    ]
+
+    assert await master.offsets.take_returned(returned, master.rules) == (2, 3)
+    assert await master.committed() == [7, 10]
+    assert await master.offsets.take_returned([replace(row, offset=6)], master.rules) == (0, 0)
+    assert await master.committed() == [7, 10]
+
+
+@under(run)
+async def test_what_a_slave_took_before_a_reset_changes_nothing(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5)
+    [row] = master.offsets.table.rows()
+    await master.offsets.reset("billing", "orders", {0: 1}, master.rules)
+
+    assert await master.offsets.take_returned([replace(row, offset=7)], master.rules) == (0, 0)
+    assert await master.committed() == [1, None]
+
+
+@under(run)
+async def test_slave_keeps_its_commits_apart_from_its_masters_table_and_on_its_disk(tmp_path: Path) -> None:
+    slave = await OffsetsOfMaster(tmp_path).fill()
+    await slave.commit(5)
+    version = slave.offsets.table.version
+    slave.rules = replace(slave.rules, keeps_apart=True)
+
+    assert await slave.commit(7, 2) == [7, 2]
+    await slave.offsets.save()
+
+    assert slave.offsets.table.version == version
+    again = ConsumerOffsets(slave.node.metadata, slave.store, slave.lane, slave.node.clock, files=slave.node.files, file_lane=InlineLane())
+    await again.take_own(replace(slave.rules, keeps_apart=False))
+    assert [row.offset for row in again.table.rows()] == [7, 2]
+    assert again.unreturned.rows == ()

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS, DamagedFile, TableKind, decode, encode
+from dittomq.metadata.formats import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    KINDS,
+    TOPICS,
+    DamagedFile,
+    RowTexts,
+    TableKind,
+    decode,
+    encode,
+)
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -139,3 +150,17 @@ def test_two_equal_tables_are_written_alike() -> None:
     other = sorted_rows([TopicConfig("a"), TopicConfig("b")])
 
     assert encode(TOPICS, Table(DataVersion(), one)) == encode(TOPICS, Table(DataVersion(), other))
+
+
+def test_rows_that_are_encoded_once_are_written_as_all_others_are() -> None:
+    topics = Table(DataVersion(1, 1, 1), sorted_rows([TopicConfig(f"t{number}") for number in range(5)]))
+    texts = RowTexts(TOPICS)
+    texts.encode(topics)
+
+    for changed in (
+        topics.with_row(TopicConfig("new", 1, 1), 2, 2),
+        topics.with_row(TopicConfig("t3", 9, 9), 2, 2),
+        topics.without("t0", 2, 2).hiding({("t0", 1): 7}),
+    ):
+        assert texts.encode(changed) == encode(TOPICS, changed)
+        assert decode(TOPICS, texts.encode(changed)) == changed

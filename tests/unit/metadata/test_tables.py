@@ -118,3 +118,14 @@ def test_versions_are_ordered_by_epoch_then_counter_then_time() -> None:
         assert newer.is_newer_than(older)
         assert not older.is_newer_than(newer)
         assert not older.is_newer_than(older)
+
+
+def test_a_row_is_put_in_its_place_and_taken_out_again() -> None:
+    before = table_of(5)
+
+    for name in ("", "zzz", "t00003"):
+        after = before.with_row(TopicConfig(name, 9, 9), 3, 2_000)
+        assert list(after.rows) == sorted({*before.rows, name})
+        assert after.rows[name] == TopicConfig(name, 9, 9)
+        assert after.version == before.version.next(3, 2_000)
+        assert list(after.without(name, 3, 2_000).rows) == sorted(before.rows.keys() - {name})
