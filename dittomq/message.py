@@ -54,7 +54,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to publish. `queue` None: by `order_key`, otherwise in turns."""
+    """A message to publish. `queue` None: by `order_key`, otherwise in turns.
+
+    Nobody can read it before `delay_ms` have passed, or before `deliver_ms` since 1970; 0: at once.
+    """
 
     topic: str
     body: bytes
@@ -65,6 +68,8 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     born_ms: int = 0
+    delay_ms: int = 0
+    deliver_ms: int = 0
 
 
 class PlainSpan(NamedTuple):

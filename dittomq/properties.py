@@ -17,6 +17,7 @@ PRODUCER_ID = "PID"
 SEQUENCE = "SEQ"
 RECORD_CRC = "__CRC32#"
 OURS = frozenset({KEYS, TAGS, PRODUCER_ID, SEQUENCE, RECORD_CRC})
+RESERVED = OURS | {"DELAY", "REAL_TOPIC", "REAL_QID", "DITTO_DUE", "DITTO_ORIGIN", "DITTO_KEYS"}
 KEY_SEPARATOR = " "
 _REMEMBERED_CHARACTERS = 128
 
@@ -25,8 +26,8 @@ def check_property(name: str, value: str) -> None:
     """Refuse what would change meaning on disk: separators, an empty name or value, a name of ours."""
     if not name or not value:
         raise InvalidField("properties", "names and values are not empty")
-    if name in OURS:
-        raise InvalidField("properties", f'"{name}" is reserved; use keys, tag or another name')
+    if name in RESERVED:
+        raise InvalidField("properties", f'"{name}" is reserved; use keys, tag, a delay, or another name')
     for text in (name, value):
         if NAME_END in text or PROPERTY_END in text:
             raise InvalidField("properties", f'"{name}" holds 0x01 or 0x02, which separate properties')

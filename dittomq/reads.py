@@ -15,6 +15,10 @@ DEFAULT_PULL_MESSAGES = 32
 DEFAULT_PULL_BYTES = 256 * 1024
 MAX_PULL_WAIT_S = 60.0
 MAX_PULL_TAGS = 256
+MAX_FOUND_MESSAGES: Final = 64
+DEFAULT_FOUND_MESSAGES: Final = 16
+MAX_KEY_CHARACTERS: Final = 4_096
+MAX_LONG: Final = (1 << 63) - 1
 MAX_PULL_TAG_CHARACTERS = MAX_PROPERTIES_BYTES  # a tag that a message can have is never too long to be asked for
 
 
@@ -70,3 +74,23 @@ class PullResult:
     confirmed: PhysicalOffset
     unconfirmed_from: QueueOffset | None = None
     suggested_broker_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Messages of a topic with a key, stored in [from_ms, to_ms), newest first. `page_token` "": the first page."""
+
+    topic: str
+    key: str
+    from_ms: int = 0
+    to_ms: int = MAX_LONG
+    page_size: int = DEFAULT_FOUND_MESSAGES
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """A page of messages, newest first. `next_token` "": the last one."""
+
+    messages: tuple[StoredMessage, ...]
+    next_token: str

@@ -66,7 +66,7 @@ class BatchReceipt:
             physical_offset=PhysicalOffset(run.first_physical_offset + start),
             record_bytes=end - start,
             store_ms=run.store_ms,
-            token=encode_token(self.broker, run.epoch, PhysicalOffset(run.first_physical_offset + end), run.incarnation),
+            token=encode_token(self.broker, run.epoch, PhysicalOffset(run.first_physical_offset + end), run.incarnation, size=end - start),
             duplicate=run.duplicate,
         )
 

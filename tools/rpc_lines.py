@@ -50,8 +50,10 @@ SERVICES: Final = (
     "ditto.naming.v1.NameServerService",
     "ditto.coordination.v1.CoordinationService",
     "ditto.admin.v1.TopicService",
+    "ditto.admin.v1.GroupService",
     "ditto.admin.v1.BrokerService",
     "ditto.messaging.v1.MessagingService",
+    "ditto.messaging.v1.ConsumerGroupService",
     "ditto.metadata.v1.MetadataService",
     "ditto.audit.v1.AuditService",
     "ditto.replication.v1.ReplicationService",
@@ -59,7 +61,7 @@ SERVICES: Final = (
 )
 
 _NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
-_NAMING, _COORDINATION, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION, _ELECTION = SERVICES
+_NAMING, _COORDINATION, _TOPICS, _GROUPS, _BROKER, _MESSAGING, _CONSUMERS, _METADATA, _AUDIT, _REPLICATION, _ELECTION = SERVICES
 
 _REGISTER = (
     '{"cluster":"local-5f2a","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
@@ -120,6 +122,20 @@ LINES: Final = {
         '{"topic":{"name":"invoices","read_queues":8,"write_queues":8},"update_mask":["read_queues","write_queues"]}',
     ),
     f"{_TOPICS}/DeleteTopic": RpcLine(_CLIENTS, '{"name":"invoices"}'),
+    f"{_GROUPS}/CreateGroup": RpcLine(_CLIENTS, '{"group":{"name":"billing"}}'),
+    f"{_GROUPS}/GetGroup": RpcLine(_CLIENTS, '{"name":"billing"}'),
+    f"{_GROUPS}/ListGroups": RpcLine(_CLIENTS, '{"page_size":100}'),
+    f"{_GROUPS}/UpdateGroup": RpcLine(
+        _CLIENTS,
+        '{"group":{"name":"billing","retry_max_times":3},"update_mask":["retry_max_times"]}',
+    ),
+    f"{_GROUPS}/DeleteGroup": RpcLine(_CLIENTS, '{"name":"billing","validate_only":true}', "Without `validate_only` it is gone."),
+    f"{_GROUPS}/GetProgress": RpcLine(_CLIENTS, '{"group":"billing","topic":"orders"}'),
+    f"{_GROUPS}/ResetOffsets": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","topic":"orders","target":"RESET_TARGET_EARLIEST","validate_only":true}',
+        "Without `validate_only` the offsets are moved; refused while the group has members.",
+    ),
     f"{_BROKER}/GetBroker": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/WatchHaStatus": RpcLine(
@@ -143,10 +159,33 @@ LINES: Final = {
     ),
     f"{_MESSAGING}/GetPublishResult": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
     f"{_MESSAGING}/Pull": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
+    f"{_MESSAGING}/FindOffset": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"time":"2026-11-20T14:00:00Z"}'),
+    f"{_MESSAGING}/GetMessage": RpcLine(
+        _CLIENTS,
+        '{"id":"1.4611686018427387903-100.a","prefer_text":true}',
+        "`id` is the `token` of a receipt. Refused with `MESSAGE_NOT_FOUND`: no receipt has this one.",
+        refused="MESSAGE_NOT_FOUND",
+    ),
+    f"{_MESSAGING}/FindMessages": RpcLine(_CLIENTS, '{"topic":"orders","key":"o-17","page_size":10,"prefer_text":true}'),
+    f"{_MESSAGING}/Cancel": RpcLine(
+        _CLIENTS,
+        '{"token":"1.4611686018427387903-100.a"}',
+        "`token` is that of the receipt of a delayed message. Refused with `MESSAGE_NOT_FOUND`: no receipt has this one.",
+        refused="MESSAGE_NOT_FOUND",
+    ),
+    f"{_CONSUMERS}/GetOffsets": RpcLine(_CLIENTS, '{"group":"billing","queues":[{"topic":"orders","queue":3}]}'),
+    f"{_CONSUMERS}/CommitOffsets": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","commits":[{"topic":"orders","queue":3,"offset":0}]}',
+        "An offset beyond the end of the queue is refused with `OFFSET_OUT_OF_RANGE`.",
+    ),
     f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
-    f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}", "Empty until consumer groups exist."),
-    f"{_METADATA}/GetAllDelayOffset": RpcLine(_CLIENTS, "{}", "Empty until delayed messages exist."),
-    f"{_METADATA}/GetAllSubscriptionGroupConfig": RpcLine(_CLIENTS, "{}", "Empty until consumer groups exist."),
+    f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}"),
+    f"{_METADATA}/GetAllDelayOffset": RpcLine(
+        _CLIENTS, "{}", "How far RocketMQ's delay levels are delivered; empty until the first delayed message."
+    ),
+    f"{_METADATA}/GetAllSubscriptionGroupConfig": RpcLine(_CLIENTS, "{}"),
+    f"{_METADATA}/WatchVersions": RpcLine(_CLIENTS, '{"max_responses":1}', "Without `max_responses` it goes on until you leave."),
     f"{_AUDIT}/Describe": RpcLine(_CLIENTS, "{}"),
     f"{_AUDIT}/Pin": RpcLine(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),
     f"{_AUDIT}/RenewPin": RpcLine(

@@ -186,6 +186,9 @@ class Candidate:
         problem = may_stand(self._parts.rules, own, self._parts.watch.record, order, master_is_silent=True)
         if problem is not None:
             raise PreconditionFailed(f"refused: {problem}")
+        record = self._parts.watch.record
+        if order.sent_by is SentBy.MASTER and record is not None:
+            await _take_tables(self._parts, record.master_node, record.master_address)  # it may be elected before the master promises
         self.order(order)
 
     async def look_around(self) -> dict[str, Position]:
@@ -400,29 +403,11 @@ class _ElectionDriver:
         try:
             position, is_promised = await parts.replicas.promise(target.address, request)
             if is_promised and position.tables != parts.tables():
-                await self._take_tables(position)
+                await _take_tables(parts, position.node, position.address)
             event = election.PromiseAnswered(position, is_promised)
         except DittoError:
             event = election.PromiseUnanswered(target.node)
         await self._events.put(event)
-
-    async def _take_tables(self, source: Position) -> None:
-        """Newer tables of who promised: one of this node may be older, or may have rotted. Raises StorageFailure.
-
-        At once, for a master that promised closes its doors in a moment.
-        """
-        problem = f"it took longer than {_TABLES_S:g} s"
-        try:
-            async with asyncio.timeout(_TABLES_S):
-                await self._parts.tail.take_tables(source.address)
-                return
-        except StorageFailure:
-            raise
-        except DittoError as error:
-            problem = str(error)
-        except TimeoutError:
-            pass
-        log.warning("metadata_not_applied", node=self._parts.rules.node, source=source.node, problem=problem)
 
     async def _take_tail(self, source: Position) -> None:
         parts = self._parts
@@ -458,3 +443,22 @@ class _ElectionDriver:
             await self._events.put(election.StoreSilent(str(error)))
             return
         await self._events.put(election.WriteEnded(outcome))
+
+
+async def _take_tables(parts: CandidateParts, node: str, address: str) -> None:
+    """Newer tables of who promised, or of the master that gives its place away: one of this node may be older, or may have rotted.
+
+    At once, for a master that promised closes its doors in a moment. Raises StorageFailure.
+    """
+    problem = f"it took longer than {_TABLES_S:g} s"
+    try:
+        async with asyncio.timeout(_TABLES_S):
+            await parts.tail.take_tables(address)
+            return
+    except StorageFailure:
+        raise
+    except DittoError as error:
+        problem = str(error)
+    except TimeoutError:
+        pass
+    log.warning("metadata_not_applied", node=parts.rules.node, source=node, problem=problem)

@@ -4,6 +4,8 @@ A crash at any point leaves each file old or new, and a whole `.bak` beside it o
 """
 
 from collections.abc import Generator
+from typing import Any
+from zlib import crc32
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
@@ -22,6 +24,7 @@ class ConfigFiles:
         self._storage = storage
         self._node = node
         self._is_settled = False
+        self._whole: dict[str, int] = {}  # of files that were seen to be whole, or written, here: their checksum
 
     def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
         """The table, and what was wrong with its file when it came from `.bak`: it may lack the last change.
@@ -39,9 +42,12 @@ class ConfigFiles:
         problem = "is missing"
         if data is not None:
             try:
-                return decode(kind, data), ""
+                table = decode(kind, data)
             except DamagedFile as damage:
                 problem = f"is damaged ({damage})"
+            else:
+                self._whole[kind.path] = crc32(data)
+                return table, ""
         if backup is None:
             raise StoreOpenFailed(kind.path, f"it {problem} and has no .bak; put a good copy there, or remove it and lose the {kind.name}")
         try:
@@ -54,7 +60,10 @@ class ConfigFiles:
 
         DiskFull before anything is written; StorageFailure when the disk fails.
         """
-        data = encode(kind, table)
+        yield from self.save_bytes(kind, encode(kind, table))
+
+    def save_bytes(self, kind: TableKind[Any], data: bytes) -> Generator[None, None, None]:
+        """The same with a file that is encoded already."""
         free, needed = self._storage.free_bytes(), 2 * len(data) + MIN_FREE_BYTES
         if free < needed:
             raise DiskFull(self._node, free, needed)
@@ -62,10 +71,21 @@ class ConfigFiles:
             held = self._bytes(kind.path)
         except OSError as error:
             raise StorageFailure("reading", kind.path, str(error)) from error
-        if held is not None and _is_whole(kind, held):  # one that has rotted must not take the .bak with it
+        if held is not None and self._is_whole(kind, held):  # one that has rotted must not take the .bak with it
             self._replace(_backup(kind), held)
             yield
         self._replace(kind.path, data)
+        self._whole[kind.path] = crc32(data)
+
+    def _is_whole(self, kind: TableKind[Any], data: bytes) -> bool:
+        """Decoded only where it is not what was last seen or written: of a large table that takes seconds."""
+        if crc32(data) == self._whole.get(kind.path):
+            return True
+        try:
+            decode(kind, data)
+        except DamagedFile:
+            return False
+        return True
 
     def _settle(self) -> None:
         """Make durable the names that are seen: who gave them may have been killed before they were."""
@@ -89,14 +109,6 @@ class ConfigFiles:
             return read_file(self._storage, path)
         except FileNotFoundError:
             return None
-
-
-def _is_whole(kind: TableKind[R], data: bytes) -> bool:
-    try:
-        decode(kind, data)
-    except DamagedFile:
-        return False
-    return True
 
 
 def _backup(kind: TableKind[R]) -> str:

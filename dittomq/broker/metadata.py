@@ -1,4 +1,7 @@
-"""The four tables as one node holds them: readers see one whole version, and only what is on the disk."""
+"""The four tables as one node holds them: readers see one whole version, and only what is on the disk.
+
+Consumer offsets are the exception: they change with every commit, and `dittomq.broker.consumer_offsets` writes them now and then.
+"""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -9,7 +12,8 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
-from dittomq.metadata.formats import KINDS, TOPICS, TableKind
+from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS, WHOLE_KINDS, TableKind
+from dittomq.metadata.offset_table import OffsetTable
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer
 from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.routes import DataVersion
@@ -25,7 +29,7 @@ class Metadata:
     """The tables of one node. `table` and `answer` are plain reads and never wait.
 
     `lane` has width 1: it puts the changes in order. When the disk fails, the change stays unseen, all later ones raise the same
-    StorageFailure, and so does `watch`, for which the node stops.
+    StorageFailure, and so does `watch`, for which the node stops. `offsets` is changed on the loop only.
     """
 
     def __init__(self, files: ConfigFiles, lane: Executor, clock: Clock, listener: MetadataListener) -> None:
@@ -33,7 +37,8 @@ class Metadata:
         self._lane = lane
         self._clock = clock
         self._listener = listener
-        self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in KINDS}
+        self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in WHOLE_KINDS}
+        self.offsets = OffsetTable()
         self._led = NO_EPOCH
         self._failure: StorageFailure | None = None
         self._failed = asyncio.Event()
@@ -58,7 +63,11 @@ class Metadata:
     @property
     def versions(self) -> tuple[DataVersion, ...]:
         """Of its tables, in the order of KINDS."""
-        return tuple([self._tables[kind.name].version for kind in KINDS])
+        return tuple([self.version(kind) for kind in KINDS])
+
+    def version(self, kind: TableKind[Any]) -> DataVersion:
+        """Of one of the four tables."""
+        return self.offsets.version if kind is CONSUMER_OFFSETS else self._tables[kind.name].version
 
     def answer(self, kind: TableKind[R], ask: Ask) -> TablePage[R]:
         """The page asked for, or that the caller's version is the newest; VersionConflict for a token of another version."""
@@ -87,15 +96,21 @@ class Metadata:
             return table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
 
         await self.change(TOPICS, lambda table: led(table) if table == Table() else led(table).hiding(minimums))
-        for kind in KINDS:
+        for kind in WHOLE_KINDS:
             if kind is not TOPICS:
                 await self.change(kind, led)
+        self.offsets.lead(epoch, self._clock.wall_ms())
         self._led = epoch
 
     def _load_steps(self) -> Generator[None, None, list[str]]:
         restored: list[str] = []
         for kind in KINDS:
-            self._tables[kind.name], problem = self._files.load(kind)
+            table, problem = self._files.load(kind)
+            if kind is CONSUMER_OFFSETS:
+                self.offsets.load(table.rows.values(), table.version)
+                self.offsets.other_fields = table.other_fields
+            else:
+                self._tables[kind.name] = table
             if problem:
                 restored.append(f"{kind.path} {problem}; its .bak is taken, which may lack the last change")
             yield

@@ -1,23 +1,27 @@
 """A slave's copy of its master's tables: pulled at one version, swapped whole, never back to another epoch.
 
-The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, but not twice in a second. The tables
+The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, as by the master's watch stream, but not
+twice in a second. The tables
 are pulled at once and each by itself: one that fails is logged and tried again in the next round, and keeps no other of its own
 round waiting. A round ends with its last table.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.offset_sync import OffsetPuller, OffsetsPulled
 from dittomq.doors.clock import Clock
 from dittomq.errors import DiskFull, DittoError, Refused, StorageFailure, Unavailable, VersionConflict, first_of
-from dittomq.metadata.formats import KINDS, TOPICS, TableKind
+from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS, WHOLE_KINDS, TableKind
+from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, sorted_rows
 from dittomq.routes import DataVersion
 
@@ -28,6 +32,9 @@ PAGE_DEADLINE_S = 30.0
 _ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, is tried so often in a round
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _TIMEOUT_S = 2.0
+_WATCH_AGAIN_S = 2.0  # a watch that ended is opened again
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -37,6 +44,14 @@ class MetadataSource(Protocol):
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> TablePage[R]:
         """One page, or a DittoError within `deadline_s`: Unavailable without an answer, VersionConflict for a token of an older version."""
+        ...
+
+    async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
+        """The same of consumer offsets: what has changed since the version that is known, or a page."""
+        ...
+
+    def watch_versions(self) -> AsyncIterator[Mapping[str, DataVersion]]:
+        """Versions by the name of the table's kind, at once and at each change; a DittoError when it ends or is silent."""
         ...
 
 
@@ -70,6 +85,7 @@ class MetadataPuller:
     ) -> None:
         self._source = source
         self._metadata = metadata
+        self._offsets = OffsetPuller(source.fetch_offsets, metadata.offsets)
         self._clock = clock
         self._hide = hide
         self._show_again = show_again
@@ -99,6 +115,30 @@ class MetadataPuller:
 
     async def run(self) -> None:
         """Pull for ever. Raises StorageFailure when a table cannot be written."""
+        failed: DittoError | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pull_rounds(), name="pull rounds")
+                tasks.create_task(self._watch(), name="watch of versions")
+        except* StorageFailure as problems:
+            failed = first_of(problems)
+        if failed is not None:
+            raise failed
+
+    async def _watch(self) -> NoReturn:
+        """Wake the rounds when the master's tables have other versions than ours."""
+        await asyncio.sleep(FIRST_ROUND_S)
+        while True:
+            with contextlib.suppress(DittoError):
+                async for versions in self._source.watch_versions():
+                    self._compare(versions)
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    def _compare(self, versions: Mapping[str, DataVersion]) -> None:
+        if any(self._metadata.version(kind) != versions[kind.name] for kind in KINDS):
+            self._woken.set()
+
+    async def _pull_rounds(self) -> NoReturn:
         pause_s, is_hidden = FIRST_ROUND_S, False
         while True:
             is_hidden = is_hidden or await self._hide_own()
@@ -114,7 +154,8 @@ class MetadataPuller:
         failed: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                pulling = {kind.name: tasks.create_task(self._pull_table(kind)) for kind in KINDS}
+                pulling = {kind.name: tasks.create_task(self._pull_table(kind)) for kind in WHOLE_KINDS}
+                tasks.create_task(self._pull_offsets())
                 pulling[TOPICS.name].add_done_callback(lambda _: topics_asked.set())
         except* StorageFailure as problems:
             failed = first_of(problems)
@@ -141,11 +182,22 @@ class MetadataPuller:
 
     async def _take(self, kind: TableKind[Any]) -> None:
         try:
-            pulled = await self._pull(kind)
+            pulled = await self._retrying(self._offsets.pull if kind is CONSUMER_OFFSETS else partial(self._pull_pages, kind))
         except DittoError as error:
             raise Unavailable(f"the table of {kind.name}", str(error)) from error
-        if pulled is not None:
+        if isinstance(pulled, OffsetsPulled):
+            self._offsets.take(pulled)
+        elif pulled is not None:
             await self._apply(kind, *pulled)
+
+    async def _pull_offsets(self) -> None:
+        name = CONSUMER_OFFSETS.name
+        try:
+            self._offsets.take(await self._retrying(self._offsets.pull))
+        except DittoError as error:
+            self._record_problem(name, error)
+        else:
+            self.status[name] = TablePullStatus(self._clock.monotonic())
 
     async def _hide_own(self) -> bool:
         """What is known here since before; whether the disk had room to write that down."""
@@ -158,7 +210,7 @@ class MetadataPuller:
 
     async def _pull_table(self, kind: TableKind[R]) -> None:
         try:
-            pulled = await self._pull(kind)
+            pulled = await self._retrying(partial(self._pull_pages, kind))
         except DittoError as error:
             self._record_problem(kind.name, error)
             return
@@ -188,8 +240,8 @@ class MetadataPuller:
         except TimeoutError:
             return
 
-    async def _pull(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
-        """Our table and the master's, which is ours where that is the same version; None where the master's is older."""
+    async def _retrying(self, pull: Callable[[], Awaitable[T]]) -> T:
+        """What `pull` returns, or raises after some tries."""
         until = self._clock.monotonic() + _TRIES_S
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= _ATTEMPTS or self._clock.monotonic() >= until,
@@ -198,9 +250,10 @@ class MetadataPuller:
             sleep=asyncio.sleep,
             reraise=True,
         )
-        return await retrying(self._pull_pages, kind)
+        return await retrying(pull)
 
     async def _pull_pages(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
+        """Our table and the master's, which is ours where that is the same version; None where the master's is older."""
         held = self._metadata.table(kind)
         page = await self._source.fetch(kind, Ask(known=held.version), PAGE_DEADLINE_S)
         if kind is TOPICS:

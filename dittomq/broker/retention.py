@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from dittomq.broker.retention_pins import Pins
+from dittomq.broker.waiting_messages import waiting_floors
 from dittomq.commitlog.retention import Decision, LogFacts, RetentionFloor, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
@@ -137,6 +138,7 @@ class RetentionLoop:
         segments = [self._surveyed[start] for start in sorted(self._surveyed) if start >= store.min_offset]
         if not segments:
             return Decision(store.min_offset)
+        floors = (*floors, *waiting_floors(store))
         return decide(LogFacts(segments, store.settled, store.end, store.disk_use(), now_ms), self._rules, floors)
 
     def _now_ms(self) -> int:

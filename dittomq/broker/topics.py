@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from dittomq.broker.metadata import Metadata
+from dittomq.delays import SYSTEM_TOPICS
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
-from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionConflict
+from dittomq.errors import DiskFull, NotMaster, PermissionDenied, TopicExists, VersionConflict
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, TablePage, answer
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name, find_topic, updated
@@ -44,6 +45,10 @@ def nothing_is_missing() -> None:
     """Of a node of which others need not be asked: what is not here is not there."""
 
 
+def nothing_follows(name: str, epoch: int) -> None:
+    """Of a deletion."""
+
+
 class TopicReads:
     """Answers what topics there are, from this node's table and store. `lane` is one for reads.
 
@@ -70,11 +75,12 @@ class TopicReads:
         return topic, await self._lane.call(lambda: [QueueStatus(queue, *self._store.queue_range(name, queue)) for queue in queues])
 
     def list(self, page_size: int, page_token: str) -> TablePage[TopicConfig]:
-        """A page of topics, by name; VersionConflict when the table moved on since the page before."""
+        """A page of topics, by name, the system's own left out; VersionConflict when the table moved on since the page before."""
         table = self._metadata.table(TOPICS)
         if not table.rows:
             self._check_complete()
-        return answer(TOPICS.name, Table(table.version, table.rows), Ask(page_size=page_size, page_token=page_token))
+        rows = {name: row for name, row in table.rows.items() if name not in SYSTEM_TOPICS}
+        return answer(TOPICS.name, Table(table.version, rows), Ask(page_size=page_size, page_token=page_token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ class MasterTopics:
     """Creates, changes and deletes the group's topics.
 
     `store_lane` is the one on which the store is written; `epoch` tells the one in which this master leads, or raises NotReady.
-    `caught_up` returns when all messages that were taken in before are written or refused.
+    `caught_up` returns when all messages that were taken in before are written or refused. `deleted` is told of a deletion, when it is
+    durable, and of its epoch.
     """
 
     node: str
@@ -92,6 +99,7 @@ class MasterTopics:
     clock: Clock
     epoch: Callable[[], int]
     caught_up: Callable[[], Awaitable[None]]
+    deleted: Callable[[str, int], None] = nothing_follows
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change after the other
     _going: set[str] = field(default_factory=set)  # the topic that is being deleted
 
@@ -140,6 +148,8 @@ class MasterTopics:
         and goes with it: a message behind that place would bring the topic back when a master next looks what its log holds.
         """
         check_topic_name(name, "name")
+        if name in SYSTEM_TOPICS:
+            raise PermissionDenied(f'topic "{name}" is the system\'s own, and messages may wait in it; it cannot be deleted')
         find_topic(self.metadata.table(TOPICS).rows, name, self.node)
         self.epoch()
         if validate_only:
@@ -154,9 +164,28 @@ class MasterTopics:
                 try:
                     await self.metadata.settled()  # a caller that leaves does not stop the change
                 finally:
-                    self._going.discard(name)
+                    self._went(name)
             with contextlib.suppress(DiskFull):
                 await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
+
+    def _went(self, name: str) -> None:
+        """The deletion has ended, well or not."""
+        self._going.discard(name)
+        table = self.metadata.table(TOPICS)
+        if name not in table.rows:
+            self.deleted(name, table.version.state_version)
+
+    async def add_system(self, topic: TopicConfig) -> None:
+        """Let the table name a topic of the system's, durably before returning. Raises NotReady while this master does not lead."""
+        self.epoch()
+
+        def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
+            if topic.name in table.rows:
+                return table
+            return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
+
+        async with self._turn:
+            await self.metadata.change(TOPICS, known)
 
     def _with(self, table: Table[TopicConfig], topic: TopicConfig, hidden: QueueMinimums) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:

@@ -18,9 +18,11 @@ from dittomq.cli import (
     consume,
     context,
     demo,
+    group,
     ha,
     local,
     log,
+    message,
     publish,
     repair,
     route,
@@ -42,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, writes, ha, log, audit):
+for _group in (local, context, serve, topic, message, group, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, completion, version):
     _command.add_to(app)

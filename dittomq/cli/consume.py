@@ -1,8 +1,10 @@
 """`dittomq consume`, without a consumer group: nothing is remembered between two runs."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
@@ -11,6 +13,7 @@ from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import flush, hint, say, say_json
+from dittomq.cli.quantities import past_or_moment
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.cli.trail import Trail
 from dittomq.errors import (
@@ -39,10 +42,10 @@ _ILLEGIBLE = (CorruptRecord, MessageTooLarge)
 
 @dataclass(frozen=True, slots=True)
 class ConsumeRequest:
-    """What to read. `start`: earliest, latest, or an offset."""
+    """What to read. `start`: earliest, latest, an offset, or a store time."""
 
     topic: str
-    start: Literal["earliest", "latest"] | int
+    start: Literal["earliest", "latest"] | int | datetime
     queue: int | None
     node: str | None
     follow: bool
@@ -126,7 +129,9 @@ def add_to(app: typer.Typer) -> None:
 
 def consume(  # noqa: PLR0917  # flags
     topic: Annotated[str, typer.Argument(help="Topic.")],
-    start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in each queue.")] = "earliest",
+    start: Annotated[
+        str, typer.Option("--from", metavar="earliest|latest|OFFSET|TIME|1h", help="Where to begin in each queue.")
+    ] = "earliest",
     limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many messages.")] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only that queue.")] = None,
     node: Annotated[str | None, typer.Option("--node", metavar="a/1", help="Read from that node and no other.")] = None,
@@ -311,6 +316,9 @@ async def _bounds(reader: "Reader", queue: _ReadQueue, wanted: ConsumeRequest) -
         if wanted.start > page.max_offset:
             raise _EndsBeforeError(page.node, queue.number, page.max_offset, wanted.start)
         return wanted.start, page.max_offset
+    if isinstance(wanted.start, datetime):
+        first = await reader.offset_at(wanted.start)
+        return first, (await _range(reader, _BEYOND_ALL))[1]
     try:
         first, end = await _range(reader, 0)
     except _ILLEGIBLE:
@@ -329,11 +337,13 @@ async def _range(reader: "Reader", offset: int) -> tuple[int, int]:
     return page.min_offset, page.max_offset
 
 
-def _start(text: str) -> Literal["earliest", "latest"] | int:
+def _start(text: str) -> Literal["earliest", "latest"] | int | datetime:
     if text == "earliest":
         return "earliest"
     if text == "latest":
         return "latest"
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise typer.BadParameter(f'"{text}" is no place in a queue; give earliest, latest or an offset', param_hint="--from")
+        with contextlib.suppress(typer.BadParameter):
+            return past_or_moment(text)
+        raise typer.BadParameter(f'"{text}" is no place in a queue; give earliest, latest, an offset, a time or 1h', param_hint="--from")
     return int(text)

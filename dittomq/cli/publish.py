@@ -15,7 +15,7 @@ from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, progress, say, say_json
-from dittomq.cli.quantities import seconds
+from dittomq.cli.quantities import moment_ms, seconds
 from dittomq.cli.records import LineSplitter, Recipe, parse_path
 from dittomq.cli.tally import Tally
 from dittomq.errors import ConfigError, DittoError, InvalidField, Refused
@@ -57,6 +57,12 @@ def publish(  # noqa: PLR0917  # flags
         Ack | None, typer.Option("--ack", help="When a message counts as stored; otherwise as the broker group is set up.")
     ] = None,
     timeout: Annotated[str, typer.Option("--timeout", help="How long a broker may wait for that level.")] = "3s",
+    delay: Annotated[
+        str, typer.Option("--delay", metavar="DURATION", help="Nobody can read the messages before it is over; at most 960h.")
+    ] = "",
+    deliver_at: Annotated[
+        str, typer.Option("--deliver-at", metavar="TIME", help="Nor before that time: 2026-12-24T18:00:00Z; at most 40 days ahead.")
+    ] = "",
     json: JsonFlag = False,
     nameserver: Nameserver = None,
 ) -> int:
@@ -64,7 +70,11 @@ def publish(  # noqa: PLR0917  # flags
 
     Exit code 3 when some are stored weaker than asked or not at all, 4 when the outcome of some is unknown.
     """
-    recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None)
+    delay_ms, deliver_ms = (
+        round(1_000 * seconds(delay, "--delay")) if delay else 0,
+        moment_ms(deliver_at, "--deliver-at") if deliver_at else 0,
+    )
+    recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None, delay_ms, deliver_ms)
     order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout, "--timeout"))
     tally = Tally(ack)
     with ExitStack() as stack:

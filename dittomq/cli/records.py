@@ -56,6 +56,8 @@ class Recipe:
     topic: str
     order_key: JsonPath | None = None
     keys: JsonPath | None = None
+    delay_ms: int = 0
+    deliver_ms: int = 0
 
 
 class LineSplitter:
@@ -86,14 +88,14 @@ class LineSplitter:
         self._check(body, self._number)
         recipe = self._recipe
         if recipe.order_key is None and recipe.keys is None:
-            return Message(recipe.topic, body)
+            return Message(recipe.topic, body, delay_ms=recipe.delay_ms, deliver_ms=recipe.deliver_ms)
         document = self._json(body)
         try:
             order_key = recipe.order_key.find(document) if recipe.order_key else ""
             keys = (recipe.keys.find(document),) if recipe.keys else ()
         except InvalidField as error:
             raise InvalidField(f"line {self._number:,}, {error.field}", error.problem) from error
-        return Message(recipe.topic, body, keys=keys, order_key=order_key)
+        return Message(recipe.topic, body, keys=keys, order_key=order_key, delay_ms=recipe.delay_ms, deliver_ms=recipe.deliver_ms)
 
     def _json(self, body: bytes) -> object:
         try:

@@ -1,23 +1,17 @@
 """`dittomq topic …`: one call on every broker group; what was done in part can be run again until it is done in all."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import ExitCode, exit_of
-from dittomq.cli.output import hint, printable, say, say_json, table
+from dittomq.cli.output import printable, say, say_json, table
+from dittomq.cli.results import failures, report, shown_exit
 from dittomq.cli.route import permission_words
-from dittomq.errors import DittoError, TopicNotFound, Unavailable
+from dittomq.errors import TopicNotFound
 from dittomq.message import MAX_TOPIC_CHARACTERS
 from dittomq.metadata.topics import TopicConfig
-
-if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
-    from dittomq.client import GroupResult
-
-T = TypeVar("T")
 
 app = typer.Typer(name="topic", help="Topics.", no_args_is_help=True)
 
@@ -45,7 +39,7 @@ def create(
         for result in results
         if result.value is not None
     }
-    return _report(name, results, words, json=json)
+    return report("topic", name, results, words, json=json)
 
 
 @app.command(epilog=example("topic update orders --queues 12", "topic update orders --write-queues 8"))
@@ -71,7 +65,7 @@ def update(  # noqa: PLR0917  # flags
         for result in results
         if result.value is not None
     }
-    return _report(name, results, words, json=json)
+    return report("topic", name, results, words, json=json)
 
 
 @app.command(epilog=example("topic delete orders"))
@@ -85,7 +79,7 @@ def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserve
     without = {result.broker: "was not there" for result in results if isinstance(result.error, TopicNotFound)}
     if len(without) < len(results):  # what was done before is done: run again until the last group is, the command ends with 0
         words |= without
-    return _report(name, results, words, json=json)
+    return report("topic", name, results, words, json=json)
 
 
 @app.command("list", epilog=example("topic list", "topic list --json"))
@@ -107,7 +101,7 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
             }
             for group, one in found
         ]
-        say_json({"topics": topics, "failed": _failed(results)})
+        say_json({"topics": topics, "failed": failures(results)})
     else:
         rows = [
             (group, printable(one.name), f"{one.read_queues}", f"{one.write_queues}", permission_words(one.permission))
@@ -115,7 +109,7 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
         ]
         for line in table([("BROKER", "TOPIC", "READ QUEUES", "WRITE QUEUES", "PERMITS"), *rows]):
             say(line)
-    return _shown(results)
+    return shown_exit(results)
 
 
 @app.command(epilog=example("topic describe orders"))
@@ -138,7 +132,7 @@ def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameser
             }
             for group, one in found
         ]
-        say_json({"topic": name, "groups": groups, "failed": _failed(results)})
+        say_json({"topic": name, "groups": groups, "failed": failures(results)})
     else:
         rows = [
             (
@@ -154,44 +148,8 @@ def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameser
         ]
         for line in table([("BROKER", "QUEUE", "FIRST", "END", "MESSAGES", "AS ON"), *rows]):
             say(line)
-    return _shown(results)
+    return shown_exit(results)
 
 
 def _settings(topic: TopicConfig) -> str:
     return f"{topic.read_queues} queues to read, {topic.write_queues} to write, {permission_words(topic.permission)}"
-
-
-def _report(topic: str, results: "Sequence[GroupResult[T]]", words: dict[str, str], *, json: bool) -> int:
-    """One line for each group; those in `words` did it."""
-    failed = [result for result in results if result.broker not in words]
-    if json:
-        say_json({"topic": topic, "done": sorted(words), "failed": _failed(failed)})
-    else:
-        for result in results:
-            say(f"{result.broker}  {words.get(result.broker) or f'FAILED    {_reason(result.error)}'}")
-    return _exit(failed, some_did=bool(words), quiet=not json)
-
-
-def _failed(results: "Sequence[GroupResult[T]]") -> list[dict[str, str]]:
-    return [{"broker": result.broker, "error": str(result.error)} for result in results if result.error is not None]
-
-
-def _shown(results: "Sequence[GroupResult[T]]") -> int:
-    failed = [result for result in results if result.error is not None]
-    return _exit(failed, some_did=len(failed) < len(results))
-
-
-def _exit(failed: "Sequence[GroupResult[T]]", *, some_did: bool, quiet: bool = False) -> int:
-    """0 when no group failed, 3 when only some did, otherwise what the errors mean: one that is silent may have done it, so it wins."""
-    errors = [result.error for result in failed if result.error is not None]
-    if not errors:
-        return ExitCode.DONE
-    if not quiet:
-        for error in errors:
-            hint(_reason(error))
-    return ExitCode.PARTLY if some_did else max(map(exit_of, errors))
-
-
-def _reason(error: DittoError | None) -> str:
-    again = "; run the same command again when it does" if isinstance(error, Unavailable) else ""
-    return f"{error}{again}"

@@ -1,13 +1,20 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, NameserverResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
+from dittomq.client.group_admin import CreatedGroup, UpdatedGroup
+from dittomq.client.group_result import GroupResult
+from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
+from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueProgress, QueueReset, ResetOrder, ResetTarget
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
+from dittomq.metadata.groups import GroupUpdate
+from dittomq.metadata.rows import GroupConfig
+from dittomq.wire.lookups import CancelOutcome
 
 __all__ = [
     "Ack",
@@ -15,15 +22,24 @@ __all__ = [
     "Admin",
     "AsyncClient",
     "BulkPublish",
+    "CancelOutcome",
     "Client",
+    "CommittedOffset",
     "Copy",
     "CopyState",
+    "CreatedGroup",
     "CreatedTopic",
     "DittoError",
+    "FoundMessage",
+    "GroupConfig",
+    "GroupProgress",
     "GroupResult",
+    "GroupUpdate",
     "Message",
+    "MessageLookups",
     "NameserverResult",
     "NotStored",
+    "OffsetCommit",
     "OutcomeHandle",
     "OutcomeUnknown",
     "Outcomes",
@@ -32,10 +48,15 @@ __all__ = [
     "ProducerOptions",
     "PublishTally",
     "PutStatus",
+    "QueueProgress",
+    "QueueReset",
     "Reader",
     "ReaderOptions",
     "Receipt",
+    "ResetOrder",
+    "ResetTarget",
     "StoredMessage",
     "TopicDescription",
+    "UpdatedGroup",
     "UpdatedTopic",
 ]

@@ -7,12 +7,14 @@ the call's deadline to be reached again; nothing is sent twice.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
+from dittomq.client.group_admin import GroupAdmin
+from dittomq.client.group_result import GroupResult
 from dittomq.client.routing import ClientContext
 from dittomq.client.validation import check_number, is_address
 from dittomq.copies import RepairReport, RepairRequest
@@ -41,15 +43,6 @@ _REPAIR_DEADLINE_S: Final = 600.0
 _SILENCE_S: Final = 15.0
 _ROUTE_WAIT_S: Final = 3.0
 _ROUTE_POLL_S: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class GroupResult(Generic[T]):
-    """What one broker group answered: `value`, or `error` where it could not be done."""
-
-    broker: str
-    value: T | None
-    error: DittoError | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +79,11 @@ class NameserverResult:
     error: DittoError | None
 
 
-class Admin:
-    """Topics, nodes and roles of one cluster."""
+class Admin(GroupAdmin):
+    """Topics, consumer groups, nodes and roles of one cluster."""
 
     def __init__(self, around: ClientContext) -> None:
-        self._around = around
+        super().__init__(around)
 
     async def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
         """Create the topic in every group, or in one. Afterwards nameservers know it, if they hear of it within 3 s."""

@@ -9,6 +9,7 @@ from typing import Self
 from dittomq.client.admin import Admin
 from dittomq.client.context import current_context, load_contexts
 from dittomq.client.ha_watch import ClusterWatch
+from dittomq.client.lookups import MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
 from dittomq.client.reader import Reader, ReaderOptions
 from dittomq.client.routing import ClientContext, Routing, backoff_s
@@ -98,6 +99,11 @@ class AsyncClient:
     def admin(self) -> Admin:
         """Topics, nodes and roles."""
         return Admin(self._around)
+
+    @property
+    def messages(self) -> MessageLookups:
+        """Messages by id and by key; cancels those that wait."""
+        return MessageLookups(self._around)
 
     def watch_cluster(self, *, period_s: float = 0.5) -> ClusterWatch:
         """What every node says of replication, at most once in `period_s`; see ClusterWatch."""

@@ -14,6 +14,7 @@ things only, and neither can store it twice:
 import asyncio
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, cast, get_args, overload
 
@@ -32,7 +33,7 @@ from dittomq.client.partitioner import Partitioner, SendTarget, master_of
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
 from dittomq.client.sender import GroupSender, Resolved, SenderListener
-from dittomq.client.validation import checked_size, encoded, is_plain
+from dittomq.client.validation import checked_size, encoded, epoch_ms, is_plain, milliseconds
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
     AckLevelNotReached,
@@ -144,13 +145,21 @@ class Producer:
         tag: str = "",
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
+        delay_s: float = 0,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
-        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
+        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown.
+
+        Nobody can read it before `delay_s` seconds have passed, or before `deliver_at`, at most 40 days ahead; the receipt tells where it
+        waits.
+        """
         try:
             content = encoded("body", body) if isinstance(body, str) else body
+            delay_ms, deliver_ms = milliseconds("delay_s", delay_s) if delay_s else 0, epoch_ms("deliver_at", deliver_at)
         except InvalidField as cause:
             raise NotStored(topic, cause) from cause
-        return await self.publish_message(Message(topic, content, queue, tuple(keys), tag, order_key, properties or {}))
+        message = Message(topic, content, queue, tuple(keys), tag, order_key, properties or {}, delay_ms=delay_ms, deliver_ms=deliver_ms)
+        return await self.publish_message(message)
 
     async def publish_message(self, message: Message) -> Receipt:
         """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
@@ -10,7 +11,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.routing import ClientContext, backoff_s
-from dittomq.client.validation import check_number, encoded
+from dittomq.client.validation import check_number, encoded, epoch_ms
 from dittomq.errors import (
     CorruptRecord,
     DittoError,
@@ -26,10 +27,11 @@ from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullRequest, PullResult, PullStatus
 from dittomq.routes import Node, Route
-from dittomq.rpc.channel import breaking
+from dittomq.rpc.channel import breaking, call
 from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
 from dittomq.tokens import decode_token
 from dittomq.wire import messaging as wire
+from dittomq.wire.lookups import find_offset_request
 
 _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
 _MOST_WAIT_S = 1e9  # beyond what any broker takes
@@ -118,6 +120,25 @@ class Reader:
         if isinstance(found, NotReady):
             raise found
         return found
+
+    async def offset_at(self, time: datetime) -> int:
+        """The first message of the queue that was stored at or after that time, one past the last where there is none yet.
+
+        Raises TopicNotFound, QueueNotFound, InvalidField for a time without a zone, Unavailable when no copy answers.
+        """
+        check_number("queue", self._queue, 32)
+        request = find_offset_request(self._topic, self._queue, epoch_ms("time", time))
+        problem: DittoError = Unavailable(self._who(), "no node of it is registered")
+        for node in self._in_order(await self._around.routing.route(self._topic)):
+            address = self._around.routing.address(node)
+            stub: Any = self._around.channels.stub(MessagingServiceStub, address)
+            try:
+                found = await call(stub.FindOffset, request, who=f"{node.name} at {address}", deadline_s=_ANSWER_DEADLINE_S, node=node)
+            except (Unavailable, NotReady) as silent:
+                problem = silent
+            else:
+                return int(found.offset)
+        raise problem
 
     def _check(self, offset: int, wait_s: float) -> None:
         """What brokers refuse is theirs to say; this is what the wire cannot carry."""

@@ -2,23 +2,28 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, NameserverResult, TopicDescription, UpdatedTopic
+from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
+from dittomq.client.group_result import GroupResult
+from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
+from dittomq.client.sync_group_admin import SyncGroupAdmin
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
 from dittomq.message import MAX_BATCH_MESSAGES, Ack, Message, Receipt, StoredMessage
 from dittomq.metadata.topics import TopicConfig
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_FOUND_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Node, Route
 from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
+from dittomq.wire.lookups import CancelOutcome
 
 
 class Client:
@@ -87,6 +92,11 @@ class Client:
         return SyncReader(self._thread, reader)
 
     @property
+    def messages(self) -> "SyncMessages":
+        """Messages by id and by key; cancels those that wait."""
+        return SyncMessages(self._thread, self._client.messages)
+
+    @property
     def admin(self) -> "SyncAdmin":
         """Topics, nodes and roles."""
         return SyncAdmin(self._thread, self._client.admin)
@@ -125,10 +135,22 @@ class SyncProducer:
         tag: str = "",
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
+        delay_s: float = 0,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
-        """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
+        """Publish one message; see Producer. Raises NotStored, AckLevelNotReached or OutcomeUnknown."""
         return self._thread.run(
-            self._producer.publish(topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties)
+            self._producer.publish(
+                topic,
+                body,
+                keys=keys,
+                order_key=order_key,
+                tag=tag,
+                queue=queue,
+                properties=properties,
+                delay_s=delay_s,
+                deliver_at=deliver_at,
+            )
         )
 
     def publish_message(self, message: Message) -> Receipt:
@@ -178,6 +200,10 @@ class SyncReader:
         """A page from `offset` on, empty when nothing came within `wait_s`; see Reader."""
         return self._thread.run(self._reader.pull(offset, wait_s=wait_s, at_least=at_least))
 
+    def offset_at(self, time: datetime) -> int:
+        """The first message that was stored at or after that time; see Reader."""
+        return self._thread.run(self._reader.offset_at(time))
+
     def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> Iterator[StoredMessage]:
         """Every message from an offset on; see Reader."""
         offset = from_offset
@@ -189,12 +215,35 @@ class SyncReader:
             offset = page.next_offset
 
 
-class SyncAdmin:
+class SyncMessages:
+    """Single messages; see MessageLookups."""
+
+    def __init__(self, thread: SyncBridge, messages: MessageLookups) -> None:
+        self._thread = thread
+        self._messages = messages
+
+    def get(self, message_id: str) -> FoundMessage:
+        """The message of a receipt's token, or of RocketMQ's message id."""
+        return self._thread.run(self._messages.get(message_id))
+
+    def find(
+        self, topic: str, key: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = MAX_FOUND_MESSAGES
+    ) -> list[FoundMessage]:
+        """Messages of the topic with that key, the newest first; see MessageLookups."""
+        return self._thread.run(self._messages.find(topic, key, since=since, until=until, limit=limit))
+
+    def cancel(self, token: str, *, timeout_s: float | None = None) -> CancelOutcome:
+        """Let a delayed message never be delivered; see MessageLookups."""
+        return self._thread.run(self._messages.cancel(token, timeout_s=timeout_s))
+
+
+class SyncAdmin(SyncGroupAdmin):
     """Topics, nodes and roles; see Admin."""
 
+    _admin: Admin
+
     def __init__(self, thread: SyncBridge, admin: Admin) -> None:
-        self._thread = thread
-        self._admin = admin
+        super().__init__(thread, admin)
 
     def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
         """Create the topic in every group, or in one."""

@@ -1,7 +1,9 @@
 """Limits that are checked before anything is sent: what fails here is surely not stored."""
 
+from datetime import datetime
 from operator import index
 
+from dittomq.delays import check_wait
 from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Message
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties
@@ -33,6 +35,10 @@ def checked_size(message: Message) -> int:
     if message.flag or message.born_ms:
         check_number("flag", message.flag, _FLAG_BITS)
         check_number("born_ms", message.born_ms, _TIME_BITS)
+    if message.delay_ms or message.deliver_ms:
+        check_number("delay_ms", message.delay_ms, _TIME_BITS)
+        check_number("deliver_ms", message.deliver_ms, _TIME_BITS)
+        check_wait(message.delay_ms, message.deliver_ms)
     if message.keys or message.tag or message.properties:
         size += _properties_size(message)
     return size + len(message.order_key) + MESSAGE_OVERHEAD_BYTES
@@ -40,7 +46,8 @@ def checked_size(message: Message) -> int:
 
 def is_plain(message: Message) -> bool:
     """Whether it has nothing but its topic, its queue and its body."""
-    return not (message.keys or message.tag or message.order_key or message.properties or message.flag or message.born_ms)
+    named = message.keys or message.tag or message.order_key or message.properties
+    return not (named or message.flag or message.born_ms or message.delay_ms or message.deliver_ms)
 
 
 def encoded(field: str, text: str) -> bytes:
@@ -49,6 +56,24 @@ def encoded(field: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidField(field, f"{text[error.start : error.end]!r} is half of a surrogate pair and cannot be sent") from error
+
+
+def milliseconds(field: str, seconds: float) -> int:
+    """Whole milliseconds; raises InvalidField for what is no number of seconds."""
+    try:
+        return round(seconds * 1_000)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidField(field, f"{seconds!r} is no number of seconds") from error
+
+
+def epoch_ms(field: str, at: datetime | None) -> int:
+    """That time in ms since 1970, 0 for none; raises InvalidField for one without a time zone."""
+    if at is None:
+        return 0
+    zone = getattr(at, "utcoffset", None)  # whatever a caller hands in
+    if zone is None or zone() is None:
+        raise InvalidField(field, f"{at!r} is no datetime with a time zone; make one with datetime.now(UTC), for example")
+    return int(at.timestamp() * 1_000)
 
 
 def is_address(text: str) -> bool:

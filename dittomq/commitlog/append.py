@@ -34,9 +34,11 @@ from dittomq.commitlog.records.format import (
     form_of,
     mark,
     safe_topic,
+    scheduled_code,
     sequence_of,
     strip_crc,
 )
+from dittomq.delays import SCHEDULE_TOPIC
 from dittomq.errors import InvalidField, MessageTooLarge, Refused
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -219,6 +221,8 @@ class Appender:
                 placed.append(AppendResult(topic, queue_id, QueueOffset(queue_offset), PhysicalOffset(position), sizes, store_ms))
             sizes.append(size)
             positions.append(position)
+            if topic == SCHEDULE_TOPIC:
+                code = scheduled_code(properties, store_ms)
             keys = carried(topic, store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
             waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code), keys))
             position += size

@@ -196,6 +196,15 @@ class StoreWithLogStart(ABC):
             for each, (start, end) in zip(found, ranges, strict=True)
         ]
 
+    @property
+    def queue_count(self) -> int:
+        """How many queues ever held a message, as far as the log tells."""
+        return len(self._derived.index.queues)
+
+    def has_queue(self, topic: str, queue: int) -> bool:
+        """Whether it is one of them."""
+        return (topic, queue) in self._derived.index.queues
+
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""
         found = self._derived.index.queues.get((topic, queue))
@@ -207,6 +216,11 @@ class StoreWithLogStart(ABC):
         with self._gate.looking():
             queues = [each for each in self._derived.index.queues.items() if each[1].topic == topic]
             return {key: max(queue.next, queue.outlived + 1 if queue.outlived else 0) for key, queue in queues}
+
+    def queue_ends(self) -> dict[tuple[str, int], int]:
+        """Of each queue that ever held a message, the offset that its next one gets, confirmed or not."""
+        with self._gate.looking():
+            return {key: max(queue.next, queue.min) for key, queue in self._derived.index.queues.items()}
 
     def minimums(self) -> dict[tuple[str, int], int]:
         """What `hide` was given, as far as no cut has taken the records that it spoke of."""

@@ -130,6 +130,19 @@ class StoreReader:
                 raise OffsetOutOfRange("queue offset", wanted.offset, low, high) from problem
             raise NotReady(self._node, "what lies there in its log is just being cut or dropped; ask again") from problem
 
+    def range_below(self, topic: str, queue_id: int, end: int) -> tuple[int, int]:
+        """Offsets [min, max) of a queue's messages, none from the first on that ends above the byte `end`. Raises OSError."""
+        queue = self._index.queues.get((topic, queue_id))
+        low, high = queue.range if queue is not None else (0, 0)
+        at = high
+        while queue is not None and at > low:
+            first = max(low, at - _UNITS_AT_ONCE, (at - 1) // self._index.file_units * self._index.file_units)
+            above = [first + place for place, unit in enumerate(self._index.units(queue, first, at - first)) if _ends_above(unit, end)]
+            if not above:
+                break
+            at = high = above[0]
+        return low, high
+
     def _look(self, queue: ConsumeQueue, wanted: ReadRequest) -> QueueSlice:
         low, high = queue.range
         if not low <= wanted.offset <= high:

@@ -23,12 +23,13 @@ from dittomq.commitlog.disk.storage import HeldLock, Storage, reading
 from dittomq.commitlog.foreign_writes import newest_ms_before
 from dittomq.commitlog.locks import StoreLocks, confessed, reported
 from dittomq.commitlog.log_start import StoreWithLogStart
+from dittomq.commitlog.lookups import KeyMatches, KeySearch, StoreLookups
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint, producer_state
 from dittomq.commitlog.reading import QueueSlice, ReadRequest, StoreReader
 from dittomq.commitlog.records import digest
 from dittomq.commitlog.records.decoding import message_of
-from dittomq.commitlog.records.format import MAX_RECORD_BYTES
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES, Host
 from dittomq.commitlog.recovery import Recovered, StoreLayout
 from dittomq.commitlog.repair import RepairableStore
 from dittomq.commitlog.replica_append import ReplicaAppender
@@ -41,13 +42,14 @@ from dittomq.commitlog.truncation import TruncationReport
 from dittomq.commitlog.writeback_check import has_whole_behind, is_torn, write_again
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, grows
-from dittomq.errors import InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
 from dittomq.group_record import ReplicaId
-from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
+from dittomq.message import StoredMessage
+from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
 from dittomq.reads import ALL, ReadableRange
 
-__all__ = ["AppendBatch", "AppendGroup", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
+__all__ = ["AppendBatch", "AppendGroup", "KeyMatches", "KeySearch", "QueueSlice", "StopKind", "Store", "StoreOptions", "TruncationReport"]
 
 
 class Store(StoreWithLogStart, RepairableStore):
@@ -244,6 +246,37 @@ class Store(StoreWithLogStart, RepairableStore):
         with reading(self._options.node):
             return self._reader.queue(topic, queue, ReadRequest(offset, max_messages, max_bytes, tags, readable))
 
+    def message_at(self, position: int, end: int) -> tuple[StoredMessage, Host] | None:
+        """The message whose record begins there and ends at or below `end`, and the host that stored it; None when there is none.
+
+        Raises CorruptRecord where the log is known to be damaged.
+        """
+        try:
+            with reading(self._options.node):
+                return self._lookups.message_at(position, end)
+        except CorruptRecord:
+            if self.known_damage.touches(position, position + 1):
+                raise
+            return None  # no record begins there
+
+    def find_by_key(self, search: KeySearch, end: int) -> KeyMatches:
+        """Messages of a topic with a key that end at or below `end`. One that is damaged is left out."""
+        with reading(self._options.node):
+            return self._lookups.find_by_key(search, end)
+
+    def offset_at(self, topic: str, queue: int, time_ms: int, end: int) -> QueueOffset | None:
+        """The first message of a queue, of those that end at or below `end`, that was stored at or after that time.
+
+        One past the last where there is none; None for no such queue.
+        """
+        with reading(self._options.node):
+            return self._lookups.offset_at(topic, queue, time_ms, end)
+
+    def queue_range_below(self, topic: str, queue: int, end: int) -> tuple[int, int]:
+        """Offsets [min, max) of a queue, none from its first message on that ends above the byte `end`. Raises NotReady."""
+        with reading(self._options.node):
+            return self._reader.range_below(topic, queue, end)
+
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> AppendResult | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not
         known.
@@ -251,6 +284,11 @@ class Store(StoreWithLogStart, RepairableStore):
         with self._gate.looking():
             position = self._derived.producers.find(producer_id, sequence, sent_since)
         return None if position is None else self._place(position)
+
+    def last_delivered(self, producer_id: str) -> int | None:
+        """The greatest sequence of a system producer that is in the log; None when none is."""
+        with self._gate.looking():
+            return self._derived.producers.last_sequence(producer_id)
 
     def segment_of(self, offset: int) -> tuple[PhysicalOffset, PhysicalOffset]:
         """Start and end of the segment in which a byte lies."""
@@ -448,6 +486,7 @@ class Store(StoreWithLogStart, RepairableStore):
         self.notes += found.notes
         self._seals = found.seals
         self._reader = StoreReader(found.log, found.seals, found.derived.index, self._options.node)
+        self._lookups = StoreLookups(found.log, found.derived.index, found.derived.dispatch.keys, self._reader)
         self._receiver = ReplicaAppender(found.log, found.seals, found.derived, self._options.node)
         self._appender = Appender(found.log, found.derived, self._options.host, self._place)
         self._checkpointed = None

@@ -58,6 +58,35 @@ class TopicExists(Refused):
 
 
 @dataclass(eq=False)
+class GroupNotFound(Refused):
+    """`similar` is the nearest known name, empty for none; `where` names the cluster or the node that was asked."""
+
+    reason: ClassVar[str] = "GROUP_NOT_FOUND"
+    group: str
+    where: str
+    similar: str = ""
+
+    def __str__(self) -> str:
+        hint = f'; did you mean "{self.similar}"' if self.similar else ""
+        end = "? Create it" if hint else ". Create it"
+        return f'consumer group "{self.group}" does not exist in {self.where}{hint}{end}: dittomq group create {self.group}'
+
+
+@dataclass(eq=False)
+class GroupExists(Refused):
+    """The consumer group exists with another value of `field`."""
+
+    reason: ClassVar[str] = "GROUP_EXISTS"
+    sentence: ClassVar[str] = (
+        'consumer group "{0.group}" exists with {0.field} {0.existing}, not {0.asked}; update it or ask for what it has'
+    )
+    group: str
+    field: str
+    existing: str
+    asked: str
+
+
+@dataclass(eq=False)
 class QueueNotFound(Refused):
     """The topic has queues [0, queues)."""
 
@@ -68,6 +97,16 @@ class QueueNotFound(Refused):
 
     def __str__(self) -> str:
         return f'topic "{self.topic}" has queues 0 to {self.queues - 1}, not {self.queue}'
+
+
+@dataclass(eq=False)
+class MessageNotFound(Refused):
+    """No message that can be read has this id, or it was undone, or dropped with its segment."""
+
+    reason: ClassVar[str] = "MESSAGE_NOT_FOUND"
+    sentence: ClassVar[str] = '{0.node} holds no message "{0.id}" that can be read; it may never have been stored, or be dropped by now'
+    node: str
+    id: str
 
 
 @dataclass(eq=False)

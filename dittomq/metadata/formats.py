@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +14,14 @@ from dittomq.routes import DataVersion
 
 # Our own field of topics.json. RocketMQ reads past it and does not write it again; each node's store has its minimums too.
 _MINIMUMS_FIELD = "dittomqQueueMinimums"
+
+# Our own field of a group in subscriptionGroup.json, where it is not 0.
+_INCARNATION_FIELD = "dittomqIncarnation"
+
+OFFSET_INCARNATIONS_FIELD = "dittomqIncarnations"
+"""Our own field of consumerOffset.json: topic@group → the incarnation of the group that committed it, where it is not 0."""
+OFFSET_RESETS_FIELD = "dittomqResets"
+"""The same: topic@group → queue → how often its offset was reset, where it was."""
 
 # No longer than Java's long; more leading zeros than fit are no number.
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
@@ -40,6 +48,7 @@ _GROUP_COLUMNS: Columns = (
     ("retryMaxTimes", "retry_max_times", 16, 32),
     ("brokerId", "broker_id", 0, 64),
     ("whichBrokerWhenConsumeSlowly", "which_broker_when_consume_slowly", 1, 64),
+    (_INCARNATION_FIELD, "incarnation", 0, 64),
 )
 
 
@@ -49,13 +58,18 @@ class DamagedFile(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TableKind(Generic[R]):
-    """One of the four tables. `name` is what people read, `path` its file, `field` where the file holds the rows."""
+    """One of the four tables. `name` is what people read, `path` its file, `field` where the file holds the rows.
+
+    `take_own` completes rows with what fields of ours hold of them, which it takes from the file's; `own_fields` makes those fields.
+    """
 
     name: str
     path: str
     field: str
     decode_rows: Callable[[Fields], Iterable[R]]
     encode_rows: Callable[[Iterable[R]], Fields]
+    take_own: Callable[[Iterable[R], Fields], Iterable[R]] = lambda rows, _: rows
+    own_fields: Callable[[Iterable[R]], Fields] = lambda _: {}
 
 
 def decode(kind: TableKind[R], data: bytes) -> Table[R]:
@@ -67,7 +81,7 @@ def decode(kind: TableKind[R], data: bytes) -> Table[R]:
     if not isinstance(fields, dict):
         raise DamagedFile("holds no object")
     version = _decode_version(_take(fields, "dataVersion", dict, {}))
-    rows = kind.decode_rows(_take(fields, kind.field, dict, {}))
+    rows = kind.take_own(kind.decode_rows(_take(fields, kind.field, dict, {})), fields)
     minimums = _decode_minimums(_take(fields, _MINIMUMS_FIELD, dict, {}))
     return Table(version, sorted_rows(rows), fields, minimums)
 
@@ -80,6 +94,7 @@ def encode(kind: TableKind[R], table: Table[R]) -> bytes:
         "timestamp": table.version.timestamp_ms,
     }
     fields: Fields = {**table.other_fields, "dataVersion": version, kind.field: kind.encode_rows(table.rows.values())}
+    fields |= kind.own_fields(table.rows.values())
     if table.minimums:
         fields[_MINIMUMS_FIELD] = _encode_minimums(table.minimums)
     return fastjson.dumps(fields, pretty_levels=2).encode("ascii")
@@ -121,6 +136,8 @@ def _decode_named(make: Callable[..., R], name_field: str, columns: Columns) -> 
 def _encode_named(name_field: str, columns: Columns) -> Callable[[Iterable[TopicConfig | GroupConfig]], Fields]:
     def encode_row(row: TopicConfig | GroupConfig) -> Fields:
         known = {theirs: getattr(row, ours) for theirs, ours, _, _ in columns}
+        if not known.get(_INCARNATION_FIELD, 1):
+            del known[_INCARNATION_FIELD]
         known |= {"attributes": dict(row.attributes.items()), name_field: row.name}
         return {**row.other_fields, **dict(sorted(known.items()))}
 
@@ -139,6 +156,34 @@ def _decode_offsets(rows: Fields) -> Iterable[ConsumerOffset]:
 def _encode_offsets(rows: Iterable[ConsumerOffset]) -> Fields:
     queues = ((f"{topic}@{group}", rows_of_one) for (topic, group), rows_of_one in groupby(rows, lambda row: (row.topic, row.group)))
     return {name: {row.queue: row.offset for row in rows_of_one} for name, rows_of_one in queues}
+
+
+def _take_own_offsets(rows: Iterable[ConsumerOffset], fields: Fields) -> Iterable[ConsumerOffset]:
+    incarnations = _take(fields, OFFSET_INCARNATIONS_FIELD, dict, {})
+    resets = _take(fields, OFFSET_RESETS_FIELD, dict, {})
+    if not incarnations and not resets:
+        return rows
+    return [_completed(row, incarnations, resets) for row in rows]
+
+
+def _completed(row: ConsumerOffset, incarnations: Fields, resets: Fields) -> ConsumerOffset:
+    name = f"{row.topic}@{row.group}"
+    incarnation = _number(name, incarnations.get(name, 0), 64)
+    of_queues = _object(name, resets.get(name, {}))
+    return replace(row, resets=_number(name, of_queues.get(row.queue, 0), 64), incarnation=incarnation)
+
+
+def _own_offset_fields(rows: Iterable[ConsumerOffset]) -> Fields:
+    incarnations: Fields = {}
+    resets: dict[str | int, Fields] = {}
+    for row in rows:
+        name = f"{row.topic}@{row.group}"
+        if row.incarnation:
+            incarnations[name] = row.incarnation
+        if row.resets:
+            resets.setdefault(name, {})[row.queue] = row.resets
+    fields: Fields = {OFFSET_INCARNATIONS_FIELD: incarnations, OFFSET_RESETS_FIELD: dict(resets)}
+    return {field: value for field, value in fields.items() if value}
 
 
 def _decode_delays(rows: Fields) -> Iterable[DelayOffset]:
@@ -204,8 +249,17 @@ GROUPS: TableKind[GroupConfig] = TableKind(
     _encode_named("groupName", _GROUP_COLUMNS),
 )
 CONSUMER_OFFSETS: TableKind[ConsumerOffset] = TableKind(
-    "consumer offsets", "config/consumerOffset.json", "offsetTable", _decode_offsets, _encode_offsets
+    "consumer offsets",
+    "config/consumerOffset.json",
+    "offsetTable",
+    _decode_offsets,
+    _encode_offsets,
+    _take_own_offsets,
+    _own_offset_fields,
 )
 DELAY_OFFSETS: TableKind[DelayOffset] = TableKind("delay offsets", "config/delayOffset.json", "offsetTable", _decode_delays, _encode_delays)
 
 KINDS: tuple[TableKind[Any], ...] = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+
+WHOLE_KINDS: tuple[TableKind[Any], ...] = (TOPICS, GROUPS, DELAY_OFFSETS)
+"""Those that change, and are pulled, as a whole; consumer offsets have a table of their own kind."""

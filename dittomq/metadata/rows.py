@@ -9,7 +9,10 @@ Json = None | bool | int | float | str | list["Json"] | dict[str | int, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A consumer group. `other_fields`: what RocketMQ's file holds and we have no field for; kept as it is."""
+    """A consumer group. `other_fields`: what RocketMQ's file holds and we have no field for; kept as it is.
+
+    `incarnation` tells it from a group of that name that was deleted; 0: RocketMQ made it, or a version without incarnations.
+    """
 
     name: str
     consume_enable: bool = True
@@ -22,6 +25,7 @@ class GroupConfig:
     which_broker_when_consume_slowly: int = 1
     attributes: Mapping[str, str] = field(default_factory=dict)
     other_fields: Mapping[str | int, Json] = field(default_factory=dict)
+    incarnation: int = 0
 
     @property
     def key(self) -> str:
@@ -31,12 +35,17 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOffset:
-    """The next queue offset that a consumer group reads from one queue."""
+    """The next queue offset that a consumer group reads from one queue.
+
+    `resets`: how often it was reset. `incarnation` is that of the group that committed it.
+    """
 
     topic: str
     group: str
     queue: int
     offset: int
+    resets: int = 0
+    incarnation: int = 0
 
     @property
     def key(self) -> tuple[str, str, int]:

@@ -32,6 +32,9 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.KeyNotFound: StatusCode.NOT_FOUND,
     errors.TopicExists: StatusCode.ALREADY_EXISTS,
     errors.QueueNotFound: StatusCode.NOT_FOUND,
+    errors.MessageNotFound: StatusCode.NOT_FOUND,
+    errors.GroupNotFound: StatusCode.NOT_FOUND,
+    errors.GroupExists: StatusCode.ALREADY_EXISTS,
     errors.MessageTooLarge: StatusCode.INVALID_ARGUMENT,
     errors.OffsetOutOfRange: StatusCode.OUT_OF_RANGE,  # the caller must move its cursor
     errors.NotMaster: StatusCode.FAILED_PRECONDITION,  # refresh the route, then send there

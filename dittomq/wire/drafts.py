@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.delays import MAX_WAITING_PROPERTIES_BYTES, SYSTEM_TOPICS, waiting
 from dittomq.errors import InvalidField, MessageTooLarge, PermissionDenied, QueueNotFound, Refused
 from dittomq.message import MAX_BATCH_BYTES, MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.metadata.topics import TopicConfig, find_topic
@@ -60,11 +61,14 @@ def drafts_of(messages: Iterable[pb.Message], producer_id: str, sequence: int, t
                 properties += _properties(message)
             except Refused as refused:
                 raise MessageRefused(index, refused) from refused
-        size += len(body) + len(properties)
+        code = tags_code(tag) if tag else 0
+        draft = make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code))
+        if message.delay_ms or message.deliver_ms:
+            draft = _waiting(draft, index, message, now_ms)
+        size += len(body) + len(draft.properties)
         if size > MAX_BATCH_BYTES:
             raise MessageTooLarge(f"the frame up to message {index}", size, MAX_BATCH_BYTES)
-        code = tags_code(tag) if tag else 0
-        drafts.append(make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code)))
+        drafts.append(draft)
     return drafts, size
 
 
@@ -107,7 +111,21 @@ def _identity(producer_id: str) -> bytes:
     return f"PID\x01{producer_id}\x02SEQ\x01".encode() if producer_id else b""
 
 
+def _waiting(draft: Draft, index: int, message: pb.Message, now_ms: int) -> Draft:
+    """The draft of a message that is not to be read at once."""
+    try:
+        found = waiting(draft, message.delay_ms, message.deliver_ms, now_ms)
+        if len(found.properties) > MAX_WAITING_PROPERTIES_BYTES:
+            raise MessageTooLarge("the properties of a delayed message", len(found.properties), MAX_WAITING_PROPERTIES_BYTES)
+    except Refused as refused:
+        raise MessageRefused(index, refused) from refused
+    return found
+
+
 def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
+    if name in SYSTEM_TOPICS:
+        problem = f'topic "{name}" is the system\'s own; publish to another one, with a delay if the message is to wait'
+        raise MessageRefused(index, PermissionDenied(problem))
     try:
         config = find_topic(topics.known, name, topics.node)
     except Refused as refused:

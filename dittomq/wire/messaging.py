@@ -118,7 +118,7 @@ def _runs(batch: BatchRequest) -> list[PlainSpan] | None:
     bodies: list[bytes] = []
     last = None
     for message, queue in zip(batch.messages, batch.queues, strict=True):
-        if message.keys or message.properties or message.flag or message.born_ms:
+        if message.keys or message.properties or message.flag or message.born_ms or message.delay_ms or message.deliver_ms:
             return None
         run = message.topic, queue, message.tag
         if run != last:
@@ -144,6 +144,10 @@ def _fill(target: pb.Message, message: Message, queue: int) -> None:
         target.flag = message.flag
     if message.born_ms:
         target.born_ms = message.born_ms
+    if message.delay_ms:
+        target.delay_ms = message.delay_ms
+    if message.deliver_ms:
+        target.deliver_ms = message.deliver_ms
 
 
 def batch_outcome(response: pb.PublishStreamResponse) -> BatchReceipt | RefusedBatch:
@@ -239,7 +243,7 @@ def pull_request(order: PullRequest) -> pb.PullRequest:
         max_bytes=order.max_bytes,
         wait=_duration(order.wait_s),
         tag=f" {_TAG_SEPARATOR} ".join(sorted(order.tags)),
-        at_least=encode_token(*token) if token is not None else "",
+        at_least=encode_token(*token[:4], size=token.size) if token is not None else "",
         prefer_text=order.prefer_text,
     )
 
@@ -294,11 +298,12 @@ def pull_response(answer: PullResult, *, prefer_text: bool) -> pb.PullResponse:
         suggest_broker_id=answer.suggested_broker_id,
     )
     for message in answer.messages:
-        _fill_stored(response.messages.add(), message, prefer_text=prefer_text)
+        fill_stored(response.messages.add(), message, prefer_text=prefer_text)
     return response
 
 
-def _fill_stored(target: pb.StoredMessage, message: StoredMessage, *, prefer_text: bool) -> None:
+def fill_stored(target: pb.StoredMessage, message: StoredMessage, *, prefer_text: bool) -> None:
+    """Encode a message in place."""
     target.topic = message.topic
     text = _text(message.body) if prefer_text else None
     if text is None:
@@ -327,7 +332,7 @@ def pull_answer(response: pb.PullResponse) -> PullResult:
         raise InvalidField("status", f"{response.status} is not a PullStatus of this version")
     return PullResult(
         status=status,
-        messages=tuple(_stored_message(message) for message in response.messages),
+        messages=tuple(stored_message(message) for message in response.messages),
         next_offset=QueueOffset(response.next_offset),
         min_offset=QueueOffset(response.min_offset),
         max_offset=QueueOffset(response.max_offset),
@@ -337,7 +342,8 @@ def pull_answer(response: pb.PullResponse) -> PullResult:
     )
 
 
-def _stored_message(message: pb.StoredMessage) -> StoredMessage:
+def stored_message(message: pb.StoredMessage) -> StoredMessage:
+    """Decode a message."""
     return StoredMessage(
         topic=message.topic,
         queue=message.queue,

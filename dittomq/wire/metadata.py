@@ -1,16 +1,26 @@
 """ditto.metadata.v1 ↔ `dittomq.metadata`. The four RPCs have one shape; each has its own messages."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.metadata import fastjson
+from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
+from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
 from dittomq.metadata.tables import Ask, TablePage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion
 from dittomq.wire.epochs import epoch_from_pb
+
+_VERSION_FIELDS: Mapping[str, TableKind[Any]] = {
+    "topics": TOPICS,
+    "groups": GROUPS,
+    "consumer_offsets": CONSUMER_OFFSETS,
+    "delay_offsets": DELAY_OFFSETS,
+}
 
 GetAllResponse = (
     pb.GetAllTopicConfigResponse | pb.GetAllConsumerOffsetResponse | pb.GetAllDelayOffsetResponse | pb.GetAllSubscriptionGroupConfigResponse
@@ -75,22 +85,52 @@ def groups_response(page: TablePage[GroupConfig]) -> pb.GetAllSubscriptionGroupC
     )
 
 
-def consumer_offsets_request(value: Ask) -> pb.GetAllConsumerOffsetRequest:
-    return pb.GetAllConsumerOffsetRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+def consumer_offsets_request(value: Ask, *, takes_changes: bool) -> pb.GetAllConsumerOffsetRequest:
+    return pb.GetAllConsumerOffsetRequest(
+        known_version=_known(value), page_size=value.page_size, page_token=value.page_token, takes_changes=takes_changes
+    )
 
 
-def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> TablePage[ConsumerOffset]:
-    rows = tuple(ConsumerOffset(row.topic, row.group, row.queue, row.offset) for row in response.offsets)
-    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
+def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> OffsetPage:
+    return OffsetPage(
+        version_from_pb(response.version),
+        tuple([offset_row(row) for row in response.offsets]),
+        response.next_page_token,
+        response.not_modified,
+        response.is_delta,
+        response.has_more,
+        tuple([(name.topic, name.group) for name in response.removed]),
+        led=_led(response),
+    )
 
 
-def consumer_offsets_response(page: TablePage[ConsumerOffset]) -> pb.GetAllConsumerOffsetResponse:
+def consumer_offsets_response(page: OffsetPage) -> pb.GetAllConsumerOffsetResponse:
     return pb.GetAllConsumerOffsetResponse(
         not_modified=page.not_modified,
         leading_epoch=page.led,
         version=version_to_pb(page.version),
-        offsets=(pb.ConsumerOffset(topic=row.topic, group=row.group, queue=row.queue, offset=row.offset) for row in page.rows),
+        offsets=map(offset_row_to_pb, page.rows),
         next_page_token=page.next_token,
+        is_delta=page.is_delta,
+        has_more=page.has_more,
+        removed=(pb.TopicAndGroup(topic=topic, group=group) for topic, group in page.removed),
+    )
+
+
+def offset_row(row: pb.ConsumerOffset) -> ConsumerOffset:
+    """As it is."""
+    return ConsumerOffset(row.topic, row.group, row.queue, row.offset, row.reset_count, row.group_incarnation)
+
+
+def offset_row_to_pb(row: ConsumerOffset) -> pb.ConsumerOffset:
+    """As it is."""
+    return pb.ConsumerOffset(
+        topic=row.topic,
+        group=row.group,
+        queue=row.queue,
+        offset=row.offset,
+        reset_count=row.resets,
+        group_incarnation=row.incarnation,
     )
 
 
@@ -111,6 +151,23 @@ def delay_offsets_response(page: TablePage[DelayOffset]) -> pb.GetAllDelayOffset
         offsets=(pb.DelayOffset(level=row.level, offset=row.offset) for row in page.rows),
         next_page_token=page.next_token,
     )
+
+
+def versions_response(versions: Mapping[str, DataVersion]) -> pb.WatchVersionsResponse:
+    """Encode versions by the name of their table's kind."""
+    return pb.WatchVersionsResponse(**{field: version_to_pb(versions[kind.name]) for field, kind in _VERSION_FIELDS.items()})
+
+
+def versions(response: pb.WatchVersionsResponse) -> dict[str, DataVersion]:
+    """Decode the same."""
+    return {kind.name: version_from_pb(getattr(response, field)) for field, kind in _VERSION_FIELDS.items()}
+
+
+def watched_responses(request: pb.WatchVersionsRequest) -> int:
+    """How many answers are wanted at most; 0: any number."""
+    if request.max_responses < 0:
+        raise InvalidField("max_responses", f"{request.max_responses} is negative; 0 means any number")
+    return request.max_responses
 
 
 def _topic(row: pb.TopicConfig) -> TopicConfig:
@@ -152,6 +209,7 @@ def _group(row: pb.SubscriptionGroupConfig) -> GroupConfig:
         retry_max_times=row.retry_max_times,
         broker_id=row.broker_id,
         which_broker_when_consume_slowly=row.which_broker_when_consume_slowly,
+        incarnation=row.incarnation,
         attributes=dict(row.attributes),
         other_fields=_other_fields(row.other_fields),
     )
@@ -168,6 +226,7 @@ def _pb_group(row: GroupConfig) -> pb.SubscriptionGroupConfig:
         retry_max_times=row.retry_max_times,
         broker_id=row.broker_id,
         which_broker_when_consume_slowly=row.which_broker_when_consume_slowly,
+        incarnation=row.incarnation,
         attributes=row.attributes,
         other_fields=_text(row.other_fields),
     )

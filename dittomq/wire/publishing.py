@@ -264,7 +264,7 @@ def _receipt(batch: StoredBatch) -> pb.Receipt:
         queue_offset=message.queue_offset,
         physical_offset=message.physical_offset,
         record_bytes=message.size,
-        token=encode_token(batch.broker, epoch, message.end, _incarnation(entry)),
+        token=encode_token(batch.broker, epoch, message.end, _incarnation(entry), size=message.size),
         duplicate=batch.duplicate,
         store_time=timestamp_to_pb(message.store_ms),
     )

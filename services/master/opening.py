@@ -78,6 +78,7 @@ class Opening:
             return None
         held = await lane.call(store.minimums)
         await self.when_there_is_room(lambda: parts.metadata.lead(epoch, held))
+        await parts.offsets.clamp(epoch)
         minimums = parts.metadata.table(TOPICS).minimums
         await self.when_there_is_room(lambda: lane.call(lambda: store.hide(minimums)))
         elected = parts.elected

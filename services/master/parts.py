@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from dittomq.broker.consumer_offsets import ConsumerOffsets
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
@@ -24,6 +25,7 @@ class MasterParts:
     store: Store
     lanes: Lanes
     metadata: Metadata
+    offsets: ConsumerOffsets
     dispatcher: Dispatcher
     replication: Replicas
     pins: Pins

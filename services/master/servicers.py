@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
@@ -10,17 +11,20 @@ import structlog
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
+from dittomq.broker.lookups import LookupService
 from dittomq.broker.pull_service import PullService
 from dittomq.broker.range_server import RangeServer
-from dittomq.broker.servicers.pulls import PullServicer
+from dittomq.broker.servicers.lookups import LookupServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import DittoError, NotMaster, NotReady, Refused
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.interceptors import takes_its_request
 from dittomq.rpc.status import facts
+from dittomq.wire import lookups as wire_lookups
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
 from dittomq.wire.drafts import MessageRefused, Topics
+from services.master.cancellation import Cancellation
 from services.master.idempotency import Idempotency
 from services.master.produce import PendingProduce, ProduceHandler
 from services.master.replicas import Replicas
@@ -34,18 +38,32 @@ _UNREAD_S = 10.0
 _NOT_LED = NotReady, NotMaster
 
 
-class MasterMessagingServicer(PullServicer):
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What readers ask of a master, and who cancels delayed messages."""
+
+    pulls: PullService
+    lookups: LookupService
+    cancellation: Cancellation
+
+
+class MasterMessagingServicer(LookupServicer):
     """Publishing and reading. A stream has at most 64 batches under way; the client waits for the rest."""
 
     def __init__(
-        self, appends: ProduceHandler, outcomes: Idempotency, reading: PullService, topics: Callable[[], Topics], *, room: AdmissionControl
+        self, appends: ProduceHandler, outcomes: Idempotency, reads: Reads, topics: Callable[[], Topics], *, room: AdmissionControl
     ) -> None:
         """`room` is for messages that come by themselves."""
-        super().__init__(reading)
+        super().__init__(reads.pulls, reads.lookups)
+        self._cancellation = reads.cancellation
         self._room = room
         self._appends = appends
         self._outcomes = outcomes
         self._topics = topics
+
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
+        outcome = await self._cancellation.cancel(wire_lookups.cancel_order(request))
+        return pb.CancelResponse(outcome=outcome.value)
 
     @takes_its_request
     async def Publish(self, requests: AsyncIterator[pb.PublishRequest], context: Context) -> pb.PublishResponse:  # type: ignore[override]

@@ -13,9 +13,13 @@ from dittomq.broker.audit_reads import AuditReads
 from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.group_progress import MasterResets, NoMembers, ProgressReads
 from dittomq.broker.group_watch import GroupWatch
+from dittomq.broker.groups import GroupReads, MasterGroups
+from dittomq.broker.lookups import LookupService
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.broker.range_server import RangeServer
@@ -28,7 +32,9 @@ from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
+from dittomq.broker.servicers.consumer_groups import ConsumerGroupServicer
 from dittomq.broker.servicers.elections import ElectionServicer
+from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
@@ -53,7 +59,9 @@ from dittomq.wire.drafts import Topics
 from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
+from services.master.cancellation import Cancellation
 from services.master.config import FlushMode, MasterConfig
+from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
 from services.master.history import HaHistory
 from services.master.idempotency import Idempotency
 from services.master.node import MasterNode
@@ -64,7 +72,7 @@ from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
-from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer
+from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer, Reads
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
@@ -125,14 +133,16 @@ class Master:
     async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, *, stop: asyncio.Event) -> None:
         doors, config, changes = self._doors, self._config, RegistrationChanges()
         clock = doors.clock
-        metadata = Metadata(ConfigFiles(doors.storage, config.name), lanes.files, clock, changes.table_changed)
+        files = ConfigFiles(doors.storage, config.name)
+        metadata = Metadata(files, lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         await lanes.files.call(lambda: clear_verified(doors.storage))
         await lanes.files.call(lambda: store_swap.discard(doors.storage))  # a copy that was to take the place of what leads now
         history = HaHistory(doors.storage, lanes.files)
         await history.load()
-        parts = await self._parts(store, place, lanes, metadata)
+        offsets = ConsumerOffsets(metadata, store, lanes.reads, clock, files=files, file_lane=lanes.files)
+        parts = await self._parts(store, place, lanes, offsets=offsets, metadata=metadata)
         opening = Opening(parts)
         node = MasterNode(parts, opening, history, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
@@ -142,7 +152,7 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *self._writers(node, parts, mender))
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         order = OrderTopics(metadata, clock, node.leading_epoch)
@@ -158,6 +168,7 @@ class Master:
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
+            offsets.run,
             parts.dispatcher.run,
             keeper.run,
             mender.run,
@@ -172,10 +183,11 @@ class Master:
         if parts.watch is not None:
             duties.append(parts.watch.run)
         await work(duties, servers, stop, lambda: self._drain(node, around, registrar, servers))
+        await offsets.save()
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
 
-    async def _parts(self, store: Store, place: NodeContext, lanes: Lanes, metadata: Metadata) -> MasterParts:
+    async def _parts(self, store: Store, place: NodeContext, lanes: Lanes, *, offsets: ConsumerOffsets, metadata: Metadata) -> MasterParts:
         config, doors = self._config, self._doors
         pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, doors.clock, doors.chance))
         await pins.load()
@@ -189,6 +201,7 @@ class Master:
             store=store,
             lanes=lanes,
             metadata=metadata,
+            offsets=offsets,
             dispatcher=Dispatcher(store, lanes.dispatch),
             replication=Replicas(config, store, lanes.reads, doors.clock),
             pins=pins,
@@ -214,10 +227,33 @@ class Master:
             tasks.create_task(node.mark_ends(term), name="ends")
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
+            tasks.create_task(around.delivery.run(term), name="delayed delivery")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
+
+    def _writers(self, node: MasterNode, parts: MasterParts, mender: Repairer) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery]":
+        """What writes the log for others, and for the master itself."""
+        config, lanes, clock = self._config, parts.lanes, self._doors.clock
+        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        leads, forget = node.leading_epoch, parts.offsets.forget_topic
+        topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
+        return appends, topics, self._delivery(parts, topics, appends, mender)
+
+    def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
+        return DelayedDelivery(
+            DeliveryParts(
+                node=self._config.name,
+                store=parts.store,
+                lane=parts.lanes.reads,
+                dispatcher=parts.dispatcher,
+                clock=self._doors.clock,
+                topics=topics,
+                appends=appends,
+                damaged=mender.suspect,
+            )
+        )
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
@@ -250,6 +286,7 @@ class Master:
         log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
+        node.version_watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         place = around.parts.place
         if not place.is_left:
@@ -265,7 +302,7 @@ class Master:
     async def _bind(self, node: MasterNode, around: "_MasterContext") -> list[RpcServer]:
         config, clock, parts = self._config, self._doors.clock, around.parts
         store, metadata, lanes, mender = parts.store, parts.metadata, parts.lanes, around.mender
-        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        appends, topic_changes = around.appends, around.topics
         outcomes = Idempotency(config.name, store, lanes.store, appends, leading_term=node.leading_term)
         room, for_nodes = AdmissionControl(self._doors.memory_bytes), AdmissionControl(self._doors.memory_bytes)
         requests = AdmissionControl(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
@@ -280,21 +317,24 @@ class Master:
             check_complete=node.check_complete,
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
+        lookups = LookupService(config.name, store, lanes.reads, rules)
+        reads = Reads(reading, lookups, Cancellation(around.delivery, lookups))
         turns = RoundRobin()
 
         def topics() -> Topics:
             return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads, check_complete=node.check_complete)
-        topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
         ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, damaged=mender.suspect)
         clients = await self._server(
             node,
             Listen("listen.clients", config.listen.clients),
             [
-                names.messaging(MasterMessagingServicer(appends, outcomes, reading, topics, room=requests)),
-                names.metadata(MetadataServicer(metadata, room)),
+                names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
+                names.metadata(MetadataServicer(metadata, room, node.version_watches)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
+                names.groups(self._groups(node, parts, room)),
+                names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node))),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
@@ -305,11 +345,30 @@ class Master:
             [
                 names.replication(MasterReplicationServicer(parts.replication, ranges, clock.wall_ms)),
                 names.elections(ElectionServicer(around.answers, config.node.cluster, config.node.broker)),
-                names.metadata(MetadataServicer(metadata, for_nodes)),
+                names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches)),
             ],
         )
         around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]
         return [clients, replicas]
+
+    def _groups(self, node: MasterNode, parts: MasterParts, room: AdmissionControl) -> GroupServicer:
+        rules, offsets, reads_lane, activity = self._offset_rules(node), parts.offsets, parts.lanes.reads, NoMembers()
+        return GroupServicer(
+            GroupReads(node.name, parts.metadata, check_complete=node.check_complete),
+            MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, offsets.forget_group),
+            room,
+            progress=ProgressReads(offsets, parts.store, reads_lane, parts.clock, rules=rules, activity=activity),
+            resets=MasterResets(offsets, parts.store, reads_lane, rules, activity),
+        )
+
+    def _offset_rules(self, node: MasterNode) -> OffsetRules:
+        return OffsetRules(
+            node.name,
+            node.leading_epoch,
+            lambda: node.readable().confirmed,
+            lambda name: find_topic(node.metadata.table(TOPICS).rows, name, node.name),
+            node.check_complete,
+        )
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)
@@ -344,6 +403,9 @@ class _MasterContext:
     switchover: Switchover
     operator: MasterOperator
     answers: MasterAnswers
+    appends: ProduceHandler
+    topics: MasterTopics
+    delivery: DelayedDelivery
 
 
 async def serve(

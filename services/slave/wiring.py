@@ -13,9 +13,13 @@ from dittomq.broker.candidate import Candidate, CandidateParts
 from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.group_progress import NoMembers, ProgressReads, SlaveResets
 from dittomq.broker.group_watch import GroupWatch
+from dittomq.broker.groups import GroupReads, SlaveGroups
+from dittomq.broker.lookups import LookupService
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.pull_service import PullRules, PullService
@@ -31,13 +35,16 @@ from dittomq.broker.segment_preallocation import prepare_segments
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
+from dittomq.broker.servicers.consumer_groups import ConsumerGroupServicer
 from dittomq.broker.servicers.elections import ElectionServicer
+from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.tail_transfer import TailTransferParts
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
 from dittomq.doors.coordination import CoordinationStore, GroupKey
+from dittomq.errors import NotMaster
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
@@ -105,7 +112,9 @@ class Slave:
 
     async def _serve(self, store: Store, place: NodeContext, lanes: Lanes, channels: Channels, *, stop: asyncio.Event) -> None:
         doors, config, changes = self._doors, self._config, RegistrationChanges()
-        metadata = await self._metadata(lanes, changes)
+        files = ConfigFiles(doors.storage, config.name)
+        metadata = await self._metadata(lanes, changes, files)
+        offsets = ConsumerOffsets(metadata, store, lanes.reads, doors.clock, files=files, file_lane=lanes.files)
         await lanes.store.call(store.sync)
         watch = self._watch(store, lanes)
         addresses = MasterAddresses(store, config.replication.master_address, watch)
@@ -121,7 +130,7 @@ class Slave:
         node = SlaveNode(parts, fetcher, candidate)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_repairer(config, doors, store, lanes, channels=channels)(lambda: [("the master", addresses.replication)])
-        bound = _Bound(parts, lanes, fetcher, addresses, mender, candidate)
+        bound = _Bound(parts, lanes, fetcher, addresses, mender, candidate, offsets)
         clients, ranges = await self._bind(node, bound)
         registrar = Registrar(
             config.node.nameservers,
@@ -134,6 +143,7 @@ class Slave:
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
+            offsets.run,
             parts.dispatcher.run,
             keeper.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
@@ -150,6 +160,7 @@ class Slave:
         await self.vitals.become(Phase.READY)
         await work(duties, [clients, ranges], stop, lambda: self._drain(node, place, registrar, [clients, ranges]))
         await fetcher.copy.flush()
+        await offsets.save()
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
 
@@ -220,8 +231,8 @@ class Slave:
         await pins.load()
         return pins
 
-    async def _metadata(self, lanes: Lanes, changes: RegistrationChanges) -> Metadata:
-        metadata = Metadata(ConfigFiles(self._doors.storage, self._config.name), lanes.files, self._doors.clock, changes.table_changed)
+    async def _metadata(self, lanes: Lanes, changes: RegistrationChanges, files: ConfigFiles) -> Metadata:
+        metadata = Metadata(files, lanes.files, self._doors.clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         return metadata
@@ -264,6 +275,7 @@ class Slave:
     async def _drain(self, node: SlaveNode, place: NodeContext, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("drain_started", node=self._config.name)
         node.watches.stop()
+        node.version_watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         await node.leave(sends_goodbye=not place.is_left)
         await place.leave(registrar)
@@ -290,16 +302,27 @@ class Slave:
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
+        offset_rules = self._offset_rules(node, bound)
         clients = [
-            names.messaging(SlaveMessagingServicer(config.name, master, reading)),
-            names.metadata(MetadataServicer(metadata, room)),
+            names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
+            names.metadata(MetadataServicer(metadata, room, node.version_watches)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
+            names.groups(
+                GroupServicer(
+                    GroupReads(config.name, metadata),
+                    SlaveGroups(config.name, master),
+                    room,
+                    progress=ProgressReads(bound.offsets, store, lanes.reads, clock, rules=offset_rules, activity=NoMembers()),
+                    resets=SlaveResets(offset_rules),
+                )
+            ),
+            names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
             names.replication(SlaveReplicationServicer(ranges, ReplicationThrottle(config.replication, clock), config.name, master)),
-            names.metadata(MetadataServicer(metadata, for_nodes)),  # a candidate takes the tables with the tail
+            names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches)),  # a candidate takes the tables with the tail
         ]
         if bound.candidate is not None:
             replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))
@@ -309,6 +332,12 @@ class Slave:
         if bound.candidate is not None:
             bound.candidate.address = self._replication_address(for_replicas)
         return for_clients, for_replicas
+
+    def _offset_rules(self, node: SlaveNode, bound: "_Bound") -> OffsetRules:
+        def refuse() -> int:
+            raise NotMaster(self._config.name, bound.addresses.clients)
+
+        return OffsetRules(self._config.name, refuse, lambda: bound.fetcher.readable().confirmed, node.topic)
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(
@@ -349,6 +378,7 @@ class _Bound:
     addresses: MasterAddresses
     mender: Repairer
     candidate: Candidate | None
+    offsets: ConsumerOffsets
 
 
 @dataclass(frozen=True, slots=True)

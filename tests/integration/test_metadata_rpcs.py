@@ -16,10 +16,11 @@ from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicChanges, TopicReads
+from dittomq.broker.version_watch import VersionWatches
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, Unavailable, VersionConflict
-from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
+from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -30,7 +31,7 @@ from dittomq.rpc.headers import Answerer, GroupTarget
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_client import MetadataClient
 from tests.support.inline_lane import InlineLane
-from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
+from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way, whole_table
 from tests.support.unread_pages import refused_when_unread
 from tests.support.virtual_time import under
 from tests.support.waiting import PATIENCE_S
@@ -46,7 +47,9 @@ async def serving(node: MetadataNode, changes: TopicChanges | None = None, here:
     store, room = FakeTopicStore(), AdmissionControl(MEMORY_BYTES)
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda: here, OsClock(), random.Random(1), Unobserved())])
-    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata, room), server)
+    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(
+        MetadataServicer(node.metadata, room, VersionWatches(here.node, node.metadata, node.clock)), server
+    )
     reads = TopicReads("a/0", node.metadata, store, InlineLane())
     admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master, room), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -74,11 +77,11 @@ async def fill(node: MetadataNode) -> None:
     rows: list[tuple[Any, list[Any]]] = [
         (TOPICS, [TopicConfig(f"t{n:04}", n % 1_024, 4, 7, 3, True, {"+a": "b"}, "MULTI_TAG", {"x": [1, {2: "3"}]}) for n in range(2_001)]),
         (GROUPS, [GroupConfig("g", False, False, False, True, 2, -1, 3, 0, {"c": "d"}, {"groupRetryPolicy": {"type": "CUSTOMIZED"}})]),
-        (CONSUMER_OFFSETS, [ConsumerOffset("t", "g", 0, 0), ConsumerOffset("t", "g", 1, 2**62)]),
         (DELAY_OFFSETS, [DelayOffset(1, 0), DelayOffset(18, 9)]),
     ]
     for kind, new in rows:
         await node.metadata.change(kind, Replacing(new))
+    node.metadata.offsets.put([ConsumerOffset("t", "g", 0, 0), ConsumerOffset("t", "g", 1, 2**62, 3, 7 << 32)], 5, 1_000)
     await node.metadata.change(TOPICS, lambda table: table.hiding(MINIMUMS))
 
 
@@ -97,7 +100,7 @@ def test_a_slave_holds_its_masters_tables_field_by_field(tmp_path: Path) -> None
 
         for kind in KINDS:
             assert puller.status[kind.name].problem == ""
-            assert slave.metadata.table(kind) == master.metadata.table(kind)
+            assert whole_table(slave.metadata, kind) == whole_table(master.metadata, kind)
         assert hidden == MINIMUMS
 
     (tmp_path / "a0").mkdir()
@@ -128,7 +131,7 @@ def test_impostor_at_the_masters_address_changes_no_table_of_a_slave(tmp_path: P
                 await take_tables(source, slave.metadata, slave.clock)
 
         assert list(slave.metadata.table(TOPICS).rows) == ["orders"]
-        assert all(slave.metadata.table(kind) == Table() for kind in KINDS if kind is not TOPICS)
+        assert all(whole_table(slave.metadata, kind) == Table() for kind in KINDS if kind is not TOPICS)
         assert all(stranger.node in status.problem for status in puller.status.values())
         assert hidden == {}
 

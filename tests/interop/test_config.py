@@ -14,7 +14,7 @@ from dittomq.routes import DataVersion
 from tests.interop.peer import Outgoing, Peer
 from tests.interop.release import Release, release
 from tests.interop.rocketmq_visits import VISITS, pay
-from tests.interop.written_store import EVENTS, Written, copy, open_store, read_all
+from tests.interop.written_store import COMMITTED, EVENTS, GROUP, Written, copy, open_store, read_all
 from tests.support.real_group import SEGMENT_BYTES, TOPIC
 from tests.support.waiting import eventually
 
@@ -45,21 +45,19 @@ def test_what_we_write_is_what_rocketmq_knows_and_writes_again(rocketmq: Release
     assert "theirs" in again["topics"].rows
 
 
-def test_rocketmq_consumers_go_on_where_our_offsets_stand(rocketmq: Release, written: Written, tmp_path: Path) -> None:
+def test_rocketmq_consumers_go_on_where_a_group_of_ours_stopped(rocketmq: Release, written: Written, tmp_path: Path) -> None:
     folder = copy(written.clean.folder, tmp_path / "store")
-    put(folder, GROUPS, [GroupConfig("billing")])
-    put(folder, CONSUMER_OFFSETS, [ConsumerOffset(TOPIC, "billing", queue, 10 + queue) for queue in range(4)])
     left = sorted((each.queue, each.queue_offset) for each in written.clean.messages if each.topic == TOPIC)
-    left = [(queue, offset) for queue, offset in left if offset >= 10 + queue]
+    left = [(queue, offset) for queue, offset in left if offset >= COMMITTED[queue]]
 
     with Peer(rocketmq, folder, SEGMENT_BYTES) as peer:
-        got = sorted((line["queue"], line["queueOffset"]) for line in peer.consume("billing", TOPIC, len(left)))
+        got = sorted((line["queue"], line["queueOffset"]) for line in peer.consume(GROUP, TOPIC, len(left)))
         peer.close()
     after = decode(CONSUMER_OFFSETS, (folder / CONSUMER_OFFSETS.path).read_bytes())
 
     assert got == left
     ends = {queue: offset + 1 for queue, offset in left}
-    assert {row.queue: row.offset for row in after.rows.values() if row.group == "billing"} == ends
+    assert {row.queue: row.offset for row in after.rows.values() if row.group == GROUP} == ends
 
 
 def test_message_consumed_in_rocketmq_is_not_delivered_again(written: Written, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dittomq.client import Message
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.records.format import Host
 from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.consumer_progress import OffsetCommit
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.message import StoredMessage
@@ -20,6 +21,9 @@ EVENTS = "events"
 LONG = "x" * 127
 DELETED = "deleted"
 AGAIN = "deleted-and-made-again"
+GROUP = "billing"
+COMMITTED: Mapping[int, int] = {queue: 10 + queue for queue in range(QUEUES)}
+"""The next offset to read of each queue of TOPIC, for GROUP; in the store of the clean stop."""
 TOPICS: Mapping[str, int] = {TOPIC: QUEUES, UNWRITTEN: QUEUES, EVENTS: 1, LONG: 1, AGAIN: 1}
 """The topics that are there at the end, and their queues."""
 
@@ -66,6 +70,8 @@ def write(folder: Path) -> Written:
         killed = copy(group.cluster.data_dir(MASTER), folder / "killed")
         group.cluster.start_node(MASTER)
         group.cluster.wait_in_sync()
+        group.mq.admin.create_group(GROUP)
+        group.mq.admin.commit_offsets(GROUP, [OffsetCommit(TOPIC, queue, offset) for queue, offset in COMMITTED.items()], broker="a")
         second = _publish(group, (Message(EVENTS, b"in another epoch, %d" % number, born_ms=number) for number in range(1, 20)))
         group.cluster.stop()
         clean = copy(group.cluster.data_dir(MASTER), folder / "clean")

@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dittomq.broker.consumer_offsets import ConsumerOffsets
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.errors import Unavailable
-from dittomq.metadata.formats import TOPICS, TableKind
+from dittomq.metadata.formats import CONSUMER_OFFSETS, TOPICS, TableKind
+from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import NO_EPOCH
 from dittomq.routes import DataVersion
 from tests.support.failing_storage import CrashingStorage
+from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode
 
 
@@ -49,6 +52,16 @@ class FakeMaster:
         table: Table[R] = self.tables.get(kind.name, Table())
         return replace(answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token)), led=self.led)
 
+    async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
+        """As `fetch`; of changes it knows nothing."""
+        page = await self.fetch(CONSUMER_OFFSETS, ask, deadline_s)
+        return OffsetPage(page.version, page.rows, page.next_token, page.not_modified, led=page.led)
+
+    async def watch_versions(self) -> AsyncIterator[Mapping[str, DataVersion]]:
+        """It has no watch stream."""
+        raise Unavailable("a/0", "it knows no watch")
+        yield {}
+
 
 class Slave:
     """A slave's tables and their puller."""
@@ -56,6 +69,8 @@ class Slave:
     def __init__(self, folder: Path, master: FakeMaster, storage: CrashingStorage | None = None) -> None:
         self.node = MetadataNode.make(folder, "a/1", storage)
         self.store = FakeTopicStore()
+        node = self.node
+        self.offsets = ConsumerOffsets(node.metadata, self.store, InlineLane(), node.clock, files=node.files, file_lane=InlineLane())
         self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, self.hide)
 
         self.before_hiding: Callable[[], None] = lambda: None

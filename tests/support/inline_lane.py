@@ -12,17 +12,17 @@ class InlineLane:
     """Keeps a lane's promises at width 1, also that cancelled callers do not stop what has begun."""
 
     def __init__(self) -> None:
-        self._busy = asyncio.Lock()
+        self.busy = asyncio.Lock()
 
     async def run(self, steps: Generator[P, None, R], progress: Callable[[P], None] | None = None) -> R:
         return await asyncio.shield(self._run(steps, progress))
 
     async def call(self, work: Callable[[], R]) -> R:
-        async with self._busy:
+        async with self.busy:
             return work()
 
     async def _run(self, steps: Generator[P, None, R], progress: Callable[[P], None] | None) -> R:
-        async with self._busy:
+        async with self.busy:
             while True:
                 try:
                     value = next(steps)

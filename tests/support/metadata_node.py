@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata import Metadata
 from dittomq.commitlog.disk.storage import OsStorage, Storage
-from dittomq.metadata.formats import TOPICS, TableKind
-from dittomq.metadata.tables import QueueMinimums, Table
+from dittomq.metadata.formats import CONSUMER_OFFSETS, TOPICS, TableKind
+from dittomq.metadata.tables import QueueMinimums, Table, sorted_rows
 from dittomq.routes import DataVersion
 from tests.simulation.loop import SimulatedLoop
 from tests.support.inline_lane import InlineLane
@@ -58,17 +58,25 @@ class MetadataNode:
     metadata: Metadata
     heard: Heard
     clock: LoopClock
+    files: ConfigFiles
 
     @classmethod
     def make(cls, folder: Path, node: str = "a/0", storage: Storage | None = None) -> "MetadataNode":
         heard, clock = Heard(), LoopClock()
         files = ConfigFiles(storage or OsStorage(folder), node)
-        return cls(Metadata(files, InlineLane(), clock, heard), heard, clock)
+        return cls(Metadata(files, InlineLane(), clock, heard), heard, clock, files)
 
     @property
     def topics(self) -> list[str]:
         """Names in the topic table."""
         return list(self.metadata.table(TOPICS).rows)
+
+
+def whole_table(metadata: Metadata, kind: TableKind[Any]) -> Table[Any]:
+    """Any of the four tables."""
+    if kind is not CONSUMER_OFFSETS:
+        return metadata.table(kind)
+    return Table(metadata.offsets.version, sorted_rows(metadata.offsets.rows()), metadata.offsets.other_fields)
 
 
 class FakeTopicStore:
@@ -89,6 +97,12 @@ class FakeTopicStore:
         for key, low in minimums.items():
             begin, end = self.ranges.get(key, (0, 0))
             self.ranges[key] = (max(begin, low), max(end, low))
+
+    def queue_range_below(self, topic: str, queue: int, end: int) -> tuple[int, int]:
+        return self.queue_range(topic, queue)
+
+    def queue_ends(self) -> dict[tuple[str, int], int]:
+        return {key: end for key, (_, end) in self.ranges.items()}
 
     def minimums(self) -> QueueMinimums:
         return dict(self.hidden)

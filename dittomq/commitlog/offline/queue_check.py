@@ -11,7 +11,8 @@ from dittomq.commitlog.queues.index_checkpoint import QueueKey
 from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Truths, windows
 from dittomq.commitlog.records.decoding import Record
 from dittomq.commitlog.records.format import decode_properties
-from dittomq.commitlog.records.rocketmq_records import INNER_BATCH, SCHEDULE_TOPIC
+from dittomq.commitlog.records.rocketmq_records import INNER_BATCH
+from dittomq.delays import SCHEDULE_TOPIC
 from dittomq.properties import TAGS, tags_code
 
 LOWEST_HASH = -(1 << 31)

@@ -22,7 +22,8 @@ from dittomq.commitlog.records.columnar_codec import Numbers, RecordColumns, Tru
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, queue_problem
 from dittomq.commitlog.records.record_scanner import Sort, problem_of, span_at
-from dittomq.commitlog.records.rocketmq_records import INNER_BATCH, MULTI_DISPATCH, SCHEDULE_TOPIC, in_queues
+from dittomq.commitlog.records.rocketmq_records import INNER_BATCH, MULTI_DISPATCH, in_queues
+from dittomq.delays import SCHEDULE_TOPIC
 
 MAX_FINDINGS = 1_000
 # So many units of a queue behind the end that was seen are compared with what a broker that runs has written there since.

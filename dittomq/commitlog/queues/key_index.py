@@ -10,6 +10,7 @@ One thread adds entries; one at a time writes them.
 """
 
 import contextlib
+import struct
 import sys
 import threading
 from array import array
@@ -131,6 +132,50 @@ class KeyIndex:
                 self._add(key_hash(topic, key), position, store_ms)
         if self._filling and (len(self._filling) > _MAX_FILLING or len(self._filling[-1].waiting) > MAX_WAITING_KEYS):
             self.write()
+
+    def positions(self, topic: str, key: str, from_ms: int, to_ms: int) -> Iterator[int]:
+        """Where messages lie that may have this key and may have been stored in [from_ms, to_ms): newest first, any thread.
+
+        Others have the same hash: who asks looks at the messages. What the disk does not give is left out.
+        """
+        hashed = key_hash(topic, key)
+        with self._writing:
+            names = list(self._names)
+            filling = {each.name: (each.written, each.waiting[:]) for each in self._filling}
+        below: int | None = None
+        for name in reversed(names):
+            written, waiting = filling.get(name, (None, []))
+            if written is not None and waiting and written.count == 1 and not any(each[0] == hashed for each in waiting):
+                continue
+            for position in self._positions_in(name, hashed, (from_ms, to_ms), waiting, is_made=written is None or written.count > 1):
+                if below is None or position < below:
+                    below = position
+                    yield position
+
+    def _positions_in(
+        self, name: str, hashed: int, span: tuple[int, int], waiting: Sequence[tuple[int, int, int, int]], *, is_made: bool
+    ) -> Iterator[int]:
+        yield from (position for each, position, _, store_ms in reversed(waiting) if each == hashed and span[0] <= store_ms < span[1])
+        if not is_made:
+            return
+        sizes = self._sizes
+        try:
+            with self._files.borrow(_path(name)) as file:
+                header = Header.decode(file.pread(HEADER_BYTES, 0))
+                (number,) = SLOT.unpack(file.pread(SLOT.size, sizes.slot_at(hashed % sizes.slots)))
+            if header.end_ms < span[0] or header.begin_ms >= span[1]:
+                return
+            while 0 < number < sizes.entries:
+                with self._files.borrow(_path(name)) as file:
+                    found, position, _, before = ENTRY.unpack(file.pread(ENTRY.size, sizes.entry_at(number)))
+                if found == hashed:
+                    yield position
+                number = before if before < number else 0
+        except (FileNotFoundError, struct.error):  # it was dropped, or never made
+            return
+        except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
 
     def write(self) -> None:
         """Write all that waits; not synced."""

@@ -7,7 +7,11 @@ So the bounds depend on the log alone: not on a clock, and not on when a replica
 Of what is forgotten one number is kept: nothing at or behind `removed_end` was. It tells who is new from who was forgotten.
 
 A replica may forget more than another one, never contradict it: what dropped segments or damage hide is forgotten, and a cut does not
-bring back whom the records that it took have pushed out. A snapshot, `dittomq/producers`, spares reading the log from its beginning.
+bring back whom the records that it took have pushed out.
+
+*System producers* deliver what waits in the system's queues (`dittomq.delays`). There are few, none is ever forgotten by number or age, and
+their sequences may leave numbers out. Of each the last records are kept, so that a cut leaves the last one before it; a cut of more makes
+the next start read the log again. A snapshot, `dittomq/producers`, spares reading the log from its beginning.
 """
 
 import json
@@ -23,10 +27,12 @@ from msgspec import Meta
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.records.batch_index import DAY_MS
+from dittomq.delays import is_system_producer
 from dittomq.errors import OutOfOrderSequence, Refused, UnknownProducerId
 
 MAX_PRODUCERS = 1_024
 MAX_SEQUENCES = 8_192
+MAX_SYSTEM_SEQUENCES = 1_024
 MAX_AGE_DAYS = 7
 """Much longer than any client tries by itself: whoever asks what became of a message has a week."""
 _NAME = "producers"
@@ -34,6 +40,7 @@ _KIND = b"PROD"
 _PATH = f"{state_file.FOLDER}/{_NAME}"
 _LENGTH = struct.Struct(">I")
 _SAVED_ROW_BYTES = 256
+_SAVED_SEQUENCE_BYTES = 40  # two numbers as text
 
 
 class _Head(TypedDict):
@@ -43,6 +50,7 @@ class _Head(TypedDict):
     forgotten: NotRequired[state_file.Number]
     days: NotRequired[list[tuple[int, state_file.Number]]]
     producers: list[tuple[str, state_file.Number, Annotated[int, Meta(ge=1, lt=1 << 32)]]]
+    system: NotRequired[list[tuple[str, list[state_file.Number], list[state_file.Number], bool]]]
 
 
 class ProducerEntry:
@@ -69,6 +77,48 @@ class ProducerEntry:
         return self.positions[-1]
 
 
+class SystemEntry:
+    """The last records of a system producer: `sequences`, which grow, and their `positions`. `trimmed`: there were others before them."""
+
+    __slots__ = ("positions", "sequences", "trimmed")
+
+    def __init__(self) -> None:
+        self.sequences = array("q")
+        self.positions = array("q")
+        self.trimmed = False
+
+    def known(self, first: int, count: int) -> list[int] | None:
+        """Positions of the leading ones of `count` sequences from `first` on; None when `first` was left out, or is no longer kept."""
+        if not self.sequences or first > self.sequences[-1]:
+            return []
+        at = bisect_left(self.sequences, first)
+        if self.sequences[at] != first:
+            return None
+        neighbours = zip(self.sequences[at : at + count], self.positions[at : at + count], strict=True)
+        return [position for step, (sequence, position) in enumerate(neighbours, first) if step == sequence]
+
+    def record(self, first: int, positions: Sequence[int]) -> None:
+        """Sequences from `first` on lie there; of what was delivered twice the first counts. One that was missing may lie before others."""
+        for sequence, position in enumerate(positions, first):
+            if not self.sequences or sequence > self.sequences[-1]:
+                self.positions.append(max(position, self.positions[-1]) if self.positions else position)
+                self.sequences.append(sequence)
+        if len(self.sequences) >= 2 * MAX_SYSTEM_SEQUENCES:
+            self._trim(len(self.sequences) - MAX_SYSTEM_SEQUENCES)
+
+    def _trim(self, count: int) -> None:
+        self.trimmed = True
+        del self.sequences[:count]
+        del self.positions[:count]
+
+    def truncate(self, to: int) -> bool:
+        """Forget what lies at or behind `to`; returns whether the last one before it is still known, or that there was none."""
+        keep = bisect_left(self.positions, to)
+        del self.sequences[keep:]
+        del self.positions[keep:]
+        return keep > 0 or not self.trimmed
+
+
 class Sequenced(NamedTuple):
     """A record of a producer."""
 
@@ -83,6 +133,7 @@ class Producers:
 
     def __init__(self) -> None:
         self._producers: OrderedDict[str, ProducerEntry] = OrderedDict()
+        self._system: dict[str, SystemEntry] = {}
         self._days: list[tuple[int, int]] = []  # each day of the last ones that has a record, and where its first one lies
         self.removed_end = 0
 
@@ -92,6 +143,9 @@ class Producers:
         No try of them can lie below `sent_since`. None: nobody says so, and sequence 0 of who is not remembered counts as new.
         Refused: one is missing in between, or what became of the first is no longer remembered.
         """
+        if is_system_producer(producer_id):
+            found = self._system[producer_id].known(first, count) if producer_id in self._system else []
+            return self._expired(producer_id, first) if found is None else found
         producer = self._producers.get(producer_id)
         if producer is None:
             if (first > 0 or sent_since is not None) and self.removed_end > (sent_since or 0):
@@ -103,6 +157,11 @@ class Producers:
             return self._expired(producer_id, first)
         at = first - producer.first
         return list(producer.positions[at : at + count])
+
+    def last_sequence(self, producer_id: str) -> int | None:
+        """Of a system producer, the greatest that is in the log; None when none is."""
+        entry = self._system.get(producer_id)
+        return entry.sequences[-1] if entry is not None and entry.sequences else None
 
     def find(self, producer_id: str, sequence: int, sent_since: int | None = None) -> int | None:
         """Where it lies; None when it is not in the log. Raises UnknownProducerId when that is no longer known.
@@ -121,6 +180,9 @@ class Producers:
     def record(self, producer_id: str, first: int, positions: Sequence[int], store_ms: int) -> None:
         """Sequences from `first` on lie at these positions, behind all noted before; all were stored on the day of `store_ms`."""
         if not positions:
+            return
+        if is_system_producer(producer_id):
+            self._system.setdefault(producer_id, SystemEntry()).record(first, positions)
             return
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -159,8 +221,9 @@ class Producers:
         self._remove_before(behind)
         self.removed_end = max(self.removed_end, behind)
 
-    def truncate(self, to: int) -> None:
-        """Forget what lies at or behind `to`: it was never stored."""
+    def truncate(self, to: int) -> bool:
+        """Forget what lies at or behind `to`: it was never stored. False: the log before it must be read for what system producers did."""
+        wholes = [entry.truncate(to) for entry in self._system.values()]
         self.removed_end = min(self.removed_end, to)
         for producer_id, producer in list(self._producers.items()):
             keep = bisect_left(producer.positions, to)
@@ -171,20 +234,29 @@ class Producers:
                 del self._producers[producer_id]
         self._days = [(day, position) for day, position in self._days if position < to]
         self._sort()
+        return all(wholes)
 
     def to_bytes(self, end: int) -> bytes:
         """A snapshot that covers the log up to `end`."""
         rows = [[producer_id, each.first, len(each.positions)] for producer_id, each in self._producers.items()]
-        head = json.dumps({"end": end, "forgotten": self.removed_end, "days": self._days, "producers": rows}).encode()
+        system = [[producer_id, *each] for producer_id, each in self._saved_system()]
+        head = json.dumps({"end": end, "forgotten": self.removed_end, "days": self._days, "producers": rows, "system": system}).encode()
         return b"".join([_LENGTH.pack(len(head)), head, *(each.positions.tobytes() for each in self._producers.values())])
 
     @property
     def saved_bytes(self) -> int:
         """About how long `to_bytes` is, and no less."""
-        return sum(_SAVED_ROW_BYTES + each.positions.itemsize * len(each.positions) for each in self._producers.values())
+        each_system = (_SAVED_ROW_BYTES + _SAVED_SEQUENCE_BYTES * len(each.sequences) for each in self._system.values())
+        return sum(each_system) + sum(_SAVED_ROW_BYTES + each.positions.itemsize * len(each.positions) for each in self._producers.values())
+
+    def _saved_system(self) -> list[tuple[str, tuple[list[int], list[int], bool]]]:
+        return [(name, (each.sequences.tolist(), each.positions.tolist(), each.trimmed)) for name, each in self._system.items()]
 
     def _repair(self, record: Sequenced) -> None:
         producer_id, sequence, position, store_ms = record
+        if is_system_producer(producer_id):
+            self._system.setdefault(producer_id, SystemEntry()).record(sequence, (position,))
+            return
         producer = self._producers.get(producer_id)
         if producer is None:
             if position >= self.removed_end:  # otherwise newer ones may have been forgotten
@@ -228,6 +300,9 @@ def from_bytes(payload: bytes) -> tuple[Producers, int]:
         raise state_file.CorruptStateFile(f"{_PATH} is damaged: it is whole and does not hold as many positions as it says")
     table.removed_end = head["forgotten"]
     table._days = [(day, position) for day, position in head["days"]]  # noqa: SLF001 - its own module
+    for producer_id, sequences, places, trimmed in head.get("system", ()):
+        entry = table._system[producer_id] = SystemEntry()  # noqa: SLF001 - its own module
+        entry.sequences, entry.positions, entry.trimmed = array("q", sequences), array("q", places), trimmed
     for producer_id, first, count in head["producers"]:
         positions = array("q", payload[at : at + 8 * count])
         at += 8 * count
@@ -258,6 +333,9 @@ def truncate_snapshot(storage: Storage, to: int) -> None:
     except state_file.CorruptStateFile:
         remove(storage)
         return
-    if end > to:
-        table.truncate(to)
+    if end <= to:
+        return
+    if table.truncate(to):
         save(storage, table.to_bytes(to))
+    else:
+        remove(storage)

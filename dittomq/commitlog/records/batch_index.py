@@ -22,9 +22,11 @@ from dittomq.commitlog.records.format import (
     ROLLED_BACK,
     UNIT_BYTES,
     safe_topic,
+    scheduled_code,
     sequence_of,
     tags_code_of,
 )
+from dittomq.delays import SCHEDULE_TOPIC
 
 DAY_MS = 86_400_000
 # With fewer records a step for each is cheaper.
@@ -141,6 +143,11 @@ def _batch(columns: RecordColumns, base: int) -> RecordBatch | None:
     starts = columns.starts + base
     heads = _heads(columns)
     codes, keyed = _search(columns, heads)
+    scheduled = [number for number, (topic, _) in enumerate(names) if topic == SCHEDULE_TOPIC]
+    if scheduled:
+        stored_ms = columns.field("store_ms").tolist()
+        for row, properties in _properties(columns, np.flatnonzero(np.isin(which, scheduled)).tolist()):
+            codes[row] = scheduled_code(properties, stored_ms[row])
     named = [KeyedRecord(row, names[int(which[row])][0], properties) for row, properties in keyed]
     units = np.empty(len(columns), UNITS)
     units["position"], units["size"], units["code"] = starts, columns.field("size"), codes

@@ -17,6 +17,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.records.columnar_codec import FIELDS, UNITS, Numbers
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, FIXED_BYTES, KEY_NAME, MAGIC_1, Host, sealed_crc
+from dittomq.delays import SCHEDULE_TOPIC
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns
 from dittomq.properties import RECORD_CRC
 
@@ -92,7 +93,7 @@ class BulkMessages:
         columns = _columns_of_runs(drafts.runs) if isinstance(drafts, DraftRuns) else _columns_of(drafts)
         written: list[bytes] = []
         for topic, queue, start, end in columns.neighbours:
-            if topic not in names or queue < 0:
+            if topic not in names or queue < 0 or topic == SCHEDULE_TOPIC:
                 return None
             written += [names[topic]] * (end - start)
         joined = b"".join(columns.properties)

@@ -19,11 +19,13 @@ Source: Apache RocketMQ 5.3.3, MessageExtEncoder, MessageDecoder, CommitLog, Con
 """
 
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from dittomq.delays import SCHEDULE_TOPIC, level_delay_ms, level_in
 from dittomq.message import MAX_BODY_BYTES
 from dittomq.properties import tags_code
 
@@ -66,6 +68,7 @@ _SEQ_NAME = b"SEQ\x01"
 _REMEMBERED_BYTES = 128
 # A folder's name has no more, nor has a topic whose length stands in one byte.
 _FOLDER_NAME_BYTES = 255
+_MAX_LONG = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class IndexEntry(NamedTuple):
@@ -185,6 +188,8 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
             opening = properties[: properties.find(b"\x02", 4) + 5] if producer_id else b""
         # Not `in`, here and where records are made: on bytes it first tries its operand as a number, which costs more than the search.
         code = tags_code_of(properties) if properties.find(_TAGS_NAME) >= 0 else 0
+        if topic == SCHEDULE_TOPIC:
+            code = scheduled_code(properties, store_ms)
         keyed = properties if properties.find(KEY_NAME) >= 0 and system_flag & ROLLED_BACK != ROLLED_BACK else b""
         entries.append(make(IndexEntry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)))
         at = stop
@@ -352,6 +357,18 @@ def tags_code_of(properties: bytes) -> int:
     return _remembered_code(value) if len(value) <= _REMEMBERED_BYTES else _code_of(value)
 
 
+def scheduled_code(properties: bytes, store_ms: int) -> int:
+    """What the consume queue keeps of a message that lies in the schedule topic: when it is due, in ms since 1970, as RocketMQ does."""
+    due = due_code(decode_properties(properties), store_ms)
+    return tags_code_of(properties) if due is None else due
+
+
+def due_code(properties: Mapping[str, str], store_ms: int) -> int | None:
+    """When a message that lies in the schedule topic is due, in ms since 1970; None when it names no level."""
+    level = level_in(properties)
+    return min(store_ms + level_delay_ms(level), _MAX_LONG) if level > 0 else None
+
+
 def safe_topic(name: bytes) -> str:
     """The topic's name, empty when no folder may be called so."""
     return _known_topic(name) if len(name) <= _FOLDER_NAME_BYTES else ""
@@ -370,7 +387,8 @@ def _entry(record: bytes, position: int) -> IndexEntry | str:
     producer_id, sequence = sequence_of(properties)
     end = position + len(record)
     keyed = properties if KEY_NAME in properties and record[39] & ROLLED_BACK != ROLLED_BACK else b""
-    code, store_ms = tags_code_of(properties), store_ms_of(record)
+    store_ms = store_ms_of(record)
+    code = scheduled_code(properties, store_ms) if topic == SCHEDULE_TOPIC else tags_code_of(properties)
     return IndexEntry(position, end, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)
 
 

@@ -31,6 +31,7 @@ from dittomq.commitlog.records.format import (
     IndexEntry,
     Scan,
     decode_properties,
+    due_code,
     lay_out,
     problem_of,
     queue_problem,
@@ -39,17 +40,13 @@ from dittomq.commitlog.records.format import (
     start_problem,
     store_ms_of,
 )
+from dittomq.delays import SCHEDULE_TOPIC
 from dittomq.errors import DittoError
 from dittomq.properties import TAGS, tags_code
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 INNER_BATCH = 0x80
 # The property that names further queues for a message.
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
-_DELAY = "DELAY"
-_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
-_MOST_DIGITS = 10
-_MAX_LONG = 0x7FFF_FFFF_FFFF_FFFF
 _TRANSACTION = 0xC
 _PREPARED = 0x4
 _TAGS_NAME = b"TAGS\x01"
@@ -144,9 +141,8 @@ def in_queues(system_flag: int) -> bool:
 
 def code_of(topic: str, values: dict[str, str], store_ms: int) -> int:
     """What the consume queue keeps beside a record's place: its tag's hash, or when a delayed message is due, in ms."""
-    level = values.get(_DELAY, "") if topic == SCHEDULE_TOPIC else ""
-    if level.isascii() and level.isdigit() and len(level) <= _MOST_DIGITS and int(level) > 0:
-        return min(store_ms + _DELAYS_S[min(int(level), len(_DELAYS_S)) - 1] * 1_000, _MAX_LONG)
+    if topic == SCHEDULE_TOPIC and (due := due_code(values, store_ms)) is not None:
+        return due
     return tags_code(values.get(TAGS, ""))
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import DiskFull, InvalidField, StorageFailure
-from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS
-from dittomq.metadata.rows import ConsumerOffset
+from dittomq.metadata.formats import GROUPS, KINDS, TOPICS
+from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from tests.support.failing_storage import CrashingStorage
-from tests.support.metadata_node import MetadataNode, run
+from tests.support.metadata_node import MetadataNode, run, whole_table
 from tests.support.virtual_time import under
 
 
@@ -130,7 +130,7 @@ async def test_a_new_master_stamps_every_table_newer_than_anything_of_an_older_e
     node = MetadataNode.make(tmp_path)
     for number in range(5):
         await node.metadata.change(TOPICS, adding(f"t{number}", epoch=3))
-    await node.metadata.change(CONSUMER_OFFSETS, lambda _: Table(rows=sorted_rows([ConsumerOffset("t0", "g", 0, 7)])))
+    await node.metadata.change(GROUPS, lambda _: Table(rows=sorted_rows([GroupConfig("g")])))
     older = node.metadata.table(TOPICS).version
 
     await node.metadata.lead(Epoch(4), {("orders", 0): 3})
@@ -140,7 +140,7 @@ async def test_a_new_master_stamps_every_table_newer_than_anything_of_an_older_e
     assert again.metadata.table(TOPICS).version.state_version == 4
     assert again.metadata.table(TOPICS).version.is_newer_than(older)
     assert again.topics == [f"t{number}" for number in range(5)]
-    assert again.metadata.table(CONSUMER_OFFSETS).version.state_version == 4
+    assert again.metadata.table(GROUPS).version.state_version == 4
 
 
 @under(run)
@@ -149,7 +149,7 @@ async def test_a_new_master_stamps_no_table_that_never_held_anything(tmp_path: P
 
     await node.metadata.lead(Epoch(4), {("orders", 0): 3})
 
-    assert [node.metadata.table(kind) for kind in KINDS] == [Table()] * 4
+    assert [whole_table(node.metadata, kind) for kind in KINDS] == [Table()] * 4
 
 
 @under(run)
@@ -157,7 +157,7 @@ async def test_a_damaged_file_is_told_at_the_start_and_the_other_tables_are_load
     node = MetadataNode.make(tmp_path)
     await node.metadata.change(TOPICS, adding("one"))
     await node.metadata.change(TOPICS, adding("two"))
-    await node.metadata.change(CONSUMER_OFFSETS, lambda _: Table(rows=sorted_rows([ConsumerOffset("t0", "g", 0, 7)])))
+    await node.metadata.change(GROUPS, lambda _: Table(rows=sorted_rows([GroupConfig("g")])))
     (tmp_path / "config" / "topics.json").write_bytes(b"{")
 
     again = MetadataNode.make(tmp_path)
@@ -166,4 +166,4 @@ async def test_a_damaged_file_is_told_at_the_start_and_the_other_tables_are_load
     assert len(told) == 1
     assert told[0].startswith("config/topics.json is damaged")
     assert again.topics == ["one"]
-    assert len(again.metadata.table(CONSUMER_OFFSETS).rows) == 1
+    assert len(again.metadata.table(GROUPS).rows) == 1

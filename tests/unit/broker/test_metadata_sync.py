@@ -17,7 +17,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.support.failing_storage import CrashingStorage
 from tests.support.fake_master import FakeMaster, Slave, running
-from tests.support.metadata_node import MetadataNode, run
+from tests.support.metadata_node import MetadataNode, run, whole_table
 from tests.support.virtual_time import under
 
 
@@ -32,10 +32,11 @@ async def test_all_four_tables_arrive_and_are_on_the_disk(tmp_path: Path) -> Non
 
     await slave.puller.pull_once()
 
+    await slave.offsets.save()
     again = MetadataNode.make(tmp_path)
     await again.metadata.load()
     for kind in KINDS:
-        assert again.metadata.table(kind) == slave.node.metadata.table(kind) == master.tables[kind.name]
+        assert whole_table(again.metadata, kind) == whole_table(slave.node.metadata, kind) == master.tables[kind.name]
 
 
 @under(run)

@@ -56,7 +56,14 @@ ORDERS = st.builds(
     wait_s=st.integers(0, 60_000).map(lambda ms: ms / 1_000),
     tags=st.frozensets(st.sampled_from(["a", "b c", "d"])),
     at_least=st.none()
-    | st.builds(ConsistencyToken, st.just("a.b"), OFFSETS.map(Epoch), OFFSETS.map(PhysicalOffset), st.none() | st.integers(0, 2**64 - 1)),
+    | st.builds(
+        ConsistencyToken,
+        st.just("a.b"),
+        OFFSETS.map(Epoch),
+        OFFSETS.map(PhysicalOffset),
+        st.none() | st.integers(0, 2**64 - 1),
+        st.none() | OFFSETS,
+    ),
     prefer_text=st.booleans(),
 )
 
@@ -148,8 +155,8 @@ def test_receipts_of_a_batch_name_the_epoch_of_each_message() -> None:
 
     assert isinstance(frame, BatchReceipt)
     assert [decode_token(frame.receipt(at).token) for at in range(2)] == [
-        ConsistencyToken("a", Epoch(2), PhysicalOffset(100), 5),
-        ConsistencyToken("a", Epoch(3), PhysicalOffset(200), 2**64 - 1),
+        ConsistencyToken("a", Epoch(2), PhysicalOffset(100), 5, 100),
+        ConsistencyToken("a", Epoch(3), PhysicalOffset(200), 2**64 - 1, 100),
     ]
     assert alone.token == frame.receipt(0).token
 
@@ -162,9 +169,9 @@ def test_each_message_of_a_batch_gets_its_own_receipt() -> None:
 
     assert len(frame) == 3
     assert [(one.queue, one.queue_offset, one.physical_offset, one.record_bytes, one.token) for one in receipts] == [
-        (1, 40, 1_000, 100, "3.1100.a"),
-        (1, 41, 1_100, 50, "3.1150.a"),
-        (2, 0, 1_150, 70, "3.1220.a"),
+        (1, 40, 1_000, 100, "3.1100-100.a"),
+        (1, 41, 1_100, 50, "3.1150-50.a"),
+        (2, 0, 1_150, 70, "3.1220-70.a"),
     ]
     assert receipts[0].status is PutStatus.FLUSH_SLAVE_TIMEOUT
     assert receipts[0].copies == (Copy("a/0", CopyState.FLUSHED),)

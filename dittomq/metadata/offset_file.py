@@ -1,0 +1,76 @@
+"""consumerOffset.json, made of pieces: only names that have changed since it was last written are encoded again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from json.encoder import encode_basestring_ascii
+
+from dittomq.metadata import fastjson
+from dittomq.metadata.formats import CONSUMER_OFFSETS, OFFSET_INCARNATIONS_FIELD, OFFSET_RESETS_FIELD
+from dittomq.metadata.offset_table import Name, NameOffsets, OffsetTable
+from dittomq.metadata.rows import Json
+from dittomq.routes import DataVersion
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSnapshot:
+    """One version of a table, which may be encoded on another thread while the table goes on."""
+
+    version: DataVersion
+    names: Sequence[Name]
+    other_fields: Mapping[str | int, Json]
+
+
+@dataclass(slots=True)
+class OffsetFile:
+    """The pieces. `take_changes` until it returns True, then `snapshot` at once, then `encode`; and again only after that."""
+
+    _offsets: dict[Name, str] = field(default_factory=dict)
+    _incarnations: dict[Name, str] = field(default_factory=dict)
+    _resets: dict[Name, str] = field(default_factory=dict)
+
+    def take_changes(self, table: OffsetTable, limit: int) -> bool:
+        """Encode at most `limit` names that have changed; whether these were the last ones."""
+        for name in list(islice(table.dirty, limit)):
+            del table.dirty[name]
+            self._take(name, table.of_name(name))
+        return not table.dirty
+
+    def snapshot(self, table: OffsetTable) -> OffsetSnapshot:
+        """What is to be encoded."""
+        return OffsetSnapshot(table.version, tuple(table.names), table.other_fields)
+
+    def encode(self, snapshot: OffsetSnapshot) -> bytes:
+        """The file's bytes, as `dittomq.metadata.formats.encode` makes them."""
+        version = snapshot.version
+        fields = {str(key): fastjson.dumps(value, 1, "\t") for key, value in snapshot.other_fields.items()}
+        fields["dataVersion"] = fastjson.dumps(
+            {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_ms}, 1, "\t"
+        )
+        for name, pieces in (
+            (CONSUMER_OFFSETS.field, self._offsets),
+            (OFFSET_INCARNATIONS_FIELD, self._incarnations),
+            (OFFSET_RESETS_FIELD, self._resets),
+        ):
+            lines = [pieces[each] for each in snapshot.names if each in pieces] if pieces else []
+            if lines or name == CONSUMER_OFFSETS.field:
+                fields[name] = "{\n\t\t" + ",\n\t\t".join(lines) + "\n\t}" if lines else "{}"
+        text = ",\n\t".join([f"{encode_basestring_ascii(key)}:{fields[key]}" for key in sorted(fields)])
+        return f"{{\n\t{text}\n}}".encode("ascii")
+
+    def _take(self, name: Name, of_name: NameOffsets | None) -> None:
+        for pieces in (self._offsets, self._incarnations, self._resets):
+            pieces.pop(name, None)
+        if of_name is None:
+            return
+        key = encode_basestring_ascii(f"{name[0]}@{name[1]}")
+        self._offsets[name] = _object(key, of_name.offsets)
+        if of_name.incarnation:
+            self._incarnations[name] = f"{key}:{of_name.incarnation}"
+        if of_name.resets:
+            self._resets[name] = _object(key, of_name.resets)
+
+
+def _object(key: str, numbers: Mapping[int, int]) -> str:
+    inner = ",".join([f"{queue}:{numbers[queue]}" for queue in sorted(numbers)])
+    return f"{key}:{{{inner}}}"

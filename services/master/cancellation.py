@@ -1,0 +1,141 @@
+"""Cancels delayed messages while they wait. A cancellation is a record too: so it survives whatever a confirmed message survives.
+
+held: no copy of it is handed to the writer ▶ does it wait? ▶ the record ▶ written: cancelled ▶ confirmed: answered
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from dittomq.broker.lookups import LookupService
+from dittomq.broker.writer import WrittenBatch
+from dittomq.commitlog.store import KeySearch
+from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, QUEUES_OF, TIMER_TOPIC
+from dittomq.errors import FencedEpoch, InvalidField, LimitReached, MessageNotFound, NotReady, PreconditionFailed
+from dittomq.message import Draft, StoredMessage
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import PhysicalOffset
+from dittomq.places import AppendResult
+from dittomq.properties import encode_properties
+from dittomq.reads import MAX_LONG
+from dittomq.tokens import ConsistencyToken, parse_id
+from dittomq.wire.lookups import CancelOrder, CancelOutcome
+from dittomq.wire.publishing import PublishOrder
+from services.master.delayed_delivery import CancelMark, DelayedDelivery, applied_to
+from services.master.produce import PendingProduce
+
+MAX_CANCELLED: Final = 1_000_000
+_LOOK_S: Final = 3.0
+_WAITING_TOPICS: Final = frozenset(topic for topic, _, _ in DELAY_QUEUES)
+
+
+class Cancellation:
+    """Decides about one message after the other; waits for confirmations of many."""
+
+    def __init__(self, delivery: DelayedDelivery, lookups: LookupService) -> None:
+        self._delivery = delivery
+        self._lookups = lookups
+        self._turn = asyncio.Lock()
+
+    async def cancel(self, order: CancelOrder) -> CancelOutcome:
+        """Let the message of that token never be delivered. Raises MessageNotFound, InvalidField, PreconditionFailed, NotReady: nothing
+        was cancelled.
+        """
+        token, origin = parse_id(order.token)
+        if not isinstance(token, ConsistencyToken):
+            raise InvalidField("token", "is RocketMQ's message id; a message is cancelled by the token of its receipt")
+        parts = self._delivery.parts
+        if not self._lookups.is_of(token, order.token):
+            raise MessageNotFound(parts.node, order.token)
+        async with self._turn:
+            found = await self._decide(origin, order)
+        if isinstance(found, CancelOutcome):
+            return found
+        try:
+            stored = await parts.appends.finish(found)
+        except FencedEpoch:
+            return CancelOutcome.UNKNOWN
+        return self._confirmed(stored.placed)
+
+    def _confirmed(self, placed: Sequence[AppendResult]) -> CancelOutcome:
+        is_confirmed = placed[-1].end <= self._delivery.term.confirm.confirmed
+        return CancelOutcome.CANCELLED if is_confirmed else CancelOutcome.UNKNOWN
+
+    async def _decide(self, origin: PhysicalOffset, order: CancelOrder) -> CancelOutcome | PendingProduce:
+        """What has become of the message, or the cancellation that is written now."""
+        delivery = self._delivery
+        term = delivery.term
+        if len(delivery.marks) >= MAX_CANCELLED:
+            raise LimitReached("the number of cancelled messages that still wait", MAX_CANCELLED)
+        known = delivery.marks.get(origin)
+        async with self._held(origin):
+            await delivery.settled.wait()
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await applied_to(delivery.parts.dispatcher, term.written)
+            except TimeoutError as late:
+                raise NotReady(delivery.parts.node, "what it wrote last is not confirmed yet; nothing was cancelled, ask again") from late
+            cancelled, place = await delivery.parts.lane.call(lambda: self._look(origin, order.token))
+            if cancelled is not None:
+                return CancelOutcome.CANCELLED
+            if known is CancelMark.CANCELLED:
+                return CancelOutcome.UNKNOWN
+            if not self._waits(place):
+                return CancelOutcome.ALREADY_DELIVERED
+            return await self._write(origin, order)
+
+    @contextlib.asynccontextmanager
+    async def _held(self, origin: PhysicalOffset) -> AsyncIterator[None]:
+        """Inside it the message stays where it is; a cancellation that is written lets it stay there for good."""
+        marks = self._delivery.marks
+        marks.setdefault(origin, CancelMark.HELD)
+        try:
+            yield
+        except BaseException:
+            if marks.get(origin) is CancelMark.HELD:
+                del marks[origin]
+            raise
+        if marks.get(origin) is CancelMark.HELD:
+            del marks[origin]
+
+    def _look(self, origin: PhysicalOffset, token: str) -> tuple[StoredMessage | None, StoredMessage]:
+        """The cancellation of a message, if there is one, and the newest record of the message itself. Blocks."""
+        store = self._delivery.parts.store
+
+        def newest(topic: str) -> StoredMessage | None:
+            search = KeySearch(topic, str(origin), 0, MAX_LONG, MAX_LONG, most=1, most_bytes=1)
+            return next(iter(store.find_by_key(search, MAX_LONG).messages), None)
+
+        first = store.message_at(origin, MAX_LONG)
+        place = newest(TIMER_TOPIC) or (None if first is None else first[0])
+        if place is None:
+            raise MessageNotFound(self._delivery.parts.node, token)
+        if place.topic not in _WAITING_TOPICS:
+            raise PreconditionFailed(f"refused: the message of this token was not delayed; it lies in topic {place.topic}")
+        return newest(CANCEL_TOPIC), place
+
+    def _waits(self, place: StoredMessage) -> bool:
+        key = place.topic, place.queue
+        return any((each.topic, each.queue) == key and place.queue_offset >= each.next for each in self._delivery.queues)
+
+    async def _write(self, origin: PhysicalOffset, order: CancelOrder) -> PendingProduce:
+        """The cancellation, when it is written."""
+        parts, marks = self._delivery.parts, self._delivery.marks
+        if CANCEL_TOPIC not in parts.topics.metadata.table(TOPICS).rows:
+            await parts.topics.add_system(TopicConfig(CANCEL_TOPIC, QUEUES_OF[CANCEL_TOPIC], QUEUES_OF[CANCEL_TOPIC]))
+        properties = encode_properties((str(origin),), "", {})
+        draft = Draft(CANCEL_TOPIC, 0, 0, parts.clock.wall_ms(), b"", properties, 0)
+        pending = await parts.appends.begin(PublishOrder([draft], len(properties), "", -1, None, order.timeout_s, None))
+        marks[origin] = CancelMark.WRITING
+
+        def settle(written: "asyncio.Future[WrittenBatch]") -> None:
+            if written.cancelled() or written.exception() is not None:
+                del marks[origin]
+            else:
+                marks[origin] = CancelMark.CANCELLED
+
+        pending.written.add_done_callback(settle)  # also if whoever asked has left
+        await asyncio.shield(pending.written)
+        return pending

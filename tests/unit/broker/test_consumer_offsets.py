@@ -1,0 +1,252 @@
+"""Offsets of consumer groups at a master: what is taken and refused, what survives, and what goes with its group or topic."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dittomq.broker.consumer_offsets import SAVE_S, ConsumerOffsets, OffsetRules
+from dittomq.broker.groups import MasterGroups
+from dittomq.broker.topics import MasterTopics
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.consumer_progress import CommittedOffset, OffsetCommit
+from dittomq.errors import DittoError, GroupNotFound, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.rows import ConsumerOffset, GroupConfig
+from dittomq.metadata.topics import TopicConfig, find_topic
+from dittomq.offsets import PhysicalOffset
+from tests.support.failing_storage import CrashingStorage
+from tests.support.inline_lane import InlineLane
+from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way, run
+from tests.support.virtual_time import under
+
+
+class OffsetsOfMaster:
+    """A master with topic "orders" of 2 queues with messages [0, 10), and group "billing", epoch 3."""
+
+    def __init__(self, folder: Path, storage: CrashingStorage | None = None) -> None:
+        self.node = node = MetadataNode.make(folder, storage=storage)
+        self.store = FakeTopicStore()
+        self.store.ranges = {("orders", 0): (0, 10), ("orders", 1): (0, 10)}
+        self.lane = InlineLane()
+        self.offsets = ConsumerOffsets(node.metadata, self.store, self.lane, node.clock, files=node.files, file_lane=InlineLane())
+        self.groups = MasterGroups("a/0", node.metadata, node.clock, lambda: 3, self.offsets.forget_group)
+        self.topics = MasterTopics(
+            "a/0",
+            node.metadata,
+            self.store,
+            InlineLane(),
+            node.clock,
+            epoch=lambda: 3,
+            caught_up=nothing_under_way,
+            deleted=self.offsets.forget_topic,
+        )
+        self.epoch: Callable[[], int] = lambda: 3
+        self.rules = OffsetRules(
+            "a/0",
+            self.leading_epoch,
+            lambda: PhysicalOffset(1_000),
+            lambda name: find_topic(node.metadata.table(TOPICS).rows, name, "a/0"),
+        )
+
+    def leading_epoch(self) -> int:
+        return self.epoch()
+
+    async def fill(self) -> "OffsetsOfMaster":
+        await self.topics.create(TopicConfig("orders", 2, 2), validate_only=False)
+        await self.groups.create(GroupConfig("billing"), validate_only=False)
+        return self
+
+    async def commit(self, *offsets: int, resets: int | None = None) -> list[int | None]:
+        commits = [OffsetCommit("orders", queue, offset, resets) for queue, offset in enumerate(offsets)]
+        return [each.offset for each in await self.offsets.commit("billing", commits, self.rules)]
+
+    async def committed(self) -> list[int | None]:
+        found = await self.offsets.get("billing", [("orders", 0), ("orders", 1)], self.rules)
+        return [each.offset for each in found]
+
+
+@under(run)
+async def test_group_has_no_offset_before_it_commits_one(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+
+    assert await master.offsets.get("billing", [("orders", 1)], master.rules) == [CommittedOffset("orders", 1, None)]
+
+
+@under(run)
+async def test_commit_of_several_queues_never_goes_back(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+
+    assert await master.commit(5, 7) == [5, 7]
+    assert await master.commit(3, 8) == [5, 8]
+    assert await master.committed() == [5, 8]
+
+
+@pytest.mark.parametrize(
+    ("group", "commit", "refusal"),
+    [
+        ("billing", OffsetCommit("orders", 1, 11), OffsetOutOfRange),
+        ("billing", OffsetCommit("bills", 0, 1), TopicNotFound),
+        ("billing", OffsetCommit("orders", 2, 0), QueueNotFound),
+        ("biling", OffsetCommit("orders", 1, 1), GroupNotFound),
+    ],
+    ids=["beyond the end", "unknown topic", "unknown queue", "unknown group"],
+)
+@under(run)
+async def test_refused_commit_changes_no_queue(tmp_path: Path, group: str, commit: OffsetCommit, refusal: type[DittoError]) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5, 5)
+    version = master.offsets.table.version
+
+    with pytest.raises(refusal):
+        await master.offsets.commit(group, [OffsetCommit("orders", 0, 6), commit], master.rules)
+
+    assert await master.committed() == [5, 5]
+    assert master.offsets.table.version == version
+
+
+@under(run)
+async def test_commit_beyond_the_end_names_the_queues_bounds(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+
+    with pytest.raises(OffsetOutOfRange) as refused:
+        await master.commit(10, 11)
+
+    assert (refused.value.asked, refused.value.start, refused.value.end) == (11, 0, 10)
+
+
+@under(run)
+async def test_commit_to_who_does_not_lead_is_refused(tmp_path: Path) -> None:
+    def waits() -> int:
+        raise NotReady("a/0", "it waits for its epoch to be opened")
+
+    master = await OffsetsOfMaster(tmp_path).fill()
+    master.epoch = waits
+
+    with pytest.raises(NotReady):
+        await master.commit(5)
+    assert await master.committed() == [None, None]
+
+
+@under(run)
+async def test_commit_under_way_when_its_topic_is_deleted_is_refused(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    async with master.lane.busy:  # the lane is at other work
+        committing = asyncio.create_task(master.commit(5))
+        await asyncio.sleep(0)
+        await master.topics.delete("orders", validate_only=False)
+
+    with pytest.raises(TopicNotFound):
+        await committing
+    assert list(master.offsets.table.rows()) == []
+
+
+@under(run)
+async def test_commit_under_way_when_its_group_is_made_again_is_refused(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    async with master.lane.busy:
+        committing = asyncio.create_task(master.commit(5))
+        await asyncio.sleep(0)
+        await master.groups.delete("billing", validate_only=False)
+        await master.groups.create(GroupConfig("billing"), validate_only=False)
+
+    with pytest.raises(GroupNotFound):
+        await committing
+    assert await master.committed() == [None, None]
+
+
+@under(run)
+async def test_offsets_go_with_their_group_and_with_their_topic(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5, 5)
+    await master.groups.delete("billing", validate_only=False)
+    await master.groups.create(GroupConfig("billing"), validate_only=False)
+    after_group = await master.committed()
+    await master.commit(4, 4)
+    await master.topics.delete("orders", validate_only=False)
+    await master.topics.create(TopicConfig("orders", 2, 2), validate_only=False)
+
+    assert after_group == [None, None]
+    assert await master.committed() == [None, None]
+    assert list(master.offsets.table.rows()) == []
+
+
+@under(run)
+async def test_offsets_that_outlived_a_crash_do_not_count_for_what_was_made_again(tmp_path: Path) -> None:
+    """The file that was last written still has them."""
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5, 5)
+    old = list(master.offsets.table.rows())
+    await master.topics.delete("orders", validate_only=False)
+    await master.topics.create(TopicConfig("orders", 2, 2), validate_only=False)
+    master.offsets.table.put(old, 3, 1_000)
+    of_topic = await master.committed()
+    await master.groups.delete("billing", validate_only=False)
+    await master.groups.create(GroupConfig("billing"), validate_only=False)
+    master.offsets.table.put([ConsumerOffset("orders", "billing", 0, 12, 0, old[0].incarnation)], 3, 1_000)
+
+    assert of_topic == [None, None]
+    assert await master.committed() == [None, None]
+
+
+@under(run)
+async def test_offsets_are_on_the_disk_after_5_s_and_not_written_without_a_change(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    saving = asyncio.create_task(master.offsets.run())
+    await master.commit(5, 7)
+    await asyncio.sleep(SAVE_S + 0.5)
+    file = tmp_path / "config" / "consumerOffset.json"
+    written = file.stat().st_mtime_ns
+    await asyncio.sleep(3 * SAVE_S)
+    saving.cancel()
+
+    again = MetadataNode.make(tmp_path)
+    assert await again.metadata.load() == []
+    assert [row.offset for row in again.metadata.offsets.rows()] == [5, 7]
+    assert file.stat().st_mtime_ns == written
+
+
+@under(run)
+async def test_each_save_leaves_what_was_saved_before_as_bak(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5)
+    await master.offsets.save()
+    await master.commit(6)
+    await master.offsets.save()
+    (tmp_path / "config" / "consumerOffset.json").write_bytes(b"{")
+
+    again = MetadataNode.make(tmp_path)
+    assert len(await again.metadata.load()) == 1
+    assert [row.offset for row in again.metadata.offsets.rows()] == [5]
+
+
+@under(run)
+async def test_full_disk_keeps_offsets_in_memory_until_there_is_room(tmp_path: Path) -> None:
+    storage = CrashingStorage(OsStorage(tmp_path))
+    master = await OffsetsOfMaster(tmp_path, storage).fill()
+    await master.commit(5)
+    storage.free = 0
+    await master.offsets.save()
+    committed = await master.committed()
+    storage.free = None
+    await master.offsets.save()
+
+    again = MetadataNode.make(tmp_path)
+    await again.metadata.load()
+    assert committed == [5, None]
+    assert [row.offset for row in again.metadata.offsets.rows()] == [5]
+
+
+@under(run)
+async def test_new_master_clamps_offsets_beyond_its_log_as_a_reset_does(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(5, 9)
+    master.store.ranges["orders", 1] = (0, 8)
+
+    await master.offsets.clamp(4)
+
+    assert await master.committed() == [5, 8]
+    assert await master.commit(5, 8, resets=0) == [5, 8]
+    found = await master.offsets.get("billing", [("orders", 1)], master.rules)
+    assert (found[0].resets, master.offsets.clamped) == (1, 1)
