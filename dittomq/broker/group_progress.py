@@ -12,7 +12,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import InvalidField, NotMaster, OffsetOutOfRange, PreconditionFailed, QueueNotFound, Refused, TopicNotFound
 
-MAX_QUEUES_TOLD: Final = 10_000
+MAX_PROGRESS_QUEUES: Final = 10_000
 _SHOWN_MEMBERS: Final = 5
 
 
@@ -69,16 +69,16 @@ class ProgressReads:
         self.offsets.find_group(group, self.rules)
         holders = self.activity.holders(group)
         queues = self._queues(group, topic, holders)
-        if len(queues) > MAX_QUEUES_TOLD:
-            raise InvalidField("topic", f"must be named: the group has {len(queues):,} queues, {MAX_QUEUES_TOLD:,} are told at once")
+        if len(queues) > MAX_PROGRESS_QUEUES:
+            raise InvalidField("topic", f"must be named: the group has {len(queues):,} queues, {MAX_PROGRESS_QUEUES:,} are told at once")
         committed = await self.offsets.get(group, queues, self.rules)
         end = self.rules.confirmed()
-        told = [await self.lane.call(partial(self._of_queue, each, end)) for each in committed]
+        found = [await self.lane.call(partial(self._of_queue, each, end)) for each in committed]
         rows = [
             QueueProgress(
                 each.topic, each.queue, each.committed, each.end, each.lag, each.oldest_unread_ms, holders.get(key, ""), each.resets
             )
-            for each in told
+            for each in found
             for key in [(each.topic, each.queue)]
         ]
         return GroupProgress(tuple(rows), tuple(self.activity.members(group)))

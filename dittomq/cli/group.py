@@ -206,8 +206,8 @@ def _target(text: str) -> tuple[ResetTarget, int]:
     return ResetTarget.TIME, int(moment.timestamp() * 1_000)
 
 
-def _progress_row(told: tuple[str, QueueProgress]) -> tuple[str, ...]:
-    where, each = told
+def _progress_row(found: tuple[str, QueueProgress]) -> tuple[str, ...]:
+    where, each = found
     age = "-" if each.oldest_unread_ms is None else f"{each.oldest_unread_ms / 1_000:,.1f} s"
     committed = "-" if each.committed is None else f"{each.committed:,}"
     return printable(each.topic), f"{where} {each.queue}", committed, f"{each.end:,}", f"{each.lag:,}", age, printable(each.member) or "-"

@@ -12,8 +12,8 @@ from dittomq.errors import DittoError, GroupNotFound, OffsetOutOfRange, Precondi
 from dittomq.offsets import QueueOffset
 from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import FakeTopicStore, run
+from tests.support.offsets_of_master import OffsetsOfMaster
 from tests.support.virtual_time import under
-from tests.unit.broker.test_consumer_offsets import OffsetsOfMaster
 
 
 class TimedQueues(FakeTopicStore):
