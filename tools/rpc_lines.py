@@ -179,6 +179,23 @@ LINES: Final = {
         '{"group":"billing","commits":[{"topic":"orders","queue":3,"offset":0}]}',
         "An offset beyond the end of the queue is refused with `OFFSET_OUT_OF_RANGE`.",
     ),
+    f"{_CONSUMERS}/Join": RpcLine(
+        _CLIENTS,
+        '{"number":1,"join":{"group":"billing","member":"by-hand","process":"p1","subscriptions":[{"topic":"orders"}]}}',
+        "By hand the stream ends at once; the member keeps its queues for the session of 10 s. A member sends heartbeats.",
+    ),
+    f"{_CONSUMERS}/LockQueues": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","member":"by-hand","queues":[{"topic":"orders","queues":[3]}]}',
+        "In its first minute a master locks nothing: locks of the master before may hold.",
+    ),
+    f"{_CONSUMERS}/UnlockQueues": RpcLine(_CLIENTS, '{"group":"billing","member":"by-hand","queues":[{"topic":"orders","queues":[3]}]}'),
+    f"{_CONSUMERS}/SendBack": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","topic":"orders","queue":3,"offset":1}',
+        "Refused: there is no such message.",
+        refused="OFFSET_OUT_OF_RANGE",
+    ),
     f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
     f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}"),
     f"{_METADATA}/GetAllDelayOffset": RpcLine(

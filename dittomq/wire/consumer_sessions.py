@@ -1,4 +1,4 @@
-"""ditto.messaging.v1 ↔ values: members of consumer groups, order locks, and messages that come again. From the wire: valid or InvalidField."""
+"""ditto.messaging.v1 ↔ values: members of groups, order locks, and messages that come again. From the wire: valid or InvalidField."""
 
 import re
 from collections.abc import Iterable
@@ -37,12 +37,16 @@ _STRATEGY_TO_PB = {strategy: number for number, strategy in _STRATEGIES.items()}
 
 @dataclass(frozen=True, slots=True)
 class JoinFrame:
-    """What a member tells. `order`: it comes in, or changes what it reads; None: a heartbeat, `generation` is what it has put into effect."""
+    """What a member tells. `order`: it comes in, or changes what it reads; None: a heartbeat, `generation` is what it has put into effect.
+
+    `leaves`: it reads nothing any more.
+    """
 
     number: int
     group: str = ""
     order: JoinOrder | None = None
     generation: int = 0
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +87,23 @@ class LockOrder:
 
 
 def join_frame(request: pb.JoinRequest) -> JoinFrame:
-    if request.WhichOneof("frame") == "join":
-        return JoinFrame(request.number, request.join.group, _join_order(request.join))
-    if request.WhichOneof("frame") == "heartbeat":
-        return JoinFrame(request.number, generation=request.heartbeat.generation)
-    raise InvalidField("frame", "is missing; send join, then heartbeat")
+    """Decode what a member tells."""
+    match request.WhichOneof("frame"):
+        case "join":
+            return JoinFrame(request.number, request.join.group, _join_order(request.join))
+        case "heartbeat":
+            return JoinFrame(request.number, generation=request.heartbeat.generation)
+        case "leave":
+            return JoinFrame(request.number, leaves=True)
+        case _:
+            raise InvalidField("frame", "is missing; send join, then heartbeat")
 
 
 def join_request(frame: JoinFrame) -> pb.JoinRequest:
+    """Encode what a member tells."""
     order = frame.order
+    if frame.leaves:
+        return pb.JoinRequest(number=frame.number, leave=pb.MemberLeave())
     if order is None:
         return pb.JoinRequest(number=frame.number, heartbeat=pb.MemberHeartbeat(generation=frame.generation))
     join = pb.JoinMember(
@@ -107,6 +119,7 @@ def join_request(frame: JoinFrame) -> pb.JoinRequest:
 
 
 def join_response(answer: JoinAnswer) -> pb.JoinResponse:
+    """Encode what the master answers."""
     response = pb.JoinResponse(
         answered=answer.answered, session=_duration(answer.session_s), heartbeat_period=_duration(answer.heartbeat_s)
     )
@@ -118,6 +131,7 @@ def join_response(answer: JoinAnswer) -> pb.JoinResponse:
 
 
 def join_answer(response: pb.JoinResponse) -> JoinAnswer:
+    """Decode what the master answers."""
     given = None
     if response.HasField("assignment"):
         queues = frozenset(TopicQueue(each.topic, queue) for each in response.assignment.queues for queue in each.queues)
@@ -126,6 +140,7 @@ def join_answer(response: pb.JoinResponse) -> JoinAnswer:
 
 
 def lock_order(request: pb.LockQueuesRequest | pb.UnlockQueuesRequest) -> LockOrder:
+    """Decode which queues to lock, or to free."""
     queues = queues_from_pb("queues", request.queues)
     if not queues:
         raise InvalidField("queues", "is empty; name 1 to 1,024 queues")
@@ -133,10 +148,12 @@ def lock_order(request: pb.LockQueuesRequest | pb.UnlockQueuesRequest) -> LockOr
 
 
 def lock_queues_response(locked: Iterable[TopicQueue], lease_s: float) -> pb.LockQueuesResponse:
+    """Encode what is locked, for so long."""
     return pb.LockQueuesResponse(locked=_queue_sets(locked), lease=_duration(lease_s))
 
 
 def send_back_order(request: pb.SendBackRequest) -> SendBackOrder:
+    """Decode which message needs another try."""
     for name in ("queue", "offset"):
         if not request.HasField(name):
             raise InvalidField(name, "is missing; 0 is the first")
@@ -148,16 +165,19 @@ def send_back_order(request: pb.SendBackRequest) -> SendBackOrder:
 
 
 def send_back_request(order: SendBackOrder) -> pb.SendBackRequest:
+    """Encode which message needs another try."""
     return pb.SendBackRequest(
         group=order.group, topic=order.source.topic, queue=order.source.queue, offset=order.offset, delay_level=order.level
     )
 
 
 def send_back_response(sent: SentBack) -> pb.SendBackResponse:
+    """Encode what became of it."""
     return pb.SendBackResponse(dead_letter=sent.dead_letter, tries=sent.tries)
 
 
 def sent_back(response: pb.SendBackResponse) -> SentBack:
+    """Decode what became of it."""
     return SentBack(response.dead_letter, response.tries)
 
 

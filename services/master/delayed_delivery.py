@@ -18,6 +18,7 @@ import structlog
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
+from dittomq.consumer.retries import RETRY_PREFIX
 from dittomq.delays import (
     CANCEL_TOPIC,
     DELAY_QUEUES,
@@ -38,7 +39,7 @@ from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
 from dittomq.errors import CorruptRecord, DiskFull, NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.message import Draft, StoredMessage
-from dittomq.metadata.formats import DELAY_OFFSETS, TOPICS
+from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
 from dittomq.metadata.rows import DelayOffset
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
@@ -199,11 +200,22 @@ class DelayedDelivery:
         for name in names - self.parts.topics.metadata.table(TOPICS).rows.keys():
             await self.parts.topics.add_system(TopicConfig(name, QUEUES_OF[name], QUEUES_OF[name]))
 
+    async def _show_retry_topics(self, due: Sequence[StoredMessage]) -> None:
+        """Let the table name the retry topics that messages wait for: the master before may have made one that this node never heard of."""
+        tables = self.parts.topics.metadata
+        wanted = {message.properties.get(REAL_TOPIC, "") for message in due} - tables.table(TOPICS).rows.keys()
+        for name in wanted:
+            if name.startswith(RETRY_PREFIX):
+                group = tables.table(GROUPS).rows.get(name.removeprefix(RETRY_PREFIX))
+                queues = 1 if group is None else group.retry_queues
+                await self.parts.topics.add_system(TopicConfig(name, queues, queues))
+
     async def _store(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> Refused | None:
         """Hand copies of the leading messages to the writer and wait until they are written; why none are taken now, None when they are.
 
         A copy that no record can hold is passed over.
         """
+        await self._show_retry_topics(due)
         drafts, after = self._copies(queue, due)  # no topic goes between this and the writer's queue
         if drafts:
             size = sum(len(draft.body) + len(draft.properties) for draft in drafts)

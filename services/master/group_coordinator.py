@@ -17,7 +17,7 @@ from dittomq.consumer.order_locks import LOCK_S, OrderLocks
 from dittomq.consumer.retries import retry_topic
 from dittomq.consumer.tag_filter import ALL_TAGS
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, InvalidField, PermissionDenied, SessionExpired
+from dittomq.errors import DittoError, InvalidField, NotReady, PermissionDenied, SessionExpired
 from dittomq.metadata.formats import GROUPS, TOPICS
 from dittomq.metadata.groups import check_group_name, find_group
 from dittomq.metadata.rows import GroupConfig
@@ -45,6 +45,7 @@ class _MemberStream:
     seen: int = 0
     answered: int = 0
     told: int = -1
+    is_over: bool = False  # the member tells nothing more
     has_left: bool = False
 
 
@@ -84,6 +85,7 @@ class GroupCoordinator:
         self._leading_term = leading_term
         self._check_complete = check_complete
         self._groups: dict[str, _LiveGroup] = {}
+        self._is_stopped = False
         self._locks = OrderLocks(clock.monotonic() + LOCK_S)
         self._settled_at = clock.monotonic() + SESSION_S
 
@@ -92,10 +94,10 @@ class GroupCoordinator:
         live = self._groups.get(group)
         return () if live is None else live.session.members
 
-    def holders(self, group: str) -> Mapping[TopicQueue, str]:
-        """Which member may read each queue now."""
+    def holders(self, group: str) -> Mapping[tuple[str, int], str]:
+        """Which member may read each (topic, queue) now."""
         live = self._groups.get(group)
-        return {} if live is None else live.session.holders
+        return {} if live is None else dict(live.session.holders.items())
 
     def find(self, name: str) -> GroupConfig:
         """The group; raises GroupNotFound, and PermissionDenied where it must not consume."""
@@ -117,13 +119,14 @@ class GroupCoordinator:
             self._look()
 
     def stop(self) -> None:
-        """The node stops, or leads no longer: each stream says so to its member."""
+        """The node stops: each stream says so to its member."""
+        self._is_stopped = True
         for live in self._groups.values():
             live.wake_all()
 
     async def join(self, frames: AsyncIterator[JoinFrame], send: SendAnswer) -> None:
-        """Serve one stream of a member until it leaves. Raises the Refused that says why it is no member, or no longer."""
-        self._leading_term()
+        """Serve one stream of a member until it ends. Raises the Refused that says why it is no member, or no longer."""
+        self._check_leads()
         first = await anext(frames, None)
         if first is None:
             return
@@ -192,10 +195,13 @@ class GroupCoordinator:
         return frozenset(TopicQueue(row.name, queue) for row in readable for queue in range(row.read_queues))
 
     async def _obey(self, stream: _MemberStream, frames: AsyncIterator[JoinFrame]) -> None:
-        """Take what the member tells, until it says no more: then it leaves."""
+        """Take what the member tells, until it leaves or the stream ends."""
         live = stream.group
         async for frame in frames:
             if live.streams.get(stream.member) is not stream:
+                break
+            if frame.leaves:
+                stream.has_left = True
                 break
             if frame.order is None:
                 now = self._clock.monotonic()
@@ -206,15 +212,14 @@ class GroupCoordinator:
                 self._take_in(live, frame.order)
             stream.seen = max(stream.seen, frame.number)
             stream.wake.set()
-        else:
-            stream.has_left = True
+        stream.is_over = True
         stream.wake.set()
 
     async def _tell(self, stream: _MemberStream, send: SendAnswer) -> None:
         live = stream.group
-        while not stream.has_left:
+        while True:
             stream.wake.clear()
-            self._leading_term()
+            self._check_leads()
             self.find(live.name)
             if live.streams.get(stream.member) is not stream:
                 raise SessionExpired(f"this stream of {stream.member} in group {live.name}")
@@ -223,7 +228,14 @@ class GroupCoordinator:
                 news = given if given.generation != stream.told else None
                 await taken_in_time(send(JoinAnswer(seen, news, SESSION_S, HEARTBEAT_S)))
                 stream.told, stream.answered = given.generation, seen
+            if stream.is_over:
+                return
             await stream.wake.wait()
+
+    def _check_leads(self) -> None:
+        self._leading_term()
+        if self._is_stopped:
+            raise NotReady(self._node, "it is shutting down")
 
     def _end(self, stream: _MemberStream) -> None:
         """The stream is over; the member stays until it is silent for too long, unless it has left."""
@@ -244,7 +256,7 @@ class GroupCoordinator:
                 log.info("members_expired", group=name, members=sorted(gone))
                 live.wake(gone)
             try:
-                self._leading_term()
+                self._check_leads()
                 self.find(name)
             except DittoError:
                 live.wake_all()

@@ -12,7 +12,9 @@ from typing import Final
 
 import structlog
 
+from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.topics import MasterTopics
+from dittomq.commitlog.records.format import Host
 from dittomq.commitlog.store import Store
 from dittomq.consumer.assignment import TopicQueue
 from dittomq.consumer.retries import (
@@ -26,20 +28,19 @@ from dittomq.consumer.retries import (
     retry_topic,
     tries_before,
 )
-from dittomq.delays import LEVELS, schedule
+from dittomq.delays import LEVELS, MAX_WAITING_PROPERTIES_BYTES, schedule
 from dittomq.doors.workers import Executor
-from dittomq.errors import FencedEpoch, LimitReached, OffsetOutOfRange
+from dittomq.errors import FencedEpoch, LimitReached, OffsetOutOfRange, Refused
 from dittomq.message import Draft, StoredMessage
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.offsets import PhysicalOffset
-from dittomq.places import AppendResult
 from dittomq.properties import encode_properties, tags_code
 from dittomq.reads import MAX_PULL_BYTES, ReadableRange
 from dittomq.wire.consumer_sessions import SendBackOrder, SentBack
 from dittomq.wire.publishing import PublishOrder
-from services.master.produce import ProduceHandler
+from services.master.produce import PendingProduce, ProduceHandler
 from services.master.term import Term
 
 _REMEMBERED: Final = 100_000
@@ -47,21 +48,30 @@ _AT_ONCE: Final = 1_024
 
 log = structlog.get_logger()
 
-_Key = tuple[str, TopicQueue, int]
+_Key = tuple[str, int, int, TopicQueue, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SendBackParts:
-    """`lane` is one for reads. `find` tells a group that may consume, or raises why not; `message_id` is RocketMQ's, of a record there."""
+    """`lane` is one for reads. `find` tells a group that may consume, or raises why not."""
 
     node: str
     store: Store
     lane: Executor
     topics: MasterTopics
+    offsets: ConsumerOffsets
+    rules: OffsetRules
     appends: ProduceHandler
     leading_term: Callable[[], Term]
     find: Callable[[str], GroupConfig]
-    message_id: Callable[[PhysicalOffset], str]
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A copy that the writer has. `ticket` None: it is confirmed."""
+
+    told: SentBack
+    ticket: PendingProduce | None
 
 
 @dataclass(slots=True)
@@ -69,8 +79,8 @@ class SendBack:
     """Sends back, for one master."""
 
     parts: SendBackParts
-    _done: "OrderedDict[_Key, SentBack]" = field(default_factory=OrderedDict)
-    _going: "dict[_Key, asyncio.Future[SentBack]]" = field(default_factory=dict)
+    _copies: "OrderedDict[_Key, _Copy]" = field(default_factory=OrderedDict)
+    _going: "dict[_Key, asyncio.Future[None]]" = field(default_factory=dict)
 
     async def send_back(self, order: SendBackOrder) -> SentBack:
         """Return when the copy is confirmed.
@@ -79,68 +89,71 @@ class SendBack:
         the copy is stored: the order is to be repeated then.
         """
         self.parts.leading_term()
-        key = order.group, order.source, order.offset
+        group = self.parts.find(order.group)
+        [committed] = await self.parts.offsets.get(group.name, [order.source], self.parts.rules)
+        key = group.name, group.incarnation, committed.resets, order.source, order.offset
         while (before := self._going.get(key)) is not None:
             await asyncio.wait([before])
-        if (known := self._done.get(key)) is not None:
-            return known
         if len(self._going) >= _AT_ONCE:
             raise LimitReached("the list of messages that are sent back", _AT_ONCE)
         going = self._going[key] = asyncio.get_running_loop().create_future()
         try:
-            found = await self._store_copy(order)
-            self._remember(key, found)
-            return found
+            copy = self._copies.get(key)
+            if copy is None:
+                copy = await self._store_copy(order, group)
+                self._remember(key, copy)
+            await self._confirmed(key, copy)
+            return copy.told
         finally:
             del self._going[key]
             going.cancel()
 
-    def _remember(self, key: _Key, found: SentBack) -> None:
-        self._done[key] = found
-        if len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
+    def _remember(self, key: _Key, copy: _Copy) -> None:
+        self._copies[key] = copy
+        if len(self._copies) > _REMEMBERED:
+            self._copies.popitem(last=False)
 
-    async def _store_copy(self, order: SendBackOrder) -> SentBack:
-        parts = self.parts
-        group = parts.find(order.group)
-        message = await self._read(order)
+    async def _confirmed(self, key: _Key, copy: _Copy) -> None:
+        """Wait for it, also where another call has stored it and has left."""
+        if copy.ticket is None:
+            return
+        try:
+            await confirmed(copy.ticket)
+        except (Refused, FencedEpoch):
+            self._copies.pop(key, None)
+            raise
+        copy.ticket = None
+
+    async def _store_copy(self, order: SendBackOrder, group: GroupConfig) -> _Copy:
+        message, host = await self._read(order)
         decided = decide_retry(tries_before(message.properties), group.retry_max_times, LEVELS, level=order.level)
-        draft = self._copy(message, group, decided)
+        draft = _copy_of(message, group, decided, _message_id(host, message.physical_offset))
+        if len(draft.properties) > MAX_WAITING_PROPERTIES_BYTES:  # no room for what another try needs
+            decided = DeadLetter(decided.times)
+            draft = _whole(message, group)
         await self._show_topic(draft.topic, group)
         if isinstance(decided, RetryAfter) and decided.level:
             draft = schedule(draft, decided.level)
-        await store_confirmed([draft], parts.appends, parts.leading_term)
+        ticket = await append([draft], self.parts.appends)
         if isinstance(decided, DeadLetter):
             log.warning("message_given_up", group=group.name, topic=message.topic, queue=message.queue, offset=message.queue_offset)
-        return SentBack(isinstance(decided, DeadLetter), decided.times)
+        return _Copy(SentBack(isinstance(decided, DeadLetter), decided.times), ticket)
 
-    async def _read(self, order: SendBackOrder) -> StoredMessage:
+    async def _read(self, order: SendBackOrder) -> tuple[StoredMessage, Host | None]:
+        """The message, and the host that stored it."""
         store, (topic, queue) = self.parts.store, order.source
         find_topic(self.parts.topics.metadata.table(TOPICS).rows, topic, self.parts.node)
         end = self.parts.leading_term().confirm.confirmed
-        readable = ReadableRange(end, end)
-        found = await self.parts.lane.call(
-            lambda: store.read_queue(topic, queue, order.offset, 1, MAX_PULL_BYTES, readable=readable)
-        )
-        if not found.messages or found.messages[0].queue_offset != order.offset:
-            raise OffsetOutOfRange("queue offset", order.offset, found.min, found.max)
-        return found.messages[0]
 
-    def _copy(self, message: StoredMessage, group: GroupConfig, decided: RetryAfter | DeadLetter) -> Draft:
-        extra = dict(message.properties)
-        extra.setdefault(RETRY_TOPIC, message.topic)
-        extra.setdefault(ORIGIN_MESSAGE_ID, self.parts.message_id(message.physical_offset))
-        extra[RECONSUME_TIME] = str(decided.times)
-        retries = isinstance(decided, RetryAfter)
-        return Draft(
-            topic=retry_topic(group.name) if retries else dead_letter_topic(group.name),
-            queue=int(message.queue_offset) % group.retry_queues if retries else 0,
-            flag=message.flag,
-            born_ms=message.born_ms,
-            body=message.body,
-            properties=encode_properties(message.keys, message.tag, extra),
-            tags_code=tags_code(message.tag) if message.tag else 0,
-        )
+        def read() -> tuple[StoredMessage, Host | None]:
+            found = store.read_queue(topic, queue, order.offset, 1, MAX_PULL_BYTES, readable=ReadableRange(end, end))
+            if not found.messages or found.messages[0].queue_offset != order.offset:
+                raise OffsetOutOfRange("queue offset", order.offset, *store.queue_range_below(topic, queue, end))
+            message = found.messages[0]
+            at = store.message_at(message.physical_offset, end)
+            return message, None if at is None else at[1]
+
+        return await self.parts.lane.call(read)
 
     async def _show_topic(self, name: str, group: GroupConfig) -> None:
         """The group's own topics are made when they are first used."""
@@ -149,13 +162,18 @@ class SendBack:
             await self.parts.topics.add_system(TopicConfig(name, queues, queues))
 
 
-async def store_confirmed(drafts: list[Draft], appends: ProduceHandler, leading_term: Callable[[], Term]) -> list[AppendResult]:
-    """Append and wait until all of it is confirmed. A Refused means that nothing is stored, FencedEpoch that nobody knows."""
+async def append(drafts: list[Draft], appends: ProduceHandler) -> PendingProduce:
+    """Hand the drafts to the writer; a Refused means that it has none of them."""
     size = sum(len(draft.body) + len(draft.properties) for draft in drafts)
-    order = PublishOrder(drafts, size, "", -1, ack=None, timeout_s=None, sent_since=None)
-    ticket = await appends.begin(order)
-    placed = list(await ticket.written)
-    end = max(run.end for run in placed)
+    return await appends.begin(PublishOrder(drafts, size, "", -1, ack=None, timeout_s=None, sent_since=None))
+
+
+async def confirmed(ticket: PendingProduce) -> None:
+    """Wait until all of it is confirmed. A Refused means that nothing is stored, FencedEpoch that nobody knows.
+
+    Whoever leaves meanwhile stops nothing, and others may wait for the same.
+    """
+    end = max(run.end for run in await asyncio.shield(ticket.written))
     term, moved = ticket.term, asyncio.Event()
     unlisten = term.listen(moved.set)
     try:
@@ -166,4 +184,40 @@ async def store_confirmed(drafts: list[Draft], appends: ProduceHandler, leading_
         unlisten()
     if term.confirm.confirmed < end:
         raise FencedEpoch(f"the master of epoch {term.opened.epoch}", term.why_over)
-    return placed
+
+
+def _copy_of(message: StoredMessage, group: GroupConfig, decided: RetryAfter | DeadLetter, message_id: str) -> Draft:
+    extra = dict(message.properties)
+    extra.setdefault(RETRY_TOPIC, message.topic)
+    extra.setdefault(ORIGIN_MESSAGE_ID, message_id)
+    extra[RECONSUME_TIME] = str(decided.times)
+    retries = isinstance(decided, RetryAfter)
+    return Draft(
+        topic=retry_topic(group.name) if retries else dead_letter_topic(group.name),
+        queue=int(message.queue_offset) % group.retry_queues if retries else 0,
+        flag=message.flag,
+        born_ms=message.born_ms,
+        body=message.body,
+        properties=encode_properties(message.keys, message.tag, {name: value for name, value in extra.items() if value}),
+        tags_code=tags_code(message.tag) if message.tag else 0,
+    )
+
+
+def _whole(message: StoredMessage, group: GroupConfig) -> Draft:
+    """A dead letter just as it was published."""
+    return Draft(
+        topic=dead_letter_topic(group.name),
+        queue=0,
+        flag=message.flag,
+        born_ms=message.born_ms,
+        body=message.body,
+        properties=encode_properties(message.keys, message.tag, message.properties),
+        tags_code=tags_code(message.tag) if message.tag else 0,
+    )
+
+
+def _message_id(host: Host | None, position: PhysicalOffset) -> str:
+    """RocketMQ's, of a record there; "" where nobody knows the host."""
+    if host is None:
+        return ""
+    return (host.address + (host.port & 0xFFFF_FFFF).to_bytes(4, "big") + position.to_bytes(8, "big")).hex().upper()

@@ -16,7 +16,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.group_progress import MasterResets, NoMembers, ProgressReads
+from dittomq.broker.group_progress import MasterResets, ProgressReads
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.groups import GroupReads, MasterGroups
 from dittomq.broker.lookups import LookupService
@@ -62,8 +62,10 @@ from services.master.answers import MasterAnswers
 from services.master.cancellation import Cancellation
 from services.master.config import FlushMode, MasterConfig
 from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
+from services.master.group_coordinator import GroupCoordinator
 from services.master.history import HaHistory
 from services.master.idempotency import Idempotency
+from services.master.members import MasterMembers
 from services.master.node import MasterNode
 from services.master.opening import Opening, add_topics_of_the_log
 from services.master.operating import MasterOperator
@@ -72,6 +74,7 @@ from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
+from services.master.send_back import SendBack, SendBackParts
 from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer, Reads
 from services.master.switchover import Switchover, SwitchoverParts
 from services.master.turns import RoundRobin
@@ -228,18 +231,21 @@ class Master:
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             tasks.create_task(around.delivery.run(term), name="delayed delivery")
+            tasks.create_task(around.members.coordinator.run(), name="members of consumer groups")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
 
-    def _writers(self, node: MasterNode, parts: MasterParts, mender: Repairer) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery]":
+    def _writers(
+        self, node: MasterNode, parts: MasterParts, mender: Repairer
+    ) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery, MasterMembers]":
         """What writes the log for others, and for the master itself."""
         config, lanes, clock = self._config, parts.lanes, self._doors.clock
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
         leads, forget = node.leading_epoch, parts.offsets.forget_topic
         topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
-        return appends, topics, self._delivery(parts, topics, appends, mender)
+        return appends, topics, self._delivery(parts, topics, appends, mender), self._members(node, parts, topics, appends)
 
     def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
         return DelayedDelivery(
@@ -254,6 +260,21 @@ class Master:
                 damaged=mender.suspect,
             )
         )
+
+    def _members(self, node: MasterNode, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler) -> MasterMembers:
+        coordinator = GroupCoordinator(node.name, parts.metadata, parts.clock, node.leading_term, check_complete=node.check_complete)
+        returns = SendBackParts(
+            node=node.name,
+            store=parts.store,
+            lane=parts.lanes.reads,
+            topics=topics,
+            offsets=parts.offsets,
+            rules=self._offset_rules(node),
+            appends=appends,
+            leading_term=node.leading_term,
+            find=coordinator.find,
+        )
+        return MasterMembers(coordinator, SendBack(returns))
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
@@ -287,6 +308,7 @@ class Master:
         node.draining = True
         node.watches.stop()
         node.version_watches.stop()
+        around.members.coordinator.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         place = around.parts.place
         if not place.is_left:
@@ -333,8 +355,8 @@ class Master:
                 names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
                 names.metadata(MetadataServicer(metadata, room, node.version_watches)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
-                names.groups(self._groups(node, parts, room)),
-                names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node))),
+                names.groups(self._groups(node, around, room)),
+                names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node), around.members)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
@@ -351,8 +373,9 @@ class Master:
         around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]
         return [clients, replicas]
 
-    def _groups(self, node: MasterNode, parts: MasterParts, room: AdmissionControl) -> GroupServicer:
-        rules, offsets, reads_lane, activity = self._offset_rules(node), parts.offsets, parts.lanes.reads, NoMembers()
+    def _groups(self, node: MasterNode, around: "_MasterContext", room: AdmissionControl) -> GroupServicer:
+        parts, rules, activity = around.parts, self._offset_rules(node), around.members.coordinator
+        offsets, reads_lane = parts.offsets, parts.lanes.reads
         return GroupServicer(
             GroupReads(node.name, parts.metadata, check_complete=node.check_complete),
             MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, offsets.forget_group),
@@ -406,6 +429,7 @@ class _MasterContext:
     appends: ProduceHandler
     topics: MasterTopics
     delivery: DelayedDelivery
+    members: MasterMembers
 
 
 async def serve(

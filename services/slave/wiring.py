@@ -36,6 +36,7 @@ from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
 from dittomq.broker.servicers.consumer_groups import ConsumerGroupServicer
+from dittomq.broker.servicers.consumer_sessions import MembersElsewhere
 from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
@@ -316,7 +317,7 @@ class Slave:
                     resets=SlaveResets(offset_rules),
                 )
             ),
-            names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules)),
+            names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules, MembersElsewhere(config.name, master))),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]

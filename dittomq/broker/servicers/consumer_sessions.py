@@ -1,4 +1,3 @@
-# methods are named by the .proto files
 """ConsumerGroupService, the part of members: `calls` is what makes it a master's or a slave's. Decode, call, encode."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
