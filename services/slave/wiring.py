@@ -39,6 +39,7 @@ from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.servicers.transactions import SlaveTransactions, TransactionServicer
 from dittomq.broker.tail_transfer import TailTransferParts
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
@@ -305,6 +306,7 @@ class Slave:
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.groups(GroupServicer(GroupReads(config.name, metadata), SlaveGroups(config.name, master), room)),
+            names.transactions(TransactionServicer(SlaveTransactions(config.name, master))),
             names.consumer_groups(ConsumerGroupServicer(bound.offsets, self._offset_rules(node, bound))),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
