@@ -37,6 +37,7 @@ from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.servicers.transactions import TransactionServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import clear_verified
 from dittomq.broker.writer import WriterEvents
@@ -77,6 +78,7 @@ from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.send_back import SendBack, SendBackParts
 from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer, Reads
 from services.master.switchover import Switchover, SwitchoverParts
+from services.master.transactions import Transactions
 from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
@@ -155,7 +157,10 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *self._writers(node, parts, mender))
+        appends, topics, delivery, members = self._writers(node, parts, mender)
+        transactions = Transactions(config.node.broker, delivery)
+        writers = (appends, topics, delivery, members, transactions)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *writers)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         order = OrderTopics(metadata, clock, node.leading_epoch)
@@ -232,6 +237,7 @@ class Master:
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             tasks.create_task(around.delivery.run(term), name="delayed delivery")
             tasks.create_task(around.members.coordinator.run(), name="members of consumer groups")
+            tasks.create_task(around.transactions.run(term), name="transactions")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
@@ -307,6 +313,7 @@ class Master:
         log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
+        around.transactions.stop()
         node.version_watches.stop()
         around.members.coordinator.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
@@ -356,6 +363,7 @@ class Master:
                 names.metadata(MetadataServicer(metadata, room, node.version_watches)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.groups(self._groups(node, around, room)),
+                names.transactions(TransactionServicer(around.transactions)),
                 names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node), around.members)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
@@ -430,6 +438,7 @@ class _MasterContext:
     topics: MasterTopics
     delivery: DelayedDelivery
     members: MasterMembers
+    transactions: Transactions
 
 
 async def serve(
