@@ -1,6 +1,7 @@
 """How far a consumer group has read a queue, as it is committed and told."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 MAX_OFFSETS_IN_A_CALL = 1_024
 
@@ -23,3 +24,59 @@ class CommittedOffset:
     queue: int
     offset: int | None
     resets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in a queue whose confirmed messages end at `end`, exclusive.
+
+    `committed` None: it has committed nothing. `lag` messages are not read, the first of which was stored `oldest_unread_ms` ago; None:
+    there is none, or it cannot be read. `member` reads the queue; "": none, or not known.
+    """
+
+    topic: str
+    queue: int
+    committed: int | None
+    end: int
+    lag: int
+    oldest_unread_ms: int | None = None
+    member: str = ""
+    resets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far a group is, by topic and queue, and its members."""
+
+    queues: tuple[QueueProgress, ...]
+    members: tuple[str, ...] = ()
+
+
+class ResetTarget(Enum):
+    """Where a reset moves offsets to. TIME is the first message stored at that time or later."""
+
+    EARLIEST = 1
+    LATEST = 2
+    TIME = 3
+    OFFSET = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOrder:
+    """Move the offsets of a group in a topic. `queues` empty: all. `value`: of TIME milliseconds since 1970, of OFFSET the queue offset."""
+
+    group: str
+    topic: str
+    target: ResetTarget
+    value: int = 0
+    queues: tuple[int, ...] = ()
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReset:
+    """What a reset moved in one queue; `before` None: nothing was committed."""
+
+    queue: int
+    before: int | None
+    offset: int

@@ -130,6 +130,12 @@ LINES: Final = {
         '{"group":{"name":"billing","retry_max_times":3},"update_mask":["retry_max_times"]}',
     ),
     f"{_GROUPS}/DeleteGroup": RpcLine(_CLIENTS, '{"name":"billing","validate_only":true}', "Without `validate_only` it is gone."),
+    f"{_GROUPS}/GetProgress": RpcLine(_CLIENTS, '{"group":"billing","topic":"orders"}'),
+    f"{_GROUPS}/ResetOffsets": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","topic":"orders","target":"RESET_TARGET_EARLIEST","validate_only":true}',
+        "Without `validate_only` the offsets are moved; refused while the group has members.",
+    ),
     f"{_BROKER}/GetBroker": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/WatchHaStatus": RpcLine(
@@ -179,6 +185,7 @@ LINES: Final = {
         _CLIENTS, "{}", "How far RocketMQ's delay levels are delivered; empty until the first delayed message."
     ),
     f"{_METADATA}/GetAllSubscriptionGroupConfig": RpcLine(_CLIENTS, "{}"),
+    f"{_METADATA}/WatchVersions": RpcLine(_CLIENTS, '{"max_responses":1}', "Without `max_responses` it goes on until you leave."),
     f"{_AUDIT}/Describe": RpcLine(_CLIENTS, "{}"),
     f"{_AUDIT}/Pin": RpcLine(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),
     f"{_AUDIT}/RenewPin": RpcLine(

@@ -5,7 +5,7 @@ none is left out. An offset moves back only by a reset, or where the log ends be
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NoReturn, Protocol
@@ -104,6 +104,16 @@ class ConsumerOffsets:
             raise GroupNotFound(group, rules.node)  # it was deleted, and made again, while the queues were looked at
         self.table.put([self._row(config, commit) for commit in commits], rules.epoch(), self._clock.wall_ms())
         return [self._of_queue(config, commit.topic, commit.queue) for commit in commits]
+
+    async def reset(self, group: str, topic: str, offsets: Mapping[int, int], rules: OffsetRules) -> None:
+        """Move the offsets of these queues, in whichever direction, durably before returning. Raises StorageFailure."""
+        config = self.find_group(group, rules)
+        held = {queue: self._held(config, topic, queue) for queue in offsets}
+        resets = {queue: 1 if each is None else each.resets + 1 for queue, each in held.items()}
+        rows = [ConsumerOffset(topic, group, queue, offset, resets[queue], config.incarnation) for queue, offset in offsets.items()]
+        self.table.put(rows, rules.epoch(), self._clock.wall_ms())
+        log.info("consumer_offsets_reset", group=group, topic=topic, offsets=dict(offsets))
+        await self.save()
 
     def find_group(self, name: str, rules: OffsetRules) -> GroupConfig:
         """The group of that name; raises GroupNotFound, and NotReady while others may know it."""

@@ -1,16 +1,17 @@
 """A slave's copy of its master's tables: pulled at one version, swapped whole, never back to another epoch.
 
-The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, but not twice in a second. The tables
+The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, as by the master's watch stream, but not
+twice in a second. The tables
 are pulled at once and each by itself: one that fails is logged and tried again in the next round, and keeps no other of its own
 round waiting. A round ends with its last table.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
@@ -31,6 +32,7 @@ PAGE_DEADLINE_S = 30.0
 _ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, is tried so often in a round
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _TIMEOUT_S = 2.0
+_WATCH_AGAIN_S = 2.0  # a watch that ended is opened again
 
 T = TypeVar("T")
 
@@ -46,6 +48,10 @@ class MetadataSource(Protocol):
 
     async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
         """The same of consumer offsets: what has changed since the version that is known, or a page."""
+        ...
+
+    def watch_versions(self) -> AsyncIterator[Mapping[str, DataVersion]]:
+        """Versions by the name of the table's kind, at once and at each change; a DittoError when it ends or is silent."""
         ...
 
 
@@ -109,6 +115,30 @@ class MetadataPuller:
 
     async def run(self) -> None:
         """Pull for ever. Raises StorageFailure when a table cannot be written."""
+        failed: DittoError | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pull_rounds(), name="pull rounds")
+                tasks.create_task(self._watch(), name="watch of versions")
+        except* StorageFailure as problems:
+            failed = first_of(problems)
+        if failed is not None:
+            raise failed
+
+    async def _watch(self) -> NoReturn:
+        """Wake the rounds when the master's tables have other versions than ours."""
+        await asyncio.sleep(FIRST_ROUND_S)
+        while True:
+            with contextlib.suppress(DittoError):
+                async for versions in self._source.watch_versions():
+                    self._compare(versions)
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    def _compare(self, versions: Mapping[str, DataVersion]) -> None:
+        if any(self._metadata.version(kind) != versions[kind.name] for kind in KINDS):
+            self._woken.set()
+
+    async def _pull_rounds(self) -> NoReturn:
         pause_s, is_hidden = FIRST_ROUND_S, False
         while True:
             is_hidden = is_hidden or await self._hide_own()

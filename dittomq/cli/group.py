@@ -1,16 +1,21 @@
 """`dittomq group …`: consumer groups; one call on every broker group, which can be run again until it is done in all."""
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
 import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.output import printable, say, say_json, table
+from dittomq.cli.quantities import past_or_moment
 from dittomq.cli.results import failures, report, shown_exit
+from dittomq.consumer_progress import QueueProgress, ResetOrder, ResetTarget
 from dittomq.errors import GroupNotFound
 from dittomq.metadata.groups import GROUP_SETTINGS, MAX_GROUP_CHARACTERS, GroupUpdate
 from dittomq.metadata.rows import GroupConfig
+
+_MOST_DIGITS: Final = 19
 
 app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
 
@@ -121,21 +126,91 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
     return shown_exit(results)
 
 
-@app.command(epilog=example("group describe billing"))
-def describe(name: GroupName, broker: Broker = None, json: JsonFlag = False, nameserver: Nameserver = None) -> int:
-    """Show a consumer group's settings in every broker group."""
+@app.command(epilog=example("group describe billing", "group describe billing --topic orders"))
+def describe(
+    name: GroupName,
+    topic: Annotated[str, typer.Option("--topic", help="Only in that topic.")] = "",
+    broker: Broker = None,
+    json: JsonFlag = False,
+    *,
+    nameserver: Nameserver = None,
+) -> int:
+    """Show a consumer group's settings, and how far it is behind in each queue."""
     from dittomq.client import Client
 
     with Client(nameserver_address(nameserver)) as mq:
         results = mq.admin.describe_group(name, broker=broker)
+        progress = mq.admin.group_progress(name, topic, broker=broker)
     found = [(result.broker, result.value) for result in results if result.value is not None]
+    queues = [(result.broker, each) for result in progress if result.value is not None for each in result.value.queues]
+    members = sorted({member for result in progress if result.value is not None for member in result.value.members})
     if json:
-        groups = [{"broker": where, **_fields(group)} for where, group in found]
-        say_json({"group": name, "groups": groups, "failed": failures(results)})
+        document = {
+            "group": name,
+            "groups": [{"broker": where, **_fields(group)} for where, group in found],
+            "members": members,
+            "queues": [{"broker": where, **asdict(each)} for where, each in queues],
+            "failed": [*failures(results), *failures(progress)],
+        }
+        say_json(document)
     else:
         for where, group in found:
             say(f"{where}  {_words(group)}")
+        say(f"{len(members)} active member{'' if len(members) == 1 else 's'}, {sum(each.lag for _, each in queues):,} messages behind")
+        for line in table([("TOPIC", "QUEUE", "COMMITTED", "END", "LAG", "OLDEST UNREAD", "MEMBER"), *map(_progress_row, queues)]):
+            say(line)
+    return shown_exit(results) or shown_exit(progress)
+
+
+@app.command(epilog=example("group reset billing orders --to earliest", "group reset billing orders --to 1h --queue 3"))
+def reset(  # noqa: PLR0917  # flags
+    name: GroupName,
+    topic: Annotated[str, typer.Argument(help="Topic.")],
+    to: Annotated[str, typer.Option("--to", metavar="earliest|latest|OFFSET|TIME|AGE", help="Where to go on; 1h is an hour ago.")],
+    queues: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be given several times.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be moved.")] = False,
+    broker: Broker = None,
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> int:
+    """Move the offsets of a consumer group in a topic. Refused while it has active members."""
+    from dittomq.client import Client
+
+    target, value = _target(to)
+    order = ResetOrder(name, topic, target, value, tuple(queues or ()), dry_run)
+    with Client(nameserver_address(nameserver)) as mq:
+        results = mq.admin.reset_offsets(order, broker=broker)
+    moved = [(result.broker, each) for result in results for each in result.value or ()]
+    if json:
+        rows = [{"broker": where, **asdict(each)} for where, each in moved]
+        say_json({"group": name, "topic": topic, "queues": rows, "failed": failures(results)})
+    else:
+        rows_of_text = [
+            (where, f"{each.queue}", "-" if each.before is None else f"{each.before:,}", f"{each.offset:,}") for where, each in moved
+        ]
+        for line in table([("BROKER", "QUEUE", "BEFORE", "WOULD BE" if dry_run else "NOW"), *rows_of_text]):
+            say(line)
     return shown_exit(results)
+
+
+def _target(text: str) -> tuple[ResetTarget, int]:
+    if text in {"earliest", "latest"}:
+        return ResetTarget[text.upper()], 0
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return ResetTarget.OFFSET, int(text)
+    try:
+        moment = past_or_moment(text)
+    except typer.BadParameter:
+        problem = f'"{text}" is no place in a queue; give earliest, latest, an offset, a time or 1h'
+        raise typer.BadParameter(problem, param_hint="--to") from None
+    return ResetTarget.TIME, int(moment.timestamp() * 1_000)
+
+
+def _progress_row(found: tuple[str, QueueProgress]) -> tuple[str, ...]:
+    where, each = found
+    age = "-" if each.oldest_unread_ms is None else f"{each.oldest_unread_ms / 1_000:,.1f} s"
+    committed = "-" if each.committed is None else f"{each.committed:,}"
+    return printable(each.topic), f"{where} {each.queue}", committed, f"{each.end:,}", f"{each.lag:,}", age, printable(each.member) or "-"
 
 
 def _given(  # noqa: PLR0917  # flags

@@ -9,7 +9,7 @@ from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
-from dittomq.consumer_progress import CommittedOffset, OffsetCommit
+from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueProgress, QueueReset, ResetOrder, ResetTarget
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
 from dittomq.metadata.groups import GroupUpdate
@@ -32,6 +32,7 @@ __all__ = [
     "DittoError",
     "FoundMessage",
     "GroupConfig",
+    "GroupProgress",
     "GroupResult",
     "GroupUpdate",
     "Message",
@@ -47,9 +48,13 @@ __all__ = [
     "ProducerOptions",
     "PublishTally",
     "PutStatus",
+    "QueueProgress",
+    "QueueReset",
     "Reader",
     "ReaderOptions",
     "Receipt",
+    "ResetOrder",
+    "ResetTarget",
     "StoredMessage",
     "TopicDescription",
     "UpdatedGroup",

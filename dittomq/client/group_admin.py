@@ -10,7 +10,7 @@ from dittomq._pb.ditto.admin.v1.groups_pb2_grpc import GroupServiceStub
 from dittomq._pb.ditto.messaging.v1.consumer_groups_pb2_grpc import ConsumerGroupServiceStub
 from dittomq.client.group_result import GroupResult
 from dittomq.client.routing import ClientContext
-from dittomq.consumer_progress import CommittedOffset, OffsetCommit
+from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueReset, ResetOrder
 from dittomq.errors import GroupNotFound, Unavailable
 from dittomq.metadata.groups import GroupUpdate, check_group_name, check_new_group
 from dittomq.metadata.rows import GroupConfig
@@ -117,6 +117,24 @@ class GroupAdmin(ABC):
             return offsets_wire.committed_offsets(await self._of_consumers(node, "CommitOffsets", request))
 
         return await self._on_masters(commit, broker)
+
+    async def group_progress(self, group: str, topic: str = "", *, broker: str | None = None) -> list[GroupResult[GroupProgress]]:
+        """How far the consumer group is behind, queue by queue, in one topic or in all of its own, in every broker group or in one."""
+        request = pb.GetProgressRequest(group=group, topic=topic)
+
+        async def get(node: Node) -> GroupProgress:
+            return wire.group_progress(await _known(node, self._of_groups(node, "GetProgress", request), group))
+
+        return _with_group(await self._on_any(get, broker))
+
+    async def reset_offsets(self, order: ResetOrder, *, broker: str | None = None) -> list[GroupResult[list[QueueReset]]]:
+        """Move offsets of the consumer group in a topic, in every broker group, or in one; PreconditionFailed while it has members."""
+        request = wire.reset_request(order)
+
+        async def reset(node: Node) -> list[QueueReset]:
+            return wire.queue_resets(await self._of_groups(node, "ResetOffsets", request))
+
+        return await self._on_masters(reset, broker)
 
     async def _groups_of(self, node: Node) -> tuple[GroupConfig, ...]:
         groups: list[GroupConfig] = []

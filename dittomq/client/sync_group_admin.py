@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dittomq.client.group_admin import CreatedGroup, GroupAdmin, UpdatedGroup
 from dittomq.client.group_result import GroupResult
 from dittomq.client.sync_bridge import SyncBridge
-from dittomq.consumer_progress import CommittedOffset, OffsetCommit
+from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueReset, ResetOrder
 from dittomq.metadata.groups import GroupUpdate
 from dittomq.metadata.rows import GroupConfig
 
@@ -46,3 +46,11 @@ class SyncGroupAdmin:
     def commit_offsets(self, group: str, commits: Sequence[OffsetCommit], *, broker: str) -> list[GroupResult[list[CommittedOffset]]]:
         """Record how far the consumer group has read queues of one broker group."""
         return self._thread.run(self._admin.commit_offsets(group, commits, broker=broker))
+
+    def group_progress(self, group: str, topic: str = "", *, broker: str | None = None) -> list[GroupResult[GroupProgress]]:
+        """How far the consumer group is behind, queue by queue."""
+        return self._thread.run(self._admin.group_progress(group, topic, broker=broker))
+
+    def reset_offsets(self, order: ResetOrder, *, broker: str | None = None) -> list[GroupResult[list[QueueReset]]]:
+        """Move offsets of the consumer group in a topic, in every broker group, or in one."""
+        return self._thread.run(self._admin.reset_offsets(order, broker=broker))

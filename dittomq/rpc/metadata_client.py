@@ -1,16 +1,23 @@
 """Another broker's tables through its MetadataService."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final, NamedTuple, cast
 
+import grpc.aio
+
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.errors import Unavailable
 from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, R, TablePage
-from dittomq.rpc.channel import Channels, call, peers_disk
-from dittomq.rpc.headers import GroupTarget
+from dittomq.routes import DataVersion
+from dittomq.rpc.channel import Channels, breaking, call, peers_disk
+from dittomq.rpc.headers import GroupTarget, meant_for
 from dittomq.wire import metadata as wire
+
+_SILENCE_S: Final = 15.0
 
 
 class _TableRpc(NamedTuple):
@@ -49,6 +56,19 @@ class MetadataClient:
         request = wire.consumer_offsets_request(ask, takes_changes=True)
         return wire.consumer_offsets_page(await self._call("GetAllConsumerOffset", request, deadline_s))
 
+    async def watch_versions(self) -> AsyncGenerator[Mapping[str, DataVersion], None]:
+        """Versions by the name of the table's kind, at once and at each change; Unavailable after 15 s of silence, or when it ends."""
+        address = self._address()
+        if not address:
+            raise Unavailable("the master", "its address is not known now")
+        stub: Any = self._channels.stub(metadata_pb2_grpc.MetadataServiceStub, address)
+        stream = stub.WatchVersions(pb.WatchVersionsRequest(), metadata=meant_for(self._group))
+        try:
+            while (response := await _next(stream, address, self._group)) is not grpc.aio.EOF:
+                yield wire.versions(response)
+        finally:
+            stream.cancel()
+
     async def _call(self, method: str, request: object, deadline_s: float) -> Any:
         address = self._address()
         if not address:
@@ -56,3 +76,12 @@ class MetadataClient:
         stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
         with peers_disk(address):
             return await call(getattr(stub, method), request, who=address, deadline_s=deadline_s, node=self._group)
+
+
+async def _next(stream: Any, who: str, group: GroupTarget) -> Any:
+    try:
+        with peers_disk(who), breaking(who, group):
+            async with asyncio.timeout(_SILENCE_S):
+                return await stream.read()
+    except TimeoutError as silence:
+        raise Unavailable(who, f"silent for {_SILENCE_S:g} s") from silence

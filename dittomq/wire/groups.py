@@ -1,17 +1,23 @@
 """ditto.admin.v1.GroupService ↔ values. From the wire comes a valid value or InvalidField; an absent setting is its default."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
+
 from dittomq._pb.ditto.admin.v1 import groups_pb2 as pb
+from dittomq.consumer_progress import MAX_OFFSETS_IN_A_CALL, GroupProgress, QueueProgress, QueueReset, ResetOrder, ResetTarget
 from dittomq.errors import InvalidField
 from dittomq.metadata.groups import GROUP_SETTINGS, GroupUpdate
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.tables import TablePage
+from dittomq.metadata.topics import check_topic_name
 from dittomq.wire.metadata import version_from_pb
+from dittomq.wire.times import ms_from_pb, timestamp_to_pb
 
 MAX_GROUP_PAGE = 10_000
 DEFAULT_GROUP_PAGE = 1_000
+_TARGETS = {pb.ResetTarget.Value(f"RESET_TARGET_{each.name}"): each for each in ResetTarget}
 _NUMBER_OF_QUEUES = "retry_queues"  # the only setting whose 0 means its default
 
 
@@ -63,6 +69,89 @@ def list_groups_response(page: TablePage[GroupConfig]) -> pb.ListGroupsResponse:
 def listed_groups(response: pb.ListGroupsResponse) -> tuple[tuple[GroupConfig, ...], str]:
     """Decode a page of groups, and the token of the next one."""
     return tuple([group_from_pb(group) for group in response.groups]), response.next_page_token
+
+
+def progress_response(progress: GroupProgress) -> pb.GetProgressResponse:
+    """Encode how far a group is."""
+    return pb.GetProgressResponse(queues=map(_progress_to_pb, progress.queues), members=progress.members)
+
+
+def group_progress(response: pb.GetProgressResponse) -> GroupProgress:
+    """Decode how far a group is."""
+    rows = [
+        QueueProgress(
+            topic=each.topic,
+            queue=each.queue,
+            committed=each.committed_offset if each.HasField("committed_offset") else None,
+            end=each.end_offset,
+            lag=each.lag,
+            oldest_unread_ms=each.oldest_unread_age.ToMilliseconds() if each.HasField("oldest_unread_age") else None,
+            member=each.member,
+            resets=each.reset_count,
+        )
+        for each in response.queues
+    ]
+    return GroupProgress(tuple(rows), tuple(response.members))
+
+
+def reset_request(order: ResetOrder) -> pb.ResetOffsetsRequest:
+    """Encode a reset."""
+    return pb.ResetOffsetsRequest(
+        group=order.group,
+        topic=order.topic,
+        queues=order.queues,
+        target=f"RESET_TARGET_{order.target.name}",
+        time=timestamp_to_pb(order.value) if order.target is ResetTarget.TIME else None,
+        offset=order.value if order.target is ResetTarget.OFFSET else None,
+        validate_only=order.validate_only,
+    )
+
+
+def reset_order(request: pb.ResetOffsetsRequest) -> ResetOrder:
+    """Decode a reset."""
+    check_topic_name(request.topic, "topic")
+    if len(request.queues) > MAX_OFFSETS_IN_A_CALL or any(queue < 0 for queue in request.queues):
+        raise InvalidField("queues", f"are at most {MAX_OFFSETS_IN_A_CALL:,} queues of the topic, or none for all")
+    if request.target not in _TARGETS:
+        raise InvalidField("target", "says where to go on: RESET_TARGET_EARLIEST, _LATEST, _TIME or _OFFSET")
+    target, value = _TARGETS[request.target], 0
+    if target is ResetTarget.TIME:
+        if not request.HasField("time"):
+            raise InvalidField("time", "is missing; give it with RESET_TARGET_TIME")
+        value = ms_from_pb(request.time)
+    if target is ResetTarget.OFFSET:
+        if not request.HasField("offset") or request.offset < 0:
+            raise InvalidField("offset", "is the next queue offset to read, 0 or more, with RESET_TARGET_OFFSET")
+        value = request.offset
+    return ResetOrder(request.group, request.topic, target, value, tuple(dict.fromkeys(request.queues)), request.validate_only)
+
+
+def reset_response(resets: Iterable[QueueReset]) -> pb.ResetOffsetsResponse:
+    """Encode what a reset moved."""
+    return pb.ResetOffsetsResponse(
+        queues=[pb.QueueReset(queue=each.queue, before_offset=each.before, offset=each.offset) for each in resets]
+    )
+
+
+def queue_resets(response: pb.ResetOffsetsResponse) -> list[QueueReset]:
+    """Decode what a reset moved."""
+    return [QueueReset(each.queue, each.before_offset if each.HasField("before_offset") else None, each.offset) for each in response.queues]
+
+
+def _progress_to_pb(progress: QueueProgress) -> pb.QueueProgress:
+    age = Duration()
+    if progress.oldest_unread_ms is not None:
+        age.FromMilliseconds(progress.oldest_unread_ms)
+    return pb.QueueProgress(
+        topic=progress.topic,
+        queue=progress.queue,
+        committed_offset=progress.committed,
+        end_offset=progress.end,
+        lag=progress.lag,
+        oldest_unread_age=None if progress.oldest_unread_ms is None else age,
+        member=progress.member,
+        reset_count=progress.resets,
+    )
 
 
 def _is_given(message: pb.Group, field: str) -> bool:

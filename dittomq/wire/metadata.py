@@ -1,10 +1,12 @@
 """ditto.metadata.v1 ↔ `dittomq.metadata`. The four RPCs have one shape; each has its own messages."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.metadata import fastjson
+from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
 from dittomq.metadata.tables import Ask, TablePage
@@ -12,6 +14,13 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion
 from dittomq.wire.epochs import epoch_from_pb
+
+_VERSION_FIELDS: Mapping[str, TableKind[Any]] = {
+    "topics": TOPICS,
+    "groups": GROUPS,
+    "consumer_offsets": CONSUMER_OFFSETS,
+    "delay_offsets": DELAY_OFFSETS,
+}
 
 GetAllResponse = (
     pb.GetAllTopicConfigResponse | pb.GetAllConsumerOffsetResponse | pb.GetAllDelayOffsetResponse | pb.GetAllSubscriptionGroupConfigResponse
@@ -142,6 +151,23 @@ def delay_offsets_response(page: TablePage[DelayOffset]) -> pb.GetAllDelayOffset
         offsets=(pb.DelayOffset(level=row.level, offset=row.offset) for row in page.rows),
         next_page_token=page.next_token,
     )
+
+
+def versions_response(versions: Mapping[str, DataVersion]) -> pb.WatchVersionsResponse:
+    """Encode versions by the name of their table's kind."""
+    return pb.WatchVersionsResponse(**{field: version_to_pb(versions[kind.name]) for field, kind in _VERSION_FIELDS.items()})
+
+
+def versions(response: pb.WatchVersionsResponse) -> dict[str, DataVersion]:
+    """Decode the same."""
+    return {kind.name: version_from_pb(getattr(response, field)) for field, kind in _VERSION_FIELDS.items()}
+
+
+def watched_responses(request: pb.WatchVersionsRequest) -> int:
+    """How many answers are wanted at most; 0: any number."""
+    if request.max_responses < 0:
+        raise InvalidField("max_responses", f"{request.max_responses} is negative; 0 means any number")
+    return request.max_responses
 
 
 def _topic(row: pb.TopicConfig) -> TopicConfig:

@@ -10,6 +10,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.registration import NodeIdentity, registration
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.broker.status_watch import StatusWatches
+from dittomq.broker.version_watch import VersionWatches
 from dittomq.copies import ReplicaDescription
 from dittomq.doors.coordination import Versioned
 from dittomq.epoch_history import newest_epoch
@@ -52,6 +53,7 @@ class MasterNode:
         self._on_change = on_change
         self._board = HaStatusBoard(self._config, parts.store, parts.pins, parts.clock, watch=parts.watch)
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
+        self.version_watches = VersionWatches(self._config.name, parts.metadata, parts.clock)
         self.disk = DiskCheck((parts.lanes.store, parts.lanes.sync), parts.clock, self._config.failover.isolation_ms / 1000)
         self.term: Term | None = None
         self.in_sync_set: InSyncSet | None = None

@@ -16,6 +16,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.group_progress import MasterResets, NoMembers, ProgressReads
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.groups import GroupReads, MasterGroups
 from dittomq.broker.lookups import LookupService
@@ -285,6 +286,7 @@ class Master:
         log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
+        node.version_watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         place = around.parts.place
         if not place.is_left:
@@ -332,10 +334,10 @@ class Master:
             Listen("listen.clients", config.listen.clients),
             [
                 names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
-                names.metadata(MetadataServicer(metadata, room)),
+                names.metadata(MetadataServicer(metadata, room, node.version_watches)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.groups(self._groups(node, parts, room)),
-                names.consumer_groups(self._consumer_groups(node, parts)),
+                names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node))),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
@@ -346,28 +348,30 @@ class Master:
             [
                 names.replication(MasterReplicationServicer(parts.replication, ranges, clock.wall_ms)),
                 names.elections(ElectionServicer(around.answers, config.node.cluster, config.node.broker)),
-                names.metadata(MetadataServicer(metadata, for_nodes)),
+                names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches)),
             ],
         )
         around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]
         return [clients, replicas]
 
     def _groups(self, node: MasterNode, parts: MasterParts, room: AdmissionControl) -> GroupServicer:
-        reads = GroupReads(node.name, parts.metadata, check_complete=node.check_complete)
+        rules, offsets, reads_lane, activity = self._offset_rules(node), parts.offsets, parts.lanes.reads, NoMembers()
         return GroupServicer(
-            reads, MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, parts.offsets.forget_group), room
+            GroupReads(node.name, parts.metadata, check_complete=node.check_complete),
+            MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, offsets.forget_group),
+            room,
+            progress=ProgressReads(offsets, parts.store, reads_lane, parts.clock, rules=rules, activity=activity),
+            resets=MasterResets(offsets, parts.store, reads_lane, rules, activity),
         )
 
-    def _consumer_groups(self, node: MasterNode, parts: MasterParts) -> ConsumerGroupServicer:
-        topics = parts.metadata
-        rules = OffsetRules(
+    def _offset_rules(self, node: MasterNode) -> OffsetRules:
+        return OffsetRules(
             node.name,
             node.leading_epoch,
             lambda: node.readable().confirmed,
-            lambda name: find_topic(topics.table(TOPICS).rows, name, node.name),
+            lambda name: find_topic(node.metadata.table(TOPICS).rows, name, node.name),
             node.check_complete,
         )
-        return ConsumerGroupServicer(parts.offsets, rules)
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)

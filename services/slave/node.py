@@ -13,6 +13,7 @@ from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.registration import NodeIdentity, registration
 from dittomq.broker.retention_pins import Pins
 from dittomq.broker.status_watch import StatusWatches
+from dittomq.broker.version_watch import VersionWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import ReplicaDescription
 from dittomq.doors.clock import Clock
@@ -90,6 +91,7 @@ class SlaveNode:
         self._fetcher = fetcher
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
+        self.version_watches = VersionWatches(self._config.name, parts.metadata, parts.clock)
 
     async def leave(self, *, sends_goodbye: bool) -> None:
         """Follow no master any longer. With a goodbye it need not wait for this member; one that goes on in a moment says none."""

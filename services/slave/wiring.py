@@ -16,6 +16,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.group_progress import NoMembers, ProgressReads, SlaveResets
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.groups import GroupReads, SlaveGroups
 from dittomq.broker.lookups import LookupService
@@ -274,6 +275,7 @@ class Slave:
     async def _drain(self, node: SlaveNode, place: NodeContext, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("drain_started", node=self._config.name)
         node.watches.stop()
+        node.version_watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         await node.leave(sends_goodbye=not place.is_left)
         await place.leave(registrar)
@@ -303,18 +305,27 @@ class Slave:
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
+        offset_rules = self._offset_rules(node, bound)
         clients = [
             names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
-            names.metadata(MetadataServicer(metadata, room)),
+            names.metadata(MetadataServicer(metadata, room, node.version_watches)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
-            names.groups(GroupServicer(GroupReads(config.name, metadata), SlaveGroups(config.name, master), room)),
-            names.consumer_groups(ConsumerGroupServicer(bound.offsets, self._offset_rules(node, bound))),
+            names.groups(
+                GroupServicer(
+                    GroupReads(config.name, metadata),
+                    SlaveGroups(config.name, master),
+                    room,
+                    progress=ProgressReads(bound.offsets, store, lanes.reads, clock, rules=offset_rules, activity=NoMembers()),
+                    resets=SlaveResets(offset_rules),
+                )
+            ),
+            names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
             names.replication(SlaveReplicationServicer(ranges, ReplicationThrottle(config.replication, clock), config.name, master)),
-            names.metadata(MetadataServicer(metadata, for_nodes)),  # a candidate takes the tables with the tail
+            names.metadata(MetadataServicer(metadata, for_nodes, node.version_watches)),  # a candidate takes the tables with the tail
         ]
         if bound.candidate is not None:
             replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))

@@ -44,7 +44,7 @@ def in_order() -> list[str]:
     examples = [example for command in COMMANDS.values() for example in examples_of(command)]
     before = [example for example in examples if example.startswith(("context add", "local up"))]
     before += [example for example in examples if example.startswith(("publish", "log digest", "audit run"))]
-    after = [example for example in examples if example.startswith("topic delete")] + list(LAST)
+    after = [example for example in examples if example.startswith(("group delete", "topic delete"))] + list(LAST)
     between = [example for example in examples if example not in before + after and not example.startswith(LONG)]
     return [*before, *between, *after]
 

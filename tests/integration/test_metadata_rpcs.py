@@ -16,6 +16,7 @@ from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicChanges, TopicReads
+from dittomq.broker.version_watch import VersionWatches
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, Unavailable, VersionConflict
@@ -46,7 +47,9 @@ async def serving(node: MetadataNode, changes: TopicChanges | None = None, here:
     store, room = FakeTopicStore(), AdmissionControl(MEMORY_BYTES)
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda: here, OsClock(), random.Random(1), Unobserved())])
-    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata, room), server)
+    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(
+        MetadataServicer(node.metadata, room, VersionWatches(here.node, node.metadata, node.clock)), server
+    )
     reads = TopicReads("a/0", node.metadata, store, InlineLane())
     admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master, room), server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -2,7 +2,18 @@
 
 import asyncio
 
-from dittomq.client import AsyncClient, CommittedOffset, DittoError, Message, OffsetCommit
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
+from dittomq._pb.ditto.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
+from dittomq.client import (
+    AsyncClient,
+    CommittedOffset,
+    DittoError,
+    Message,
+    OffsetCommit,
+    QueueReset,
+    ResetOrder,
+    ResetTarget,
+)
 from dittomq.errors import GroupNotFound, OffsetOutOfRange
 from dittomq.metadata.rows import GroupConfig
 from tests.simulation.group import Group, play
@@ -28,6 +39,13 @@ async def committed(mq: AsyncClient) -> CommittedOffset | DittoError | None:
     return result.error if result.value is None else result.value[0]
 
 
+async def offsets_of(mq: AsyncClient, address: str) -> list[int]:
+    """What the node at that address holds of the group's offsets."""
+    stub = mq.admin._around.channels.stub(MetadataServiceStub, address)  # noqa: SLF001
+    response = await stub.GetAllConsumerOffset(pb.GetAllConsumerOffsetRequest())
+    return [row.offset for row in response.offsets]
+
+
 @played_by(play)
 async def test_commit_beyond_what_is_confirmed_is_refused_and_changes_nothing(group: Group, mq: AsyncClient) -> None:
     await fill(mq)
@@ -51,6 +69,50 @@ async def test_failover_keeps_the_offsets_that_its_slave_has_pulled(group: Group
 
     assert await committed(mq) == CommittedOffset("orders", 0, 4)
     assert await commit(mq, 5) == CommittedOffset("orders", 0, 5)
+
+
+@played_by(play)
+async def test_slave_is_at_most_2_s_behind_in_offsets(group: Group, mq: AsyncClient) -> None:
+    await fill(mq, 20)
+    await asyncio.sleep(10)
+    late: list[float] = []
+    for offset in range(1, 8):
+        await commit(mq, offset)
+        began = group.now
+        while (await offsets_of(mq, "a1:10911")) != [offset]:  # noqa: ASYNC110  # it is asked again and again
+            await asyncio.sleep(0.05)
+        late.append(group.now - began)
+        await asyncio.sleep(0.37)
+
+    assert max(late) <= 2.0
+
+
+@played_by(play)
+async def test_reset_survives_a_failover_and_commits_from_before_it_do_not(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    await commit(mq, 4)
+    [moved] = await mq.admin.reset_offsets(ResetOrder("billing", "orders", ResetTarget.EARLIEST))
+    await asyncio.sleep(15)
+    await group.kill("a0")
+    await group.fail_over("a/1")
+
+    assert moved.value == [QueueReset(0, 4, 0)]
+    assert await commit(mq, 5, resets=0) == CommittedOffset("orders", 0, 0, 1)
+    assert await commit(mq, 2, resets=1) == CommittedOffset("orders", 0, 2, 1)
+
+
+@played_by(play)
+async def test_progress_tells_lag_and_the_age_of_the_oldest_unread_message(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    await commit(mq, 3)
+    await asyncio.sleep(30)
+
+    [told] = await mq.admin.group_progress("billing")
+
+    assert told.value is not None
+    [queue] = told.value.queues
+    assert (queue.committed, queue.end, queue.lag) == (3, 5, 2)
+    assert 30_000 <= (queue.oldest_unread_ms or 0) < 32_000
 
 
 @played_by(play)

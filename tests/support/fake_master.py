@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class FakeMaster:
         """As `fetch`; of changes it knows nothing."""
         page = await self.fetch(CONSUMER_OFFSETS, ask, deadline_s)
         return OffsetPage(page.version, page.rows, page.next_token, page.not_modified, led=page.led)
+
+    async def watch_versions(self) -> AsyncIterator[Mapping[str, DataVersion]]:
+        """It has no watch stream."""
+        raise Unavailable("a/0", "it knows no watch")
+        yield {}
 
 
 class Slave:

@@ -7,6 +7,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import groups_pb2 as pb
 from dittomq._pb.ditto.admin.v1 import groups_pb2_grpc
+from dittomq.broker.group_progress import OffsetResets, ProgressReads
 from dittomq.broker.groups import GroupChanges, GroupReads
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.wire import groups as wire
@@ -17,10 +18,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class GroupServicer(groups_pb2_grpc.GroupServiceServicer):
     """`changes` is what makes it a master's or a slave's. What may be long is yielded, see CallInterceptor."""
 
-    def __init__(self, reads: GroupReads, changes: GroupChanges, room: AdmissionControl) -> None:
+    def __init__(
+        self, reads: GroupReads, changes: GroupChanges, room: AdmissionControl, *, progress: ProgressReads, resets: OffsetResets
+    ) -> None:
         self._reads = reads
         self._changes = changes
         self._room = room
+        self._progress = progress
+        self._resets = resets
 
     async def CreateGroup(self, request: pb.CreateGroupRequest, context: Context) -> pb.CreateGroupResponse:
         group, created = await self._changes.create(wire.group_from_pb(request.group), request.validate_only)
@@ -42,3 +47,12 @@ class GroupServicer(groups_pb2_grpc.GroupServiceServicer):
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Context) -> pb.DeleteGroupResponse:
         await self._changes.delete(request.name, request.validate_only)
         return pb.DeleteGroupResponse()
+
+    async def GetProgress(  # type: ignore[override]
+        self, request: pb.GetProgressRequest, context: Context
+    ) -> AsyncIterator[pb.GetProgressResponse]:
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.progress_response(await self._progress.get(request.group, request.topic)))
+
+    async def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: Context) -> pb.ResetOffsetsResponse:
+        return wire.reset_response(await self._resets.reset(wire.reset_order(request)))

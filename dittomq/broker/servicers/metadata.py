@@ -8,6 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.version_watch import VersionWatches
 from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.wire import metadata as wire
@@ -18,9 +19,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
     """Answers from the newest tables; waits for room for the answer only. Each answer is yielded, see CallInterceptor."""
 
-    def __init__(self, metadata: Metadata, room: AdmissionControl) -> None:
+    def __init__(self, metadata: Metadata, room: AdmissionControl, watches: VersionWatches) -> None:
         self._metadata = metadata
         self._room = room
+        self._watches = watches
 
     async def GetAllTopicConfig(  # type: ignore[override]
         self, request: pb.GetAllTopicConfigRequest, context: Context
@@ -46,3 +48,6 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
     ) -> AsyncIterator[pb.GetAllSubscriptionGroupConfigResponse]:
         async with self._room.page(context.peer()) as share:
             yield share.of(wire.groups_response(self._metadata.answer(GROUPS, wire.ask(request))))
+
+    async def WatchVersions(self, request: pb.WatchVersionsRequest, context: Context) -> None:
+        await self._watches.watch(wire.watched_responses(request), lambda versions: context.write(wire.versions_response(versions)))

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import shutil
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.store import AppendBatch, Store, StoreOptions
 from dittomq.epoch_history import EpochEntry
+from dittomq.errors import Unavailable
 from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.offset_table import OffsetPage
 from dittomq.metadata.tables import Ask, QueueMinimums, R, TablePage
 from dittomq.metadata.topics import QueueStatus, TopicConfig, topics_of_queues
 from dittomq.offsets import Epoch
+from dittomq.routes import DataVersion
 from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import MetadataNode, run
 from tests.support.stores import begin_epoch, frame
@@ -160,6 +163,10 @@ class TablesOf:
 
     async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
         return self._master.node.metadata.offsets.answer(ask, takes_changes=True)
+
+    async def watch_versions(self) -> AsyncIterator[Mapping[str, DataVersion]]:
+        raise Unavailable("a/0", "it knows no watch")
+        yield {}
 
 
 async def made_again(master: Master) -> None:
