@@ -54,6 +54,7 @@ SERVICES: Final = (
     "ditto.admin.v1.BrokerService",
     "ditto.messaging.v1.MessagingService",
     "ditto.messaging.v1.ConsumerGroupService",
+    "ditto.messaging.v1.TransactionService",
     "ditto.metadata.v1.MetadataService",
     "ditto.audit.v1.AuditService",
     "ditto.replication.v1.ReplicationService",
@@ -61,7 +62,9 @@ SERVICES: Final = (
 )
 
 _NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
-_NAMING, _COORDINATION, _TOPICS, _GROUPS, _BROKER, _MESSAGING, _CONSUMERS, _METADATA, _AUDIT, _REPLICATION, _ELECTION = SERVICES
+_NAMING, _COORDINATION, _TOPICS, _GROUPS, _BROKER, _MESSAGING, _CONSUMERS, _TRANSACTIONS, _METADATA, _AUDIT, _REPLICATION, _ELECTION = (
+    SERVICES
+)
 
 _REGISTER = (
     '{"cluster":"local-5f2a","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
@@ -178,6 +181,18 @@ LINES: Final = {
         _CLIENTS,
         '{"group":"billing","commits":[{"topic":"orders","queue":3,"offset":0}]}',
         "An offset beyond the end of the queue is refused with `OFFSET_OUT_OF_RANGE`.",
+    ),
+    f"{_TRANSACTIONS}/EndTransaction": RpcLine(
+        _CLIENTS,
+        '{"token":"1.4611686018427387903-100.a","end":"TRANSACTION_END_COMMIT"}',
+        "`token` is that of the receipt of a half message. Refused with `MESSAGE_NOT_FOUND`: no receipt has this one.",
+        refused="MESSAGE_NOT_FOUND",
+    ),
+    f"{_TRANSACTIONS}/WatchChecks": RpcLine(
+        _CLIENTS,
+        '{"group":""}',
+        "Refused with `INVALID_FIELD`: a name is missing. With one it goes on until you stop it.",
+        refused="INVALID_FIELD",
     ),
     f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
     f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}"),

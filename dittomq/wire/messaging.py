@@ -199,6 +199,14 @@ def publish_request(handle: OutcomeHandle, message: Message, ack: Ack | None, ti
     return request
 
 
+def half_request(message: Message, queue: int, group: str, wanted: tuple[Ack | None, float]) -> pb.PublishRequest:
+    """Encode a message of a transaction of that producer group; the level wanted and how long to wait for it."""
+    ack, timeout_s = wanted
+    request = pb.PublishRequest(ack=ACK_TO_PB[ack], timeout=_duration(timeout_s), transaction_group=group)
+    _fill(request.message, message, queue)
+    return request
+
+
 def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetPublishResultRequest:
     """Encode the question what became of a message; since when it was sent is for the caller to say."""
     return pb.GetPublishResultRequest(

@@ -9,7 +9,7 @@ there, and what a copy's batch left out cannot be delivered. Only confirmed mess
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
@@ -21,7 +21,9 @@ from dittomq.commitlog.store import Store
 from dittomq.delays import (
     CANCEL_TOPIC,
     DELAY_QUEUES,
+    OP_TOPIC,
     ORIGIN,
+    OUTCOME,
     QUEUES_OF,
     REAL_QUEUE,
     REAL_TOPIC,
@@ -44,7 +46,8 @@ from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import encode_properties, tags_code
-from dittomq.reads import ReadableRange
+from dittomq.reads import MAX_LONG, ReadableRange
+from dittomq.transactions import EXPIRED_TOPIC, TransactionEnd
 from dittomq.wire.publishing import PublishOrder
 from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import ProduceHandler
@@ -181,7 +184,22 @@ class DelayedDelivery:
         except CorruptRecord as problem:
             self._meet_damage(queue, problem)
             return ()
-        return neighbours(found.messages) if found.messages else ()
+        messages = neighbours(found.messages) if found.messages else ()
+        return [self._committed(op) for op in messages] if queue.topic == OP_TOPIC else messages
+
+    def _committed(self, op: StoredMessage) -> StoredMessage:
+        """The half message that an op record delivers, in the op's place; the op itself, which goes nowhere, where it delivers none."""
+        end = op.properties.get(OUTCOME, "")
+        if end not in {TransactionEnd.COMMIT, TransactionEnd.EXPIRED} or not op.keys:
+            return op
+        found = self.parts.store.message_at(int(op.keys[0]), MAX_LONG)
+        if found is None:
+            log.warning("committed_message_is_gone", node=self.parts.node, half=op.keys[0])
+            return op
+        properties = dict(found[0].properties)
+        if end == TransactionEnd.EXPIRED:
+            properties |= {REAL_TOPIC: EXPIRED_TOPIC, REAL_QUEUE: "0"}
+        return replace(found[0], queue_offset=op.queue_offset, store_ms=op.store_ms, properties=properties)
 
     def _meet_damage(self, queue: DelayQueue, problem: CorruptRecord) -> None:
         """Wait for the repair; what cannot be had for ten minutes is passed over, so that it does not hold up all behind it."""
@@ -240,7 +258,7 @@ class DelayedDelivery:
                 drafts.append(draft)
                 continue
             dropped += 1
-            if mark is None:
+            if mark is None and OUTCOME not in message.properties:
                 log.warning("delayed_message_has_no_topic", node=self.parts.node, queue=queue.queue, offset=message.queue_offset)
         return _Copies(drafts, QueueOffset(due[0].queue_offset + dropped + len(drafts)))
 

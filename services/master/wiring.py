@@ -37,6 +37,7 @@ from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.servicers.transactions import TransactionServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import clear_verified
 from dittomq.broker.writer import WriterEvents
@@ -74,6 +75,7 @@ from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
 from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer, Reads
 from services.master.switchover import Switchover, SwitchoverParts
+from services.master.transactions import Transactions
 from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
@@ -152,7 +154,9 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *self._writers(node, parts, mender))
+        appends, topics, delivery = self._writers(node, parts, mender)
+        transactions = Transactions(config.node.broker, delivery)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, appends, topics, delivery, transactions)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         order = OrderTopics(metadata, clock, node.leading_epoch)
@@ -228,6 +232,7 @@ class Master:
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             tasks.create_task(around.delivery.run(term), name="delayed delivery")
+            tasks.create_task(around.transactions.run(term), name="transactions")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
@@ -286,6 +291,7 @@ class Master:
         log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
+        around.transactions.stop()
         node.version_watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         place = around.parts.place
@@ -337,6 +343,7 @@ class Master:
                 names.metadata(MetadataServicer(metadata, room, node.version_watches)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
                 names.groups(self._groups(node, parts, room)),
+                names.transactions(TransactionServicer(around.transactions)),
                 names.consumer_groups(ConsumerGroupServicer(parts.offsets, self._offset_rules(node))),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
@@ -409,6 +416,7 @@ class _MasterContext:
     appends: ProduceHandler
     topics: MasterTopics
     delivery: DelayedDelivery
+    transactions: Transactions
 
 
 async def serve(

@@ -40,6 +40,7 @@ from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.servicers.transactions import SlaveTransactions, TransactionServicer
 from dittomq.broker.tail_transfer import TailTransferParts
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
@@ -310,6 +311,7 @@ class Slave:
             names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
             names.metadata(MetadataServicer(metadata, room, node.version_watches)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
+            names.transactions(TransactionServicer(SlaveTransactions(config.name, master))),
             names.groups(
                 GroupServicer(
                     GroupReads(config.name, metadata),
