@@ -91,9 +91,10 @@ class AsyncClient:
         tag: str = "",
         max_messages: int = DEFAULT_PULL_MESSAGES,
         max_bytes: int = DEFAULT_PULL_BYTES,
+        group: str = "",
     ) -> Reader:
         """A reader of one queue; see ReaderOptions."""
-        options = ReaderOptions(broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes)
+        options = ReaderOptions(broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes, group=group)
         return Reader(topic, queue, self._around, options)
 
     @property

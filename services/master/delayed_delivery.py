@@ -270,7 +270,7 @@ class DelayedDelivery:
                 drafts.append(draft)
                 continue
             dropped += 1
-            if mark is None and OUTCOME not in message.properties:
+            if mark is None and queue.topic != OP_TOPIC:
                 log.warning("delayed_message_has_no_topic", node=self.parts.node, queue=queue.queue, offset=message.queue_offset)
         return _Copies(drafts, QueueOffset(due[0].queue_offset + dropped + len(drafts)))
 

@@ -105,7 +105,7 @@ class Transactions:
         while True:
             with contextlib.suppress(NotReady, CorruptRecord):
                 while halves := await parts.lane.call(lambda: self._scan(term)):
-                    self._take([half for half in halves if half.physical_offset not in ended])
+                    self._take([half for half in halves if half.queue_offset not in ended])
                 await self._check_due()
             await asyncio.sleep(_TICK_S)
 
@@ -156,7 +156,7 @@ class Transactions:
         return None if found is None else found[0], next(iter(store.find_by_key(search, MAX_LONG).messages), None)
 
     def _ended(self) -> set[int]:
-        """Half messages of the last day that have ended. Blocks."""
+        """Queue offsets of half messages of the last day that have ended, by RocketMQ too. Blocks."""
         store = self.delivery.parts.store
         _, high = store.queue_range(OP_TOPIC, 0)
         _, half_high = store.queue_range(HALF_TOPIC, 0)
@@ -166,7 +166,8 @@ class Transactions:
         at, ended = store.offset_at(OP_TOPIC, 0, since_ms, MAX_LONG) or QueueOffset(0), set[int]()
         while at < high:
             found = store.read_queue(OP_TOPIC, 0, at, *_READ)
-            ended.update(int(message.keys[0]) for message in found.messages if OUTCOME in message.properties and message.keys)
+            for message in found.messages:
+                ended.update(int(offset) for offset in message.body.split(b",") if offset.isdigit())
             at = QueueOffset(max(found.next_offset, at + 1))
         return ended
 

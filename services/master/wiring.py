@@ -344,6 +344,9 @@ class Master:
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=False),
             damaged=mender.suspect,
             check_complete=node.check_complete,
+            node=config.name,
+            group=metadata.group,
+            staleness_s=lambda _: node.silent_s(),
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         lookups = LookupService(config.name, store, lanes.reads, rules)

@@ -300,6 +300,9 @@ class Slave:
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=True),
             newer_topics=parts.puller.newer_topics,
             damaged=bound.mender.suspect,
+            node=config.name,
+            group=metadata.group,
+            staleness_s=bound.fetcher.master.staleness_s,
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
