@@ -36,7 +36,7 @@ SendAnswer = Callable[[JoinAnswer], Awaitable[object]]
 
 @dataclass(slots=True, eq=False)
 class _MemberStream:
-    """One member's stream: what it has told, and what it was told."""
+    """One member's stream: what it said, and what was sent to it."""
 
     group: "_LiveGroup"
     member: str
@@ -44,7 +44,7 @@ class _MemberStream:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     seen: int = 0
     answered: int = 0
-    told: int = -1
+    sent: int = -1
     is_over: bool = False  # the member tells nothing more
     has_left: bool = False
 
@@ -134,7 +134,7 @@ class GroupCoordinator:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._obey(stream, frames), name="member")
-                await self._tell(stream, send)
+                await self._send_assignments(stream, send)
         finally:
             self._end(stream)
 
@@ -215,7 +215,7 @@ class GroupCoordinator:
         stream.is_over = True
         stream.wake.set()
 
-    async def _tell(self, stream: _MemberStream, send: SendAnswer) -> None:
+    async def _send_assignments(self, stream: _MemberStream, send: SendAnswer) -> None:
         live = stream.group
         while True:
             stream.wake.clear()
@@ -224,10 +224,10 @@ class GroupCoordinator:
             if live.streams.get(stream.member) is not stream:
                 raise SessionExpired(f"this stream of {stream.member} in group {live.name}")
             given, seen = live.session.assignment(stream.member), stream.seen
-            if given.generation != stream.told or seen != stream.answered:
-                news = given if given.generation != stream.told else None
+            if given.generation != stream.sent or seen != stream.answered:
+                news = given if given.generation != stream.sent else None
                 await taken_in_time(send(JoinAnswer(seen, news, SESSION_S, HEARTBEAT_S)))
-                stream.told, stream.answered = given.generation, seen
+                stream.sent, stream.answered = given.generation, seen
             if stream.is_over:
                 return
             await stream.wake.wait()

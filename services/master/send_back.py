@@ -67,10 +67,10 @@ class SendBackParts:
 
 
 @dataclass(slots=True)
-class _Copy:
+class _RetryCopy:
     """A copy that the writer has. `ticket` None: it is confirmed."""
 
-    told: SentBack
+    answer: SentBack
     ticket: PendingProduce | None
 
 
@@ -79,7 +79,7 @@ class SendBack:
     """Sends back, for one master."""
 
     parts: SendBackParts
-    _copies: "OrderedDict[_Key, _Copy]" = field(default_factory=OrderedDict)
+    _copies: "OrderedDict[_Key, _RetryCopy]" = field(default_factory=OrderedDict)
     _going: "dict[_Key, asyncio.Future[None]]" = field(default_factory=dict)
 
     async def send_back(self, order: SendBackOrder) -> SentBack:
@@ -103,17 +103,17 @@ class SendBack:
                 copy = await self._store_copy(order, group)
                 self._remember(key, copy)
             await self._confirmed(key, copy)
-            return copy.told
+            return copy.answer
         finally:
             del self._going[key]
             going.cancel()
 
-    def _remember(self, key: _Key, copy: _Copy) -> None:
+    def _remember(self, key: _Key, copy: _RetryCopy) -> None:
         self._copies[key] = copy
         if len(self._copies) > _REMEMBERED:
             self._copies.popitem(last=False)
 
-    async def _confirmed(self, key: _Key, copy: _Copy) -> None:
+    async def _confirmed(self, key: _Key, copy: _RetryCopy) -> None:
         """Wait for it, also where another call has stored it and has left."""
         if copy.ticket is None:
             return
@@ -124,7 +124,7 @@ class SendBack:
             raise
         copy.ticket = None
 
-    async def _store_copy(self, order: SendBackOrder, group: GroupConfig) -> _Copy:
+    async def _store_copy(self, order: SendBackOrder, group: GroupConfig) -> _RetryCopy:
         message, host = await self._read(order)
         decided = decide_retry(tries_before(message.properties), group.retry_max_times, LEVELS, level=order.level)
         draft = _copy_of(message, group, decided, _message_id(host, message.physical_offset))
@@ -137,7 +137,7 @@ class SendBack:
         ticket = await append([draft], self.parts.appends)
         if isinstance(decided, DeadLetter):
             log.warning("message_given_up", group=group.name, topic=message.topic, queue=message.queue, offset=message.queue_offset)
-        return _Copy(SentBack(isinstance(decided, DeadLetter), decided.times), ticket)
+        return _RetryCopy(SentBack(isinstance(decided, DeadLetter), decided.times), ticket)
 
     async def _read(self, order: SendBackOrder) -> tuple[StoredMessage, Host | None]:
         """The message, and the host that stored it."""
