@@ -42,16 +42,23 @@ WAITING_KEYS: Final = "DITTO_KEYS"
 CANCEL_TOPIC: Final = "rmq_sys_dittomq_cancel"
 """A record for each cancellation, its key the place of the first record of the message that is never to be delivered."""
 
-SYSTEM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, CANCEL_TOPIC})
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""A record for each transaction that has ended; what was committed is delivered at once (`dittomq.transactions`)."""
+OUTCOME: Final = "DITTO_OUTCOME"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, CANCEL_TOPIC, OP_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+)
 """Only brokers write to them."""
-WAITING_PROPERTIES: Final = frozenset({DELAY, REAL_TOPIC, REAL_QUEUE, DUE, ORIGIN, WAITING_KEYS})
+WAITING_PROPERTIES: Final = frozenset({DELAY, REAL_TOPIC, REAL_QUEUE, DUE, ORIGIN, WAITING_KEYS, OUTCOME, "TRAN_MSG", "PGROUP"})
 """What a message has while it waits, and its delivered copy has not."""
 DELAY_QUEUES: Final = (
     *((SCHEDULE_TOPIC, level, seconds * 1_000) for level, seconds in enumerate(LEVEL_DELAYS_S)),
     *((TIMER_TOPIC, queue, delay_ms) for queue, delay_ms in enumerate(TIMER_DELAYS_MS)),
+    (OP_TOPIC, 0, 0),
 )
 """All queues in which messages wait: topic, queue, and its delay in ms."""
-QUEUES_OF: Final = {SCHEDULE_TOPIC: LEVELS, TIMER_TOPIC: len(TIMER_DELAYS_MS), CANCEL_TOPIC: 1}
+QUEUES_OF: Final = {SCHEDULE_TOPIC: LEVELS, TIMER_TOPIC: len(TIMER_DELAYS_MS), CANCEL_TOPIC: 1, OP_TOPIC: 1}
 MAX_WAITING_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - 512
 """So that the delivered copy, which has another producer's identity, always has room."""
 

@@ -15,6 +15,7 @@ DEFAULT_PULL_MESSAGES = 32
 DEFAULT_PULL_BYTES = 256 * 1024
 MAX_PULL_WAIT_S = 60.0
 MAX_PULL_TAGS = 256
+MAX_STALENESS_S = 3_600.0
 MAX_FOUND_MESSAGES: Final = 64
 DEFAULT_FOUND_MESSAGES: Final = 16
 MAX_KEY_CHARACTERS: Final = 4_096
@@ -44,7 +45,10 @@ ALL: Final = ReadableRange(PhysicalOffset(sys.maxsize), PhysicalOffset(sys.maxsi
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """Messages wanted of one queue. `tags` empty: all. `at_least` None: whatever the copy has. `wait_s` 0: do not wait."""
+    """Messages wanted of one queue. `tags` empty: all. `at_least` None: whatever the copy has. `wait_s` 0: do not wait.
+
+    `group`: the consumer group that reads, "" for none. `max_staleness_s`: the answer lacks nothing confirmed longer ago; None: any age.
+    """
 
     topic: str
     queue: int
@@ -55,6 +59,8 @@ class PullRequest:
     tags: frozenset[str] = frozenset()
     at_least: ConsistencyToken | None = None
     prefer_text: bool = False
+    group: str = ""
+    max_staleness_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

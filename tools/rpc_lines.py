@@ -54,6 +54,7 @@ SERVICES: Final = (
     "ditto.admin.v1.BrokerService",
     "ditto.messaging.v1.MessagingService",
     "ditto.messaging.v1.ConsumerGroupService",
+    "ditto.messaging.v1.TransactionService",
     "ditto.metadata.v1.MetadataService",
     "ditto.audit.v1.AuditService",
     "ditto.replication.v1.ReplicationService",
@@ -61,7 +62,9 @@ SERVICES: Final = (
 )
 
 _NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
-_NAMING, _COORDINATION, _TOPICS, _GROUPS, _BROKER, _MESSAGING, _CONSUMERS, _METADATA, _AUDIT, _REPLICATION, _ELECTION = SERVICES
+_NAMING, _COORDINATION, _TOPICS, _GROUPS, _BROKER, _MESSAGING, _CONSUMERS, _TRANSACTIONS, _METADATA, _AUDIT, _REPLICATION, _ELECTION = (
+    SERVICES
+)
 
 _REGISTER = (
     '{"cluster":"local-5f2a","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
@@ -178,6 +181,49 @@ LINES: Final = {
         _CLIENTS,
         '{"group":"billing","commits":[{"topic":"orders","queue":3,"offset":0}]}',
         "An offset beyond the end of the queue is refused with `OFFSET_OUT_OF_RANGE`.",
+    ),
+    f"{_CONSUMERS}/Receive": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","topic":"orders","max_messages":10,"wait":"1s","lease":"60s","prefer_text":true}',
+        "`lease_token` of each message goes into the next two.",
+    ),
+    f"{_CONSUMERS}/Acknowledge": RpcLine(
+        _CLIENTS, '{"group":"billing","lease_tokens":["1.3.0.1.orders"]}', "`acknowledged` is true, or the lease has ended."
+    ),
+    f"{_CONSUMERS}/ExtendLease": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","lease_token":"1.3.999.1.orders","lease":"60s"}',
+        "Refused with `SESSION_EXPIRED`: there is no such lease.",
+        refused="SESSION_EXPIRED",
+    ),
+    f"{_CONSUMERS}/Join": RpcLine(
+        _CLIENTS,
+        '{"number":1,"join":{"group":"billing","member":"by-hand","process":"p1","subscriptions":[{"topic":"orders"}]}}',
+        "By hand the stream ends at once; the member keeps its queues for the session of 10 s. A member sends heartbeats.",
+    ),
+    f"{_CONSUMERS}/LockQueues": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","member":"by-hand","queues":[{"topic":"orders","queues":[3]}]}',
+        "In its first minute a master locks nothing: locks of the master before may hold.",
+    ),
+    f"{_CONSUMERS}/UnlockQueues": RpcLine(_CLIENTS, '{"group":"billing","member":"by-hand","queues":[{"topic":"orders","queues":[3]}]}'),
+    f"{_CONSUMERS}/SendBack": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","topic":"orders","queue":3,"offset":1}',
+        "Refused: there is no such message.",
+        refused="OFFSET_OUT_OF_RANGE",
+    ),
+    f"{_TRANSACTIONS}/EndTransaction": RpcLine(
+        _CLIENTS,
+        '{"token":"1.4611686018427387903-100.a","end":"TRANSACTION_END_COMMIT"}',
+        "`token` is that of the receipt of a half message. Refused with `MESSAGE_NOT_FOUND`: no receipt has this one.",
+        refused="MESSAGE_NOT_FOUND",
+    ),
+    f"{_TRANSACTIONS}/WatchChecks": RpcLine(
+        _CLIENTS,
+        '{"group":""}',
+        "Refused with `INVALID_FIELD`: a name is missing. With one it goes on until you stop it.",
+        refused="INVALID_FIELD",
     ),
     f"{_METADATA}/GetAllTopicConfig": RpcLine(_CLIENTS, '{"page_size":100}'),
     f"{_METADATA}/GetAllConsumerOffset": RpcLine(_CLIENTS, "{}"),

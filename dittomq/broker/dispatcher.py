@@ -1,8 +1,9 @@
 """⑧ Keeps the consume queues built up to the readable end, and tells readers when there is more to read."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Executor
@@ -19,6 +20,7 @@ class Dispatcher:
         self._readable = PhysicalOffset(0)
         self._wake = asyncio.Event()
         self._pulse = asyncio.Event()
+        self._pulses: WeakValueDictionary[tuple[str, int], asyncio.Event] = WeakValueDictionary()  # those that somebody waits for
         self._turn = asyncio.Lock()
         self.applied = store.applied
 
@@ -28,8 +30,8 @@ class Dispatcher:
         if end > self._target:
             self._target = end
             self._wake.set()
-        elif grows:  # the queues hold them already
-            self._notify()
+        elif grows:  # the queues hold them already, and nobody knows which
+            self._notify(list(self._pulses))
 
     @asynccontextmanager
     async def truncating(self, to: PhysicalOffset) -> AsyncIterator[None]:
@@ -48,13 +50,25 @@ class Dispatcher:
             await self._wake.wait()
             self._wake.clear()
             async with self._turn:
-                self.applied = await self._lane.call(lambda: self._store.dispatch(self._target))
-            self._notify()
+                self.applied, grown = await self._lane.call(lambda: self._store.dispatch_grown(self._target))
+            self._notify(grown)
 
-    def _notify(self) -> None:
+    def _notify(self, grown: Iterable[tuple[str, int]]) -> None:
         pulse, self._pulse = self._pulse, asyncio.Event()
         pulse.set()
+        for queue in grown:
+            of_queue = self._pulses.pop(queue, None)
+            if of_queue is not None:
+                of_queue.set()
 
     def pulse(self) -> asyncio.Event:
         """Set once, when more can be read next. Take it before looking, or growth in between is missed."""
         return self._pulse
+
+    def pulse_of(self, topic: str, queue: int) -> asyncio.Event:
+        """The same, when more of that queue can be read next: whoever waits for one queue sleeps while others grow."""
+        key = (topic, queue)
+        pulse = self._pulses.get(key)
+        if pulse is None:
+            pulse = self._pulses[key] = asyncio.Event()
+        return pulse

@@ -85,13 +85,8 @@ class LookupService:
             share.give_back()
 
     def is_of(self, token: ConsistencyToken, text: str) -> bool:
-        """Whether this log holds the bytes of the master that gave the token: another one may have written there since."""
-        if token.broker != self._rules.broker:
-            raise InvalidField("id", f'"{text[:64]}" is of broker group "{token.broker}", this is "{self._rules.broker}"')
-        entry = entry_at(self._store.epoch_history, PhysicalOffset(token.end - 1))
-        if entry is None:
-            return token.epoch == 0
-        return entry.epoch == token.epoch and token.incarnation in {None, entry.incarnation}
+        """As `is_of` says."""
+        return is_of(self._store, self._rules.broker, token, text)
 
     def _topic(self, name: str) -> TopicConfig:
         try:
@@ -117,3 +112,16 @@ class LookupService:
         """Tells one search, on one node, from the others."""
         text = f"{self._store.replica_uuid}\0{query.topic}\0{query.key}\0{query.from_ms}\0{query.to_ms}"
         return f"{binascii.crc32(text.encode()):08x}"
+
+
+def is_of(store: Store, broker: str, token: ConsistencyToken, text: str) -> bool:
+    """Whether this log holds the bytes of the master that gave the token: another one may have written there since.
+
+    Raises InvalidField for a token of another broker group.
+    """
+    if token.broker != broker:
+        raise InvalidField("id", f'"{text[:64]}" is of broker group "{token.broker}", this is "{broker}"')
+    entry = entry_at(store.epoch_history, PhysicalOffset(token.end - 1))
+    if entry is None:
+        return token.epoch == 0
+    return entry.epoch == token.epoch and token.incarnation in {None, entry.incarnation}

@@ -12,8 +12,9 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
-from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS, WHOLE_KINDS, TableKind
+from dittomq.metadata.formats import CONSUMER_OFFSETS, GROUPS, KINDS, TOPICS, WHOLE_KINDS, TableKind
 from dittomq.metadata.offset_table import OffsetTable
+from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer
 from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.routes import DataVersion
@@ -59,6 +60,10 @@ class Metadata:
     def table(self, kind: TableKind[R]) -> Table[R]:
         """The table's newest version."""
         return self._tables[kind.name]
+
+    def group(self, name: str) -> GroupConfig | None:
+        """A consumer group's settings in the newest version; None for one that is not there, or not yet."""
+        return self.table(GROUPS).rows.get(name)
 
     @property
     def versions(self) -> tuple[DataVersion, ...]:

@@ -11,7 +11,17 @@ from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, InvalidField, LimitReached, OffsetOutOfRange, PermissionDenied, QueueNotFound, TopicNotFound
+from dittomq.errors import (
+    CorruptRecord,
+    InvalidField,
+    LimitReached,
+    OffsetOutOfRange,
+    PermissionDenied,
+    QueueNotFound,
+    StaleCopy,
+    TopicNotFound,
+)
+from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
@@ -20,13 +30,23 @@ from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import ConsistencyToken
 
 MAX_WAITING_PULLS = 10_000
-WHICH_BROKER_WHEN_CONSUME_SLOWLY = 1  # RocketMQ lets each consumer group name another
 _MESSAGE_BYTES = 512  # what a message takes beside its record
 _ENDING = (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE)
 
 
+_NEW_GROUP = GroupConfig("")  # its settings are those of readers without a group, and of groups that this node does not know
+
+
 def _ignore(_: int) -> None:
     """Nobody repairs."""
+
+
+def _no_group(_: str) -> None:
+    """No group is known."""
+
+
+def _of_any_age(_: PhysicalOffset) -> None:
+    """Nobody tells how old the copy is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,9 @@ class PullRules:
     `newer_topics` fetches topics and queues that this node may not know yet and returns in a bounded time, however that went; None on a
     node that knows them all. `damaged` is told where a record is not whole. `check_complete` raises NotReady while others may hold what
     this node lacks, so that it cannot say that a topic is not there, or that nothing follows.
+
+    `group` tells a consumer group's settings, None for one that this node does not know. `staleness_s` tells how long ago, at most, all
+    that was confirmed ended at or below a position: seconds, None while the node `node` cannot tell.
     """
 
     broker: str
@@ -50,6 +73,9 @@ class PullRules:
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore
     check_complete: Callable[[], None] = nothing_is_missing
+    node: str = ""
+    group: Callable[[str], GroupConfig | None] = _no_group
+    staleness_s: Callable[[PhysicalOffset], float | None] = _of_any_age
 
 
 class PullService:
@@ -81,7 +107,7 @@ class PullService:
         if order.queue >= topic.read_queues:
             await self._find_queue(order, topic)
         while True:
-            pulse = self._dispatcher.pulse()
+            moved, grown = self._dispatcher.pulse(), self._dispatcher.pulse_of(order.topic, order.queue)
             share = await self._room.take(connection, order.max_bytes)
             try:
                 answer = await self._look(order)
@@ -92,7 +118,7 @@ class PullService:
                     return
             finally:
                 share.give_back()
-            await self._wait(pulse, left_s)
+            await self._wait(moved if answer.status is PullStatus.BEHIND else grown, left_s)  # a token's message may be in any queue
 
     async def _find_topic(self, name: str) -> TopicConfig:
         """The topic that may have been made a moment ago; TopicNotFound."""
@@ -110,6 +136,8 @@ class PullService:
             raise PermissionDenied(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
         if order.at_least is not None and order.at_least.broker != self._rules.broker:
             raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
+        if not self._settings(order.group).consume_enable:
+            raise PermissionDenied(f"group {order.group} may not consume; let it: dittomq group update {order.group} --enable")
 
     async def _find_queue(self, order: PullRequest, topic: TopicConfig) -> None:
         """A queue that the table does not know yet is there when the log holds messages of it, or when it was added a moment ago."""
@@ -139,6 +167,8 @@ class PullService:
 
     async def _look(self, order: PullRequest) -> PullResult:
         readable = self._rules.readable()
+        if order.max_staleness_s is not None:
+            self._check_fresh(order.max_staleness_s, PhysicalOffset(min(readable.end, self._dispatcher.applied)))
         if order.at_least is not None and not self._contains(order.at_least, readable):
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullResult(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
@@ -151,15 +181,24 @@ class PullService:
             if outside.asked > outside.end:
                 self._rules.check_complete()
             raise
-        answer = _answer(order, found, readable, self._suggested(found))
+        answer = _answer(order, found, readable, self._suggested(found, order.group))
         if answer.status is PullStatus.NO_NEW_MESSAGE:
             self._rules.check_complete()
         return answer
 
-    def _suggested(self, found: QueueSlice) -> int:
-        """The node of the group that had better be asked next. Source: RocketMQ's DefaultMessageStore, suggestPullingFromSlave."""
+    def _check_fresh(self, allowed_s: float, end: PhysicalOffset) -> None:
+        age_s = self._rules.staleness_s(end)
+        if age_s is None or age_s > allowed_s:
+            raise StaleCopy(self._rules.node, -1 if age_s is None else int(age_s * 1_000), int(allowed_s * 1_000))
+
+    def _settings(self, group: str) -> GroupConfig:
+        return (self._rules.group(group) if group else None) or _NEW_GROUP
+
+    def _suggested(self, found: QueueSlice, group: str) -> int:
+        """The node that had better be asked next. Source: suggestPullingFromSlave in RocketMQ's DefaultMessageStore."""
         is_far_back = found.read_to is not None and self._store.end - found.read_to > self._rules.in_memory_bytes
-        return WHICH_BROKER_WHEN_CONSUME_SLOWLY if is_far_back else 0
+        settings = self._settings(group)
+        return settings.which_broker_when_consume_slowly if is_far_back else settings.broker_id
 
     def _contains(self, token: ConsistencyToken, readable: ReadableRange) -> bool:
         """Whether its message can be read here: what lies in its place may have been written by another master."""

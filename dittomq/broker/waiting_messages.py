@@ -2,7 +2,7 @@
 
 from dittomq.commitlog.retention import RetentionFloor
 from dittomq.commitlog.store import Store
-from dittomq.delays import DELAY_QUEUES, system_producer
+from dittomq.delays import DELAY_QUEUES, OP_TOPIC, system_producer
 from dittomq.errors import Refused
 
 _NAME = "delayed messages"
@@ -14,7 +14,7 @@ def waiting_floors(store: Store) -> list[RetentionFloor]:
     """The first message of each queue that waits to be delivered. Blocks."""
     found: list[RetentionFloor] = []
     for topic, queue, delay_ms in DELAY_QUEUES:
-        if not store.has_queue(topic, queue):
+        if topic == OP_TOPIC or not store.has_queue(topic, queue):  # what ends a transaction is dealt with at once
             continue
         low, high = store.queue_range(topic, queue)
         last = store.last_delivered(system_producer(topic, queue))

@@ -9,12 +9,14 @@ from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
+from dittomq.client.transactions import Transaction, TransactionChecks
 from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueProgress, QueueReset, ResetOrder, ResetTarget
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
 from dittomq.metadata.groups import GroupUpdate
 from dittomq.metadata.rows import GroupConfig
 from dittomq.wire.lookups import CancelOutcome
+from dittomq.wire.transactions import TransactionCheck
 
 __all__ = [
     "Ack",
@@ -57,6 +59,9 @@ __all__ = [
     "ResetTarget",
     "StoredMessage",
     "TopicDescription",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionChecks",
     "UpdatedGroup",
     "UpdatedTopic",
 ]

@@ -13,6 +13,7 @@ from dittomq.client.lookups import MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
 from dittomq.client.reader import Reader, ReaderOptions
 from dittomq.client.routing import ClientContext, Routing, backoff_s
+from dittomq.client.transactions import TransactionChecks
 from dittomq.client.validation import is_address
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
@@ -90,9 +91,10 @@ class AsyncClient:
         tag: str = "",
         max_messages: int = DEFAULT_PULL_MESSAGES,
         max_bytes: int = DEFAULT_PULL_BYTES,
+        group: str = "",
     ) -> Reader:
         """A reader of one queue; see ReaderOptions."""
-        options = ReaderOptions(broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes)
+        options = ReaderOptions(broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes, group=group)
         return Reader(topic, queue, self._around, options)
 
     @property
@@ -104,6 +106,11 @@ class AsyncClient:
     def messages(self) -> MessageLookups:
         """Messages by id and by key; cancels those that wait."""
         return MessageLookups(self._around)
+
+    @property
+    def transactions(self) -> TransactionChecks:
+        """Questions about transactions that nobody has ended, and their ends."""
+        return TransactionChecks(self._around)
 
     def watch_cluster(self, *, period_s: float = 0.5) -> ClusterWatch:
         """What every node says of replication, at most once in `period_s`; see ClusterWatch."""

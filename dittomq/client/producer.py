@@ -33,6 +33,7 @@ from dittomq.client.partitioner import Partitioner, SendTarget, master_of
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
 from dittomq.client.sender import GroupSender, Resolved, SenderListener
+from dittomq.client.transactions import HalfOrder, Transaction
 from dittomq.client.validation import checked_size, encoded, epoch_ms, is_plain, milliseconds
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
@@ -160,6 +161,20 @@ class Producer:
             raise NotStored(topic, cause) from cause
         message = Message(topic, content, queue, tuple(keys), tag, order_key, properties or {}, delay_ms=delay_ms, deliver_ms=deliver_ms)
         return await self.publish_message(message)
+
+    async def transaction(self, message: Message, group: str) -> Transaction:
+        """A transaction of that producer group, for use in `async with`: the message is readable once the block has ended.
+
+        If this producer dies in it, a master asks others of the group (TransactionChecks), and puts it aside some 13 minutes later.
+        Raises as `publish` does before anything is sent.
+        """
+        try:
+            checked_size(message)
+            target = self.chooser.target(await self.route(message.topic), message)
+        except Refused as cause:
+            raise NotStored(message.topic, cause) from cause
+        order = HalfOrder(message, target.broker, target.queue, group)
+        return Transaction(self._around, order, self._options.ack, self._options.timeout_s)
 
     async def publish_message(self, message: Message) -> Receipt:
         """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""

@@ -20,12 +20,13 @@ from dittomq.errors import (
     NotReady,
     OffsetOutOfRange,
     QueueNotFound,
+    StaleCopy,
     TopicNotFound,
     Unavailable,
 )
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullRequest, PullResult, PullStatus
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_STALENESS_S, PullRequest, PullResult, PullStatus
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import breaking, call
 from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
@@ -37,7 +38,7 @@ _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
 _MOST_WAIT_S = 1e9  # beyond what any broker takes
 _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
 _ROUNDS = 3
-_TRY_ANOTHER = (Unavailable, NotReady, LimitReached, CorruptRecord)
+_TRY_ANOTHER = (Unavailable, NotReady, LimitReached, CorruptRecord, StaleCopy)
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # what a slave says of whose topics are older than another one's
 _SPECIFIC = (CorruptRecord, OffsetOutOfRange, *_UNHEARD_OF)  # what a copy says of the offset, which another one's silence does not hide
 
@@ -45,6 +46,8 @@ _SPECIFIC = (CorruptRecord, OffsetOutOfRange, *_UNHEARD_OF)  # what a copy says 
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
     """`broker` None: the only group that has the topic. `node` "broker/id": no other may answer. `tag` "a || b": only these.
+
+    `group`: the consumer group that reads, whose settings say which node is to be asked; "": none.
 
     Limits of one pull: at most `max_messages` and `max_bytes`, but always one message.
     """
@@ -54,6 +57,7 @@ class ReaderOptions:
     tag: str = ""
     max_messages: int = DEFAULT_PULL_MESSAGES
     max_bytes: int = DEFAULT_PULL_BYTES
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +102,16 @@ class Reader:
         self._last_slave = ""  # the one that answered last
         self._suggested_id = 0  # the node that the last answer said to ask next; 0 is the master
 
-    async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
+    async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
+
+        With `max_staleness_s`, from a copy that lacks nothing which was confirmed longer ago: a node that cannot say so is passed over.
 
         All waits together are no longer than `wait_s`; a silent node costs 3 s more.
         Raises OffsetOutOfRange when no copy that answers holds the offset, TopicNotFound, Unavailable when none answers, NotReady when none
-        holds what the token names.
+        holds what the token names, StaleCopy when no copy that answers is fresh enough.
         """
-        self._check(offset, wait_s)
+        self._check(offset, wait_s, max_staleness_s)
         order = PullRequest(
             topic=self._topic,
             queue=self._queue,
@@ -115,6 +121,8 @@ class Reader:
             wait_s=wait_s,
             tags=self._tags,
             at_least=decode_token(at_least) if at_least else None,
+            group=self._options.group,
+            max_staleness_s=max_staleness_s,
         )
         found = await self._rounds(order, self._around.clock.monotonic() + wait_s)
         if isinstance(found, NotReady):
@@ -140,7 +148,7 @@ class Reader:
                 return int(found.offset)
         raise problem
 
-    def _check(self, offset: int, wait_s: float) -> None:
+    def _check(self, offset: int, wait_s: float, max_staleness_s: float | None) -> None:
         """What brokers refuse is theirs to say; this is what the wire cannot carry."""
         check_number("queue", self._queue, 32)
         check_number("offset", offset, 64)
@@ -148,6 +156,8 @@ class Reader:
         check_number("max_bytes", self._options.max_bytes, 32)
         if not abs(wait_s) < _MOST_WAIT_S:
             raise InvalidField("wait_s", f"{wait_s:g} s is outside 0 to 60 s")
+        if max_staleness_s is not None and not 0 < max_staleness_s <= MAX_STALENESS_S:
+            raise InvalidField("max_staleness_s", f"{max_staleness_s:g} s is outside (0, {MAX_STALENESS_S:,g}] s; None: of any age")
 
     async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
         """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing."""
@@ -162,7 +172,7 @@ class Reader:
 
     async def _rounds(self, order: PullRequest, until: float) -> Page | NotReady:
         rounds = AsyncRetrying(
-            retry=retry_if_exception_type((Unavailable, NotReady)),
+            retry=retry_if_exception_type((Unavailable, NotReady, StaleCopy)),
             stop=stop_after_attempt(_ROUNDS),
             wait=self._backoff_s,
             sleep=asyncio.sleep,
@@ -217,7 +227,7 @@ class Reader:
         for node, answer, epoch in idle:
             try:
                 told = await self._ask(node, rest) if rest.wait_s > 0 else (answer, epoch)
-            except (LimitReached, CorruptRecord) as problem:
+            except (LimitReached, CorruptRecord, StaleCopy) as problem:
                 round_result.problem = self._went_wrong(node, problem, round_result.problem)
                 if isinstance(problem, CorruptRecord):
                     break
@@ -255,7 +265,7 @@ class Reader:
                 raise raised
             self._avoid(node, answers=True)
             return before if isinstance(before, _SPECIFIC) else raised
-        self._avoid(node, answers=False)
+        self._avoid(node, answers=isinstance(raised, StaleCopy))
         return raised if isinstance(raised, CorruptRecord) or not isinstance(before, _SPECIFIC) else before
 
     def _rest_of(self, order: PullRequest, until: float) -> PullRequest:

@@ -86,10 +86,11 @@ class Client:
         tag: str = "",
         max_messages: int = DEFAULT_PULL_MESSAGES,
         max_bytes: int = DEFAULT_PULL_BYTES,
+        group: str = "",
     ) -> "SyncReader":
         """A reader of one queue; see ReaderOptions."""
-        reader = self._client.reader(topic, queue, broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes)
-        return SyncReader(self._thread, reader)
+        limits = {"max_messages": max_messages, "max_bytes": max_bytes}
+        return SyncReader(self._thread, self._client.reader(topic, queue, broker=broker, node=node, tag=tag, group=group, **limits))
 
     @property
     def messages(self) -> "SyncMessages":
@@ -196,9 +197,9 @@ class SyncReader:
         self._thread = thread
         self._reader = reader
 
-    def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
+    def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`; see Reader."""
-        return self._thread.run(self._reader.pull(offset, wait_s=wait_s, at_least=at_least))
+        return self._thread.run(self._reader.pull(offset, wait_s=wait_s, at_least=at_least, max_staleness_s=max_staleness_s))
 
     def offset_at(self, time: datetime) -> int:
         """The first message that was stored at or after that time; see Reader."""

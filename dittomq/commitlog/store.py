@@ -219,6 +219,11 @@ class Store(StoreWithLogStart, RepairableStore):
         with self._gate.dispatching, self._gate.guard("dispatch"):
             return PhysicalOffset(self._derived.dispatch.run(min(upto, self.end)))
 
+    def dispatch_grown(self, upto: int) -> tuple[PhysicalOffset, list[tuple[str, int]]]:
+        """As `dispatch`; also topic and queue of each queue that grew since this was asked last."""
+        with self._gate.dispatching, self._gate.guard("dispatch"):
+            return PhysicalOffset(self._derived.dispatch.run(min(upto, self.end))), self._derived.dispatch.take_grown()
+
     def read(self, start: int, length: int) -> bytes:
         """Raw bytes, up to the segment's end and to `end`, unverified. Raises OffsetOutOfRange, OSError for bytes the disk withholds."""
         with reading(self._options.node):

@@ -78,6 +78,7 @@ class GroupSession:
         self._session_s = session_s
         self._members: dict[str, _MemberState] = {}
         self._queues: frozenset[TopicQueue] = frozenset()
+        self._was_settled = False
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -120,15 +121,15 @@ class GroupSession:
 
         An older generation frees nothing. Raises SessionExpired when it is no member, or names a generation that nobody gave it.
         """
-        self._drop_silent(now)
+        has_dropped = self._drop_silent(now)
         known = self._known(member)
         if known.order.process != process or generation > known.given.generation:
             raise SessionExpired(self._session_of(member))
         known.last_seen = now
-        if generation == known.given.generation and known.holds - known.given.queues:
+        frees = generation == known.given.generation and bool(known.holds - known.given.queues)
+        if frees:
             known.holds &= known.given.queues
-            return self._share_out(now)
-        return frozenset()
+        return self._share_out(now) if frees or has_dropped else frozenset()
 
     def leave(self, member: str, process: str, now: float) -> frozenset[str]:
         """The member reads nothing any more."""
@@ -140,8 +141,10 @@ class GroupSession:
 
     def look(self, queues: Iterable[TopicQueue], now: float) -> frozenset[str]:
         """Time has passed, and the group's topics have these queues now."""
-        self._drop_silent(now)
-        self._queues = frozenset(queues)
+        has_dropped, found = self._drop_silent(now), frozenset(queues)
+        if not has_dropped and found == self._queues and self._was_settled == (now >= self._settled_at):
+            return frozenset()
+        self._queues = found
         return self._share_out(now)
 
     @property
@@ -157,9 +160,11 @@ class GroupSession:
     def _session_of(self, member: str) -> str:
         return f"the session of {member} in group {self._group}"
 
-    def _drop_silent(self, now: float) -> None:
-        for name in [name for name, member in self._members.items() if now - member.last_seen >= self._session_s]:
+    def _drop_silent(self, now: float) -> bool:
+        silent = [name for name, member in self._members.items() if now - member.last_seen >= self._session_s]
+        for name in silent:
             del self._members[name]
+        return bool(silent)
 
     def _check(self, order: JoinOrder) -> None:
         before = self._members.get(order.member)
@@ -195,7 +200,8 @@ class GroupSession:
         else:
             strategy = next((member.order.strategy for member in members.values()), Strategy.AVERAGE)
             targets = assign(strategy, subscribed, self._queues, before=holders)
-        is_settled, names = now >= self._settled_at or self._is_broadcast, self.members
+        self._was_settled = now >= self._settled_at
+        is_settled, names = self._was_settled or self._is_broadcast, self.members
         changed = set[str]()
         for name, member in members.items():
             free = {queue for queue in targets[name] if queue in member.holds or (is_settled and queue not in holders)}

@@ -3,6 +3,7 @@
 Source: RocketMQ's SendMessageProcessor#consumerSendMsgBack.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,3 +52,9 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Where what the group gave up lies."""
     return DEAD_LETTER_PREFIX + group
+
+
+def tries_before(properties: Mapping[str, str]) -> int:
+    """How many tries came before, as the message says; 0 for one that is read for the first time, or that says nothing sensible."""
+    text = properties.get(RECONSUME_TIME, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0

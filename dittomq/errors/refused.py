@@ -160,6 +160,20 @@ class NotReady(Refused):
 
 
 @dataclass(eq=False)
+class StaleCopy(Refused):
+    """This copy may lack more than the reader allows. Milliseconds; `age_ms` -1: the node cannot tell how old its copy is."""
+
+    reason: ClassVar[str] = "STALE_COPY"
+    node: str
+    age_ms: int
+    allowed_ms: int
+
+    def __str__(self) -> str:
+        age = "may be of any age: it does not hear a master that leads" if self.age_ms < 0 else f"may be {self.age_ms:,} ms old"
+        return f"the copy of {self.node} {age}, and max_staleness allows {self.allowed_ms:,} ms; ask another node"
+
+
+@dataclass(eq=False)
 class NotEnoughReplicas(Refused):
     """Copies count the master."""
 

@@ -143,7 +143,8 @@ MAX_REPLICATION_SLOTS = 64
 class Heartbeat:
     """Sent from time to time, whatever else is. `topics` is the version of the master's topics, None when it is not told.
 
-    `slots`: for whom it keeps its log; None: it does not say, as a session does not know it and its driver adds it.
+    `slots`: for whom it keeps its log; None: it does not say, as a session does not know it and its driver adds it. So it does `silent_s`:
+    for so long the master has heard from nobody who keeps others from leading, seconds; None: it cannot tell.
     """
 
     epoch: Epoch
@@ -152,6 +153,7 @@ class Heartbeat:
     digest: RangeDigest | None
     topics: DataVersion | None
     slots: ReplicationSlots | None = None
+    silent_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,12 +190,14 @@ class Membership:
             return WriteRefusal(WriteRefusalKind.FENCED, in_sync, record.needed)
         if in_sync < self._rules.min_in_sync_replicas:
             return WriteRefusal(WriteRefusalKind.TOO_FEW_MEMBERS, in_sync, self._rules.min_in_sync_replicas)
-        silent_s = now - self._store_answered_at
-        if not self._rules.store_required:
-            silent_s = min(silent_s, now - self._members_reported_at(now))
+        silent_s = self._isolated_s(now)
         if silent_s >= self._rules.isolation_s:
             return WriteRefusal(WriteRefusalKind.ISOLATED, in_sync, record.needed, silent_s)
         return None
+
+    def silent_s(self, now: float) -> float | None:
+        """For so many seconds this master has heard from nobody who keeps others from leading; None once another one leads."""
+        return None if self._state is RecordWrite.FENCED else self._isolated_s(now)
 
     def decide(self, now: float, *, write: str) -> MemberChange | None:
         """What must be written now, if anything; `write` is a fresh random value for a record.
@@ -355,6 +357,10 @@ class Membership:
 
     def _end_of(self, member: Member) -> PhysicalOffset:
         return self._progress.ends.get(member.replica, _NOTHING)
+
+    def _isolated_s(self, now: float) -> float:
+        silent_s = now - self._store_answered_at
+        return silent_s if self._rules.store_required else min(silent_s, now - self._members_reported_at(now))
 
     def _members_reported_at(self, now: float) -> float:
         """Since then fewer than `needed` members were heard; now if the master alone is enough."""

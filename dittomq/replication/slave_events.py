@@ -175,6 +175,14 @@ class UpdateConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateFreshness:
+    """So much was confirmed `silent_s` seconds ago, when the master last heard that nobody else leads."""
+
+    confirmed: PhysicalOffset
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateReplicationSlots:
     """The master keeps its log for these slaves: so does this copy."""
 
@@ -250,6 +258,7 @@ Command = (
     | WriteChunk
     | SkipRange
     | UpdateConfirmed
+    | UpdateFreshness
     | UpdateTopics
     | UpdateReplicationSlots
     | SendAck

@@ -38,6 +38,7 @@ from dittomq.replication.slave_events import (
     Truncated,
     TruncateLog,
     UpdateConfirmed,
+    UpdateFreshness,
     UpdateReplicationSlots,
     UpdateTopics,
     VerifiedEndLowered,
@@ -240,6 +241,8 @@ class SlaveSession:
         if beat.epoch != self.epoch:
             return self._reconnect(f"a heartbeat of epoch {beat.epoch} in epoch {self.epoch}")
         learn: list[Command] = [UpdateConfirmed(beat.confirmed, beat.end)]
+        if beat.silent_s is not None:
+            learn.append(UpdateFreshness(beat.confirmed, beat.silent_s))
         if beat.topics is not None:
             learn.append(UpdateTopics(beat.topics))
         if beat.slots is not None:

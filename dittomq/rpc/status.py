@@ -39,6 +39,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.OffsetOutOfRange: StatusCode.OUT_OF_RANGE,  # the caller must move its cursor
     errors.NotMaster: StatusCode.FAILED_PRECONDITION,  # refresh the route, then send there
     errors.NotReady: StatusCode.UNAVAILABLE,  # wait
+    errors.StaleCopy: StatusCode.UNAVAILABLE,  # ask another node
     errors.NotEnoughReplicas: StatusCode.UNAVAILABLE,  # wait, or bring slaves back
     errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
     errors.LimitReached: StatusCode.RESOURCE_EXHAUSTED,  # slow down

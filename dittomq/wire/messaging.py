@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField, OutcomeHandle
 from dittomq.message import Ack, Copy, CopyState, Message, PlainSpan, PutStatus, Receipt, StoredMessage
+from dittomq.metadata.groups import check_group_name
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import (
     DEFAULT_PULL_BYTES,
@@ -21,6 +22,7 @@ from dittomq.reads import (
     MAX_PULL_TAG_CHARACTERS,
     MAX_PULL_TAGS,
     MAX_PULL_WAIT_S,
+    MAX_STALENESS_S,
     PullRequest,
     PullResult,
     PullStatus,
@@ -197,6 +199,14 @@ def publish_request(handle: OutcomeHandle, message: Message, ack: Ack | None, ti
     return request
 
 
+def half_request(message: Message, queue: int, group: str, wanted: tuple[Ack | None, float]) -> pb.PublishRequest:
+    """Encode a message of a transaction of that producer group; the level wanted and how long to wait for it."""
+    ack, timeout_s = wanted
+    request = pb.PublishRequest(ack=ACK_TO_PB[ack], timeout=_duration(timeout_s), transaction_group=group)
+    _fill(request.message, message, queue)
+    return request
+
+
 def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetPublishResultRequest:
     """Encode the question what became of a message; since when it was sent is for the caller to say."""
     return pb.GetPublishResultRequest(
@@ -245,6 +255,8 @@ def pull_request(order: PullRequest) -> pb.PullRequest:
         tag=f" {_TAG_SEPARATOR} ".join(sorted(order.tags)),
         at_least=encode_token(*token[:4], size=token.size) if token is not None else "",
         prefer_text=order.prefer_text,
+        group=order.group,
+        max_staleness=None if order.max_staleness_s is None else _duration(order.max_staleness_s),
     )
 
 
@@ -268,7 +280,22 @@ def pull_order(request: pb.PullRequest) -> PullRequest:
         tags=_tags(request.tag),
         at_least=decode_token(request.at_least) if request.at_least else None,
         prefer_text=request.prefer_text,
+        group=_group(request.group),
+        max_staleness_s=_staleness(request.max_staleness) if request.HasField("max_staleness") else None,
     )
+
+
+def _group(name: str) -> str:
+    if name:
+        check_group_name(name)
+    return name
+
+
+def _staleness(allowed: Duration) -> float:
+    seconds = float(allowed.seconds * 1_000_000_000 + allowed.nanos) / 1e9
+    if not 0 < seconds <= MAX_STALENESS_S:
+        raise InvalidField("max_staleness", f"{seconds:g} s is outside (0, {MAX_STALENESS_S:,g}] s; leave it out to read a copy of any age")
+    return seconds
 
 
 def tags_of(text: str) -> frozenset[str]:

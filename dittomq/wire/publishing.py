@@ -7,12 +7,14 @@ from enum import Enum
 from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.delays import MAX_WAITING_PROPERTIES_BYTES
 from dittomq.epoch_history import EpochEntry
-from dittomq.errors import InvalidField
+from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BATCH_MESSAGES, Ack, Copy, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.places import AppendResult
 from dittomq.tokens import encode_token
+from dittomq.transactions import half_of
 from dittomq.wire.drafts import Topics, drafts_of, drafts_of_runs
 from dittomq.wire.messaging import ACK_FROM_PB, ACK_TO_PB, COPY_FROM_PB, PUT_STATUS_FROM_PB
 from dittomq.wire.times import timestamp_to_pb
@@ -149,11 +151,22 @@ def _order(request: pb.PublishRequest | pb.PublishStreamRequest, sequence: int |
     drafts: Sequence[Draft]
     if isinstance(request, pb.PublishRequest):
         drafts, size = drafts_of([request.message], producer_id, first, topics)
+        if request.transaction_group:
+            drafts = [_half(drafts[0], request)]
     elif request.runs:
         drafts, size = drafts_of_runs(request.runs, producer_id, first, topics)
     else:
         drafts, size = drafts_of(request.messages, producer_id, first, topics)
     return PublishOrder(drafts, size, producer_id, first, ack_from_pb(request.ack), timeout_s, _sent_since(request))
+
+
+def _half(draft: Draft, request: pb.PublishRequest) -> Draft:
+    if request.message.delay_ms or request.message.deliver_ms:
+        raise InvalidField("transaction_group", "a message of a transaction cannot be delayed")
+    half = half_of(draft, request.transaction_group)
+    if len(half.properties) > MAX_WAITING_PROPERTIES_BYTES:
+        raise MessageTooLarge("the properties of a message of a transaction", len(half.properties), MAX_WAITING_PROPERTIES_BYTES)
+    return half
 
 
 def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetPublishResultRequest) -> float | None:

@@ -1,5 +1,6 @@
 """Frames of the replication stream, both ways."""
 
+import math
 from collections.abc import AsyncIterable, AsyncIterator
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
@@ -258,6 +259,8 @@ def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:
         frame.heartbeat.topics_version.CopyFrom(version_to_pb(beat.topics))
     if beat.slots is not None:
         frame.heartbeat.slots.CopyFrom(slots_to_pb(beat.slots))
+    if beat.silent_s is not None:
+        frame.heartbeat.silent_ms = math.ceil(beat.silent_s * 1_000)
     return frame
 
 
@@ -301,6 +304,7 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> HandshakeResult | Chunk
                 digest_from_pb(beat.digest) if beat.HasField("digest") else None,
                 version_from_pb(beat.topics_version) if beat.HasField("topics_version") else None,
                 slots_from_pb("heartbeat.slots", beat.slots) if beat.HasField("slots") else None,
+                max(0, beat.silent_ms) / 1_000 if beat.HasField("silent_ms") else None,
             )
         case "handshake_result":
             return _handshake_result_from_pb(frame.handshake_result)

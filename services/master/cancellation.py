@@ -11,7 +11,7 @@ from typing import Final
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.writer import WrittenBatch
 from dittomq.commitlog.store import KeySearch
-from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, QUEUES_OF, TIMER_TOPIC
+from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, TIMER_TOPIC
 from dittomq.errors import FencedEpoch, InvalidField, LimitReached, MessageNotFound, NotReady, PreconditionFailed
 from dittomq.message import Draft, StoredMessage
 from dittomq.metadata.formats import TOPICS
@@ -28,7 +28,7 @@ from services.master.produce import PendingProduce
 
 MAX_CANCELLED: Final = 1_000_000
 _LOOK_S: Final = 3.0
-_WAITING_TOPICS: Final = frozenset(topic for topic, _, _ in DELAY_QUEUES)
+_WAITING_TOPICS: Final = frozenset(topic for topic, _, _ in DELAY_QUEUES) - {OP_TOPIC}
 
 
 class Cancellation:

@@ -9,7 +9,7 @@ there, and what a copy's batch left out cannot be delivered. Only confirmed mess
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
@@ -18,10 +18,13 @@ import structlog
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
+from dittomq.consumer.retries import RETRY_PREFIX
 from dittomq.delays import (
     CANCEL_TOPIC,
     DELAY_QUEUES,
+    OP_TOPIC,
     ORIGIN,
+    OUTCOME,
     QUEUES_OF,
     REAL_QUEUE,
     REAL_TOPIC,
@@ -38,13 +41,14 @@ from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
 from dittomq.errors import CorruptRecord, DiskFull, NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.message import Draft, StoredMessage
-from dittomq.metadata.formats import DELAY_OFFSETS, TOPICS
+from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
 from dittomq.metadata.rows import DelayOffset
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import encode_properties, tags_code
-from dittomq.reads import ReadableRange
+from dittomq.reads import MAX_LONG, ReadableRange
+from dittomq.transactions import EXPIRED_TOPIC, TransactionEnd
 from dittomq.wire.publishing import PublishOrder
 from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import ProduceHandler
@@ -181,7 +185,22 @@ class DelayedDelivery:
         except CorruptRecord as problem:
             self._meet_damage(queue, problem)
             return ()
-        return neighbours(found.messages) if found.messages else ()
+        messages = neighbours(found.messages) if found.messages else ()
+        return [self._committed(op) for op in messages] if queue.topic == OP_TOPIC else messages
+
+    def _committed(self, op: StoredMessage) -> StoredMessage:
+        """The half message that an op record delivers, in the op's place; the op itself, which goes nowhere, where it delivers none."""
+        end = op.properties.get(OUTCOME, "")
+        if end not in {TransactionEnd.COMMIT, TransactionEnd.EXPIRED} or not op.keys:
+            return op
+        found = self.parts.store.message_at(int(op.keys[0]), MAX_LONG)
+        if found is None:
+            log.warning("committed_message_is_gone", node=self.parts.node, half=op.keys[0])
+            return op
+        properties = dict(found[0].properties)
+        if end == TransactionEnd.EXPIRED:
+            properties |= {REAL_TOPIC: EXPIRED_TOPIC, REAL_QUEUE: "0"}
+        return replace(found[0], queue_offset=op.queue_offset, store_ms=op.store_ms, properties=properties)
 
     def _meet_damage(self, queue: DelayQueue, problem: CorruptRecord) -> None:
         """Wait for the repair; what cannot be had for ten minutes is passed over, so that it does not hold up all behind it."""
@@ -199,11 +218,22 @@ class DelayedDelivery:
         for name in names - self.parts.topics.metadata.table(TOPICS).rows.keys():
             await self.parts.topics.add_system(TopicConfig(name, QUEUES_OF[name], QUEUES_OF[name]))
 
+    async def _show_retry_topics(self, due: Sequence[StoredMessage]) -> None:
+        """Let the table name the retry topics that messages wait for: the master before may have made one that this node never heard of."""
+        tables = self.parts.topics.metadata
+        wanted = {message.properties.get(REAL_TOPIC, "") for message in due} - tables.table(TOPICS).rows.keys()
+        for name in wanted:
+            if name.startswith(RETRY_PREFIX):
+                group = tables.table(GROUPS).rows.get(name.removeprefix(RETRY_PREFIX))
+                queues = 1 if group is None else group.retry_queues
+                await self.parts.topics.add_system(TopicConfig(name, queues, queues))
+
     async def _store(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> Refused | None:
         """Hand copies of the leading messages to the writer and wait until they are written; why none are taken now, None when they are.
 
         A copy that no record can hold is passed over.
         """
+        await self._show_retry_topics(due)
         drafts, after = self._copies(queue, due)  # no topic goes between this and the writer's queue
         if drafts:
             size = sum(len(draft.body) + len(draft.properties) for draft in drafts)
@@ -240,7 +270,7 @@ class DelayedDelivery:
                 drafts.append(draft)
                 continue
             dropped += 1
-            if mark is None:
+            if mark is None and queue.topic != OP_TOPIC:
                 log.warning("delayed_message_has_no_topic", node=self.parts.node, queue=queue.queue, offset=message.queue_offset)
         return _Copies(drafts, QueueOffset(due[0].queue_offset + dropped + len(drafts)))
 

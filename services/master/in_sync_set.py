@@ -64,6 +64,10 @@ class InSyncSet:
         """Why this master takes no writes now; None while it does."""
         return self._membership.writes_refused(self._parts.clock.monotonic())
 
+    def silent_s(self) -> float | None:
+        """For so many seconds this master has heard from nobody who keeps others from leading; None once another one leads."""
+        return self._membership.silent_s(self._parts.clock.monotonic())
+
     def is_member(self, node: str, replica: ReplicaId) -> bool:
         """Whether a record that is in the store, or may come to be, names that replica under that node."""
         return self._membership.is_member(node, replica)

@@ -213,6 +213,7 @@ class MasterNode:
             remove=self._remove,
             promised_above=self._promised_above,
             disk_answers=lambda: self.disk.answers,
+            silent_s=self.silent_s,
             counts=self.in_sync_set is not None,
         )
 
@@ -237,6 +238,12 @@ class MasterNode:
         """Consumers never see more than what is confirmed."""
         confirmed = self.term.confirm.confirmed if self.term is not None else self._parts.store.confirmed_at_start
         return ReadableRange(confirmed, confirmed)
+
+    def silent_s(self) -> float | None:
+        """What this master shows is no older than so many seconds; None while it does not lead. 0 where no group record is kept."""
+        if self.term is None or self.term.is_over:
+            return None
+        return 0.0 if self.in_sync_set is None else self.in_sync_set.silent_s()
 
     def known(self) -> CheckpointEnds:
         """What is worth surviving a crash."""

@@ -50,7 +50,7 @@ class ReplicaSenderParts:
 
     `topics` tells the version of the topics, `holds` for whom the log is kept, None while that is not known, `speaks` whether it is still
     its replica's newest stream; `turns` is this stream's own. `remove` has a member removed from the group record, `promised_above` hears
-    that a slave has promised a higher epoch, `disk_answers` tells whether this master's disk does.
+    that a slave has promised a higher epoch, `disk_answers` tells whether this master's disk does. `silent_s`: see Heartbeat.
     """
 
     term: Term
@@ -64,6 +64,7 @@ class ReplicaSenderParts:
     remove: Callable[[str], None]
     promised_above: Callable[[Epoch, str], Awaitable[None]]
     disk_answers: Callable[[], bool]
+    silent_s: Callable[[], float | None]
     turns: ThrottleTurns
 
 
@@ -254,7 +255,7 @@ class ReplicaSender:
     async def _beat(self, heartbeat: Heartbeat) -> None:
         """A master whose disk does not answer is silent: another member is to be elected."""
         if self._parts.disk_answers():
-            await self._writer.write(replace(heartbeat, slots=self._parts.slots()))
+            await self._writer.write(replace(heartbeat, slots=self._parts.slots(), silent_s=self._parts.silent_s()))
 
     def _count(self, ack: master_events.RecordAck) -> None:
         record, term = self._record, self._parts.term

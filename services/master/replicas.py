@@ -38,7 +38,8 @@ class Leading:
     """What streams need of a master that leads. `topics` tells the version of the topics; it may be asked often.
 
     `is_member` asks whether the group record names that node with that replica; `remove` has a node removed from it. `promised_above`
-    hears that a slave has promised a higher epoch. `disk_answers`: see `services.master.upkeep`. `counts`: slaves may become members.
+    hears that a slave has promised a higher epoch. `disk_answers`: see `services.master.upkeep`. `silent_s`: see Heartbeat. `counts`:
+    slaves may become members.
     """
 
     term: Term
@@ -47,6 +48,7 @@ class Leading:
     remove: Callable[[str], None]
     promised_above: Callable[[Epoch, str], Awaitable[None]]
     disk_answers: Callable[[], bool]
+    silent_s: Callable[[], float | None]
     counts: bool
 
 
@@ -202,6 +204,7 @@ class Replicas:
             remove=leading.remove,
             promised_above=leading.promised_above,
             disk_answers=leading.disk_answers,
+            silent_s=leading.silent_s,
             turns=self.outflow.to(handshake.node),
         )
         session = MasterSession(self._log(handshake, leading), self._limits(), self._clock.monotonic())

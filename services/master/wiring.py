@@ -16,7 +16,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.group_progress import MasterResets, NoMembers, ProgressReads
+from dittomq.broker.group_progress import MasterResets, ProgressReads
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.groups import GroupReads, MasterGroups
 from dittomq.broker.lookups import LookupService
@@ -37,6 +37,7 @@ from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.servicers.transactions import TransactionServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import clear_verified
 from dittomq.broker.writer import WriterEvents
@@ -63,8 +64,11 @@ from services.master.answers import MasterAnswers
 from services.master.cancellation import Cancellation
 from services.master.config import FlushMode, MasterConfig
 from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
+from services.master.group_coordinator import GroupCoordinator
 from services.master.history import HaHistory
 from services.master.idempotency import Idempotency
+from services.master.leasing import Leasing, LeasingParts
+from services.master.members import MasterMembers
 from services.master.node import MasterNode
 from services.master.opening import Opening, add_topics_of_the_log
 from services.master.operating import MasterOperator
@@ -73,8 +77,10 @@ from services.master.parts import MasterParts
 from services.master.produce import ProduceHandler
 from services.master.replicas import Replicas
 from services.master.replication_slots import Members, SlotsOfSlaves
+from services.master.send_back import SendBack, SendBackParts
 from services.master.servicers import MasterMessagingServicer, MasterReplicationServicer, Reads
 from services.master.switchover import Switchover, SwitchoverParts
+from services.master.transactions import Transactions
 from services.master.turns import RoundRobin
 from services.master.upkeep import flush_now_and_then, prepare_log
 from services.metrics import CallMetrics
@@ -153,7 +159,10 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *self._writers(node, parts, mender))
+        appends, topics, delivery, members = self._writers(node, parts, mender)
+        transactions = Transactions(config.node.broker, delivery)
+        writers = (appends, topics, delivery, members, transactions)
+        around = _MasterContext(parts, opening, mender, switchover, operator, answers, *writers)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
         order = OrderTopics(metadata, clock, node.leading_epoch)
@@ -230,18 +239,23 @@ class Master:
             tasks.create_task(parts.offsets.take_own(self._offset_rules(node)), name="offsets of its own")
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             tasks.create_task(around.delivery.run(term), name="delayed delivery")
+            tasks.create_task(around.members.coordinator.run(), name="members of consumer groups")
+            tasks.create_task(around.members.leasing.run(), name="leases")
+            tasks.create_task(around.transactions.run(term), name="transactions")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
 
-    def _writers(self, node: MasterNode, parts: MasterParts, mender: Repairer) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery]":
+    def _writers(
+        self, node: MasterNode, parts: MasterParts, mender: Repairer
+    ) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery, MasterMembers]":
         """What writes the log for others, and for the master itself."""
         config, lanes, clock = self._config, parts.lanes, self._doors.clock
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
         leads, forget = node.leading_epoch, parts.offsets.forget_topic
         topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
-        return appends, topics, self._delivery(parts, topics, appends, mender)
+        return appends, topics, self._delivery(parts, topics, appends, mender), self._members(node, parts, topics, appends)
 
     def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
         return DelayedDelivery(
@@ -256,6 +270,33 @@ class Master:
                 damaged=mender.suspect,
             )
         )
+
+    def _members(self, node: MasterNode, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler) -> MasterMembers:
+        coordinator = GroupCoordinator(node.name, parts.metadata, parts.clock, node.leading_term, check_complete=node.check_complete)
+        returns = SendBackParts(
+            node=node.name,
+            store=parts.store,
+            lane=parts.lanes.reads,
+            topics=topics,
+            offsets=parts.offsets,
+            rules=self._offset_rules(node),
+            appends=appends,
+            leading_term=node.leading_term,
+            find=coordinator.find,
+        )
+        sends_back = SendBack(returns)
+        leasing = LeasingParts(
+            store=parts.store,
+            lane=parts.lanes.reads,
+            dispatcher=parts.dispatcher,
+            clock=parts.clock,
+            offsets=parts.offsets,
+            rules=self._offset_rules(node),
+            coordinator=coordinator,
+            returns=sends_back,
+            leading_term=node.leading_term,
+        )
+        return MasterMembers(coordinator, sends_back, Leasing(leasing), AdmissionControl(self._doors.memory_bytes))
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""
@@ -288,7 +329,9 @@ class Master:
         log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
+        around.transactions.stop()
         node.version_watches.stop()
+        around.members.coordinator.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         place = around.parts.place
         if not place.is_left:
@@ -317,6 +360,9 @@ class Master:
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=False),
             damaged=mender.suspect,
             check_complete=node.check_complete,
+            node=config.name,
+            group=metadata.group,
+            staleness_s=lambda _: node.silent_s(),
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         lookups = LookupService(config.name, store, lanes.reads, rules)
@@ -340,8 +386,9 @@ class Master:
                 names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
                 names.metadata(MetadataServicer(metadata, room, node.version_watches, take_returned)),
                 names.topics(TopicServicer(topic_reads, topic_changes, room)),
-                names.groups(self._groups(node, parts, room)),
-                names.consumer_groups(ConsumerGroupServicer(parts.offsets, offset_rules)),
+                names.groups(self._groups(node, around, room)),
+                names.transactions(TransactionServicer(around.transactions)),
+                names.consumer_groups(ConsumerGroupServicer(parts.offsets, offset_rules, around.members)),
                 names.broker(BrokerServicer(node.description, node.status, node.watches, around.operator, mender=mender)),
                 names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
             ],
@@ -358,8 +405,9 @@ class Master:
         around.answers.address = self._replication_addresses(replicas)[DEFAULT_NETWORK]
         return [clients, replicas]
 
-    def _groups(self, node: MasterNode, parts: MasterParts, room: AdmissionControl) -> GroupServicer:
-        rules, offsets, reads_lane, activity = self._offset_rules(node), parts.offsets, parts.lanes.reads, NoMembers()
+    def _groups(self, node: MasterNode, around: "_MasterContext", room: AdmissionControl) -> GroupServicer:
+        parts, rules, activity = around.parts, self._offset_rules(node), around.members.coordinator
+        offsets, reads_lane = parts.offsets, parts.lanes.reads
         return GroupServicer(
             GroupReads(node.name, parts.metadata, check_complete=node.check_complete),
             MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, offsets.forget_group),
@@ -413,6 +461,8 @@ class _MasterContext:
     appends: ProduceHandler
     topics: MasterTopics
     delivery: DelayedDelivery
+    members: MasterMembers
+    transactions: Transactions
 
 
 async def serve(

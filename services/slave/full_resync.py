@@ -100,6 +100,9 @@ class Resync:
         self._caught_up = False
 
     # What streams tell.
+    def is_fresh(self, confirmed: PhysicalOffset, silent_s: float) -> None:
+        """Nobody reads a copy that is being made."""
+
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
         """The master says what is confirmed, and where its log ends. Raises FullResyncDone."""
         replica = self._held()

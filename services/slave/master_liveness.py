@@ -22,6 +22,7 @@ class MasterLiveness:
         self._left_at = 0.0
         self._end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
         self.ends = LagHistory()
+        self._confirmed_ends = LagHistory()
         self.is_there = False  # it was heard on the stream that goes on
         self.was_useless = False  # the last stream: nothing was heard on it, or nothing any more
 
@@ -37,6 +38,17 @@ class MasterLiveness:
     def ends_at(self, end: PhysicalOffset) -> None:
         """It says where its log ends."""
         self._end = end
+
+    def confirmed_at(self, confirmed: PhysicalOffset, silent_s: float) -> None:
+        """It says that so much was confirmed when it last knew that it leads, which is so many seconds ago."""
+        self._confirmed_ends.mark(confirmed, self._clock.monotonic() - silent_s)
+
+    def staleness_s(self, position: PhysicalOffset) -> float | None:
+        """How long ago, at most, nothing was confirmed behind `position`; None when no master has told.
+
+        Of the time that the master's word was on its way nothing is known. It counts as none.
+        """
+        return self._confirmed_ends.lag_s(position, PhysicalOffset(position + 1), self._clock.monotonic())
 
     def session_expired(self) -> None:
         """What it told of its log's end is over."""

@@ -100,6 +100,10 @@ class ReplicaFetcher:
         self._ends_at(master_end)
         self._review()
 
+    def is_fresh(self, confirmed: PhysicalOffset, silent_s: float) -> None:
+        """So much was confirmed `silent_s` seconds ago, when the master last heard that nobody else leads."""
+        self.master.confirmed_at(confirmed, silent_s)
+
     def stored(self) -> None:
         """The copy grew."""
         self._review()

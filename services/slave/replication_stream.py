@@ -86,6 +86,8 @@ class StreamListener(Protocol):
 
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None: ...
 
+    def is_fresh(self, confirmed: PhysicalOffset, silent_s: float) -> None: ...
+
     def stored(self) -> None: ...
 
     def compared(self, found: slave_events.RecordCompared) -> None: ...
@@ -247,15 +249,23 @@ class ReplicationStream:
             if answer is not None:
                 await self._handle(answer)
 
+    def _report(self, news: slave_events.UpdateConfirmed | slave_events.UpdateFreshness | slave_events.UpdateTopics) -> None:
+        ears = self._parts.ears
+        match news:
+            case slave_events.UpdateConfirmed():
+                ears.confirmed(news.confirmed, news.master_end)
+            case slave_events.UpdateFreshness():
+                ears.is_fresh(news.confirmed, news.silent_s)
+            case slave_events.UpdateTopics():
+                ears.topics_at(news.version)
+
     async def _apply(self, command: slave_events.Command) -> slave_events.Event | None:
         ears = self._parts.ears
         match command:
             case slave_events.WriteChunk() | slave_events.SkipRange() | slave_events.ReplaceEpochHistory():
                 await self._parts.log.put(command)
-            case slave_events.UpdateConfirmed():
-                ears.confirmed(command.confirmed, command.master_end)
-            case slave_events.UpdateTopics():
-                ears.topics_at(command.version)
+            case slave_events.UpdateConfirmed() | slave_events.UpdateFreshness() | slave_events.UpdateTopics():
+                self._report(command)
             case slave_events.UpdateReplicationSlots():
                 await self._parts.update_slots(command.slots)
             case slave_events.SendAck():

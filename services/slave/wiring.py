@@ -38,10 +38,12 @@ from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
 from dittomq.broker.servicers.consumer_groups import ConsumerGroupServicer
+from dittomq.broker.servicers.consumer_sessions import MembersElsewhere
 from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.groups import GroupServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.servicers.transactions import SlaveTransactions, TransactionServicer
 from dittomq.broker.tail_transfer import TailTransferParts
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
@@ -303,6 +305,9 @@ class Slave:
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=True),
             newer_topics=parts.puller.newer_topics,
             damaged=bound.mender.suspect,
+            node=config.name,
+            group=metadata.group,
+            staleness_s=bound.fetcher.master.staleness_s,
         )
         reading = PullService(store, lanes.reads, parts.dispatcher, clock, rules=rules)
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
@@ -316,6 +321,7 @@ class Slave:
             names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
             names.metadata(MetadataServicer(metadata, room, node.version_watches, return_to_master)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
+            names.transactions(TransactionServicer(SlaveTransactions(config.name, master))),
             names.groups(
                 GroupServicer(
                     GroupReads(config.name, metadata),
@@ -325,7 +331,7 @@ class Slave:
                     resets=SlaveResets(config.name, master),
                 )
             ),
-            names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules)),
+            names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules, MembersElsewhere(config.name, master))),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
         ]

@@ -7,7 +7,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from dittomq._pb.ditto.admin.v1 import admin_pb2, groups_pb2
 from dittomq._pb.ditto.audit.v1 import audit_pb2
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2
-from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2, messaging_pb2
+from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2, messaging_pb2, transactions_pb2
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.naming.v1 import naming_pb2
 from dittomq._pb.ditto.replication.v1 import election_pb2, replication_pb2
@@ -17,7 +17,7 @@ _SERVICES: list[ServiceDescriptor] = [
     service
     for module in (
         *(admin_pb2, audit_pb2, consumer_groups_pb2, coordination_pb2, election_pb2, groups_pb2),
-        *(messaging_pb2, metadata_pb2, naming_pb2, replication_pb2),
+        *(messaging_pb2, metadata_pb2, naming_pb2, replication_pb2, transactions_pb2),
     )
     for service in module.DESCRIPTOR.services_by_name.values()
 ]

@@ -7,6 +7,7 @@ import pytest
 from dittomq.client import AsyncClient, Message, NotStored
 from dittomq.delays import LEVEL_DELAYS_S, MAX_DELAY_MS, SCHEDULE_TOPIC
 from dittomq.errors import InvalidField, MessageTooLarge, PermissionDenied
+from dittomq.metadata.formats import DELAY_OFFSETS, decode
 from tests.simulation.group import Group, bodies, play
 from tests.support.virtual_time import played_by
 
@@ -175,3 +176,15 @@ async def test_properties_that_leave_a_delayed_copy_no_room_are_refused(group: G
         with pytest.raises(NotStored) as raised:
             await producer.publish("orders", b"x", delay_s=5, properties={"p": "v" * 32_300})
     assert isinstance(raised.value.cause, MessageTooLarge)
+
+
+@played_by(play)
+async def test_rocketmqs_delay_offsets_follow_what_is_delivered_on_every_copy(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    await delay(mq, b"1", b"2", b"3", delay_s=1)
+    await delay(mq, b"4", delay_s=60)
+    await asyncio.sleep(40)
+
+    for name in ("a0", "a1"):
+        file = group.node(name).disk.names.files[DELAY_OFFSETS.path]
+        assert {row.level: row.offset for row in decode(DELAY_OFFSETS, file.read(file.size, 0)).rows.values()} == {1: 3}

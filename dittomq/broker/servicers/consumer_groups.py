@@ -1,21 +1,22 @@
-"""ConsumerGroupService: what consumer groups have read. `rules` is what makes it a master's or a slave's."""
+"""ConsumerGroupService: what groups have read, and their members. `rules` and `calls` are what makes it a master's or a slave's."""
 
 from typing import Any
 
 import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2 as pb
-from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2_grpc
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
+from dittomq.broker.servicers.consumer_sessions import MemberCalls, MemberServicer
 from dittomq.wire import consumer_groups as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class ConsumerGroupServicer(consumer_groups_pb2_grpc.ConsumerGroupServiceServicer):
-    """Offsets of consumer groups."""
+class ConsumerGroupServicer(MemberServicer):
+    """Offsets of consumer groups, and their members."""
 
-    def __init__(self, offsets: ConsumerOffsets, rules: OffsetRules) -> None:
+    def __init__(self, offsets: ConsumerOffsets, rules: OffsetRules, calls: MemberCalls) -> None:
+        super().__init__(calls)
         self._offsets = offsets
         self._rules = rules
 

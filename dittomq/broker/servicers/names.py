@@ -4,7 +4,14 @@ from functools import partial
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
-from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2, consumer_groups_pb2_grpc, messaging_pb2, messaging_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import (
+    consumer_groups_pb2,
+    consumer_groups_pb2_grpc,
+    messaging_pb2,
+    messaging_pb2_grpc,
+    transactions_pb2,
+    transactions_pb2_grpc,
+)
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import election_pb2, election_pb2_grpc, replication_pb2, replication_pb2_grpc
 from dittomq.rpc.server import Service
@@ -38,6 +45,12 @@ def consumer_groups(servicer: consumer_groups_pb2_grpc.ConsumerGroupServiceServi
     """ditto.messaging.v1.ConsumerGroupService."""
     name = consumer_groups_pb2.DESCRIPTOR.services_by_name["ConsumerGroupService"].full_name
     return Service(name, partial(consumer_groups_pb2_grpc.add_ConsumerGroupServiceServicer_to_server, servicer))
+
+
+def transactions(servicer: transactions_pb2_grpc.TransactionServiceServicer) -> Service:
+    """ditto.messaging.v1.TransactionService."""
+    name = transactions_pb2.DESCRIPTOR.services_by_name["TransactionService"].full_name
+    return Service(name, partial(transactions_pb2_grpc.add_TransactionServiceServicer_to_server, servicer))
 
 
 def broker(servicer: admin_pb2_grpc.BrokerServiceServicer) -> Service:

@@ -72,6 +72,7 @@ class Dispatch:
         self._collected_from = applied
         self._waiting: deque[Waiting | WaitingBatch] = deque()
         self._in_batches = 0
+        self._grown: set[ConsumeQueue] = set()
         self._lock = threading.Lock()
 
     def collect(self, waiting: Sequence[Waiting | WaitingBatch], end: int, in_batches: int = 0) -> None:
@@ -108,6 +109,11 @@ class Dispatch:
             self._write(batch)
             self.applied = reached
         return self.applied
+
+    def take_grown(self) -> list[tuple[str, int]]:
+        """Topic and queue of each queue that grew since this was asked last; for the thread that runs."""
+        grown, self._grown = self._grown, set()
+        return [(queue.topic, queue.queue) for queue in grown]
 
     def _take(self, upto: int) -> list[Waiting]:
         taken: list[Waiting] = []
@@ -152,6 +158,7 @@ class Dispatch:
             else:
                 runs.setdefault(queue, []).append((offset, [units]))
             nexts[queue] = offset + len(units) // UNIT_BYTES
+        self._grown.update(runs)
         for queue, neighbours in runs.items():
             for first, parts in neighbours:
                 self._index.write(queue, first, b"".join(parts))

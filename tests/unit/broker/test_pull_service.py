@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -10,6 +12,8 @@ from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.commitlog.store import AppendBatch
 from dittomq.doors.clock import OsClock
+from dittomq.errors import PermissionDenied, StaleCopy
+from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
@@ -24,26 +28,36 @@ ALL: frozenset[str] = frozenset()
 OTHERS = frozenset({"b"})
 MEMORY_BYTES = 1 << 30
 
+T = TypeVar("T")
+
 
 class Copy:
     """A replica whose queues show more than is confirmed: messages 0 to 3 of tag "a" are, 4 to 7 of the same tag are not."""
 
-    def __init__(self, in_memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, in_memory_bytes: int = MEMORY_BYTES, group: GroupConfig | None = None) -> None:
         self.in_memory_bytes = in_memory_bytes
+        self.group = group
+        self.age_s: float | None = None
         self.store = Machine(random.Random(1)).open()
         open_epoch(self.store)
         self.confirmed = self._add(4)
         self.end = self._add(4)
 
     def _add(self, count: int) -> PhysicalOffset:
-        self.store.append([AppendBatch([draft(tag="a", body=b"%d" % at) for at in range(count)])], 1)
+        self.append(count)
         self.store.dispatch(self.store.end)
         return self.store.end
+
+    def append(self, count: int, queue: int = 0) -> None:
+        """Messages that are in the log and in no queue yet."""
+        self.store.append([AppendBatch([draft(tag="a", body=b"%d" % at, queue=queue) for at in range(count)])], 1)
 
     async def pull(self, readable: ReadableRange, order: PullRequest) -> PullResult:
         """What a reader is answered who may see so much."""
         sizes = (AdmissionControl(MEMORY_BYTES), self.in_memory_bytes)
-        rules = PullRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
+        rules = PullRules(  # a slave's
+            "a", lambda: readable, TopicConfig, False, *sizes, node="a/1", group=lambda _: self.group, staleness_s=lambda _: self.age_s
+        )
         reading = PullService(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules=rules)
         async with reading.pull(order, "a client") as answer:
             return answer
@@ -171,3 +185,122 @@ async def test_reader_beyond_memory_is_sent_to_slave_1_until_it_catches_up(
     assert (await beyond.pull(confirmed, order(tags))).suggested_broker_id == 1
     assert (await beyond.pull(to_the_end, order(tags))).suggested_broker_id == 0
     assert (await beyond.pull(to_the_end, order(tags, offset=8))).suggested_broker_id == 0
+
+
+@pytest.mark.parametrize(("near", "far"), [(0, 2), (3, 0)])
+@under(run)
+async def test_a_groups_settings_say_which_node_its_reader_is_sent_to(near: int, far: int) -> None:
+    """Source: RocketMQ's PullMessageProcessor, brokerId and whichBrokerWhenConsumeSlowly."""
+    billing = GroupConfig("billing", broker_id=near, which_broker_when_consume_slowly=far)
+    copy = Copy(in_memory_bytes=0, group=billing)
+    reads = [replace(order(ALL, offset=offset, messages=4), group="billing") for offset in (0, 4)]
+
+    suggested = [(await copy.pull(ReadableRange(copy.end, copy.end), read)).suggested_broker_id for read in reads]
+
+    assert suggested == [far, near]
+
+
+@under(run)
+async def test_a_group_that_may_not_consume_is_refused() -> None:
+    copy = Copy(group=GroupConfig("billing", consume_enable=False))
+
+    with pytest.raises(PermissionDenied, match="group billing may not consume"):
+        await copy.pull(ReadableRange(copy.end, copy.end), replace(order(ALL), group="billing"))
+
+
+@pytest.mark.parametrize(("age_s", "told_ms"), [(None, -1), (2.5, 2_500)])
+@under(run)
+async def test_a_copy_that_may_be_too_old_refuses_and_says_how_old_it_may_be(age_s: float | None, told_ms: int) -> None:
+    copy = Copy()
+    copy.age_s = age_s
+    reads = replace(order(ALL), max_staleness_s=2.0)
+
+    with pytest.raises(StaleCopy) as refused:
+        await copy.pull(ReadableRange(copy.end, copy.end), reads)
+    copy.age_s = 2.0
+    answer = await copy.pull(ReadableRange(copy.end, copy.end), reads)
+
+    assert (refused.value.node, refused.value.age_ms, refused.value.allowed_ms) == ("a/1", told_ms, 2_000)
+    assert answer.status is PullStatus.FOUND
+
+
+@under(run)
+async def test_a_wait_whose_copy_grows_too_old_ends_in_a_refusal() -> None:
+    copy, clock = Copy(), LoopClock()
+    readable, sizes = ReadableRange(copy.end, copy.end), (AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
+    rules = PullRules("a", lambda: readable, TopicConfig, False, *sizes, node="a/1", staleness_s=lambda _: clock.monotonic())
+    reading = PullService(copy.store, InlineLane(), Dispatcher(copy.store, InlineLane()), clock, rules=rules)
+
+    with pytest.raises(StaleCopy):
+        async with reading.pull(replace(order(ALL, offset=8), wait_s=20.0, max_staleness_s=5.0), "a client"):
+            pass
+
+    assert clock.monotonic() == 20.0
+
+
+class CountingLane(InlineLane):
+    """Counts what is done in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    async def call(self, work: Callable[[], T]) -> T:
+        self.calls += 1
+        return await super().call(work)
+
+
+@under(run)
+async def test_a_held_pull_sleeps_while_other_queues_grow_and_wakes_with_its_own() -> None:
+    copy, clock, lane = Copy(), LoopClock(), CountingLane()
+    copy.store.dispatch_grown(copy.end)  # what the queues hold already wakes nobody
+    dispatcher = Dispatcher(copy.store, InlineLane())
+    sizes = (AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
+    rules = PullRules("a", lambda: ReadableRange(copy.store.end, copy.store.end), TopicConfig, False, *sizes)
+    reading = PullService(copy.store, lane, dispatcher, clock, rules=rules)
+
+    async def pull() -> PullResult:
+        async with reading.pull(replace(order(ALL, offset=8), wait_s=20.0), "a client") as answer:
+            return answer
+
+    async with asyncio.TaskGroup() as tasks:
+        dispatching = tasks.create_task(dispatcher.run())
+        pulling = tasks.create_task(pull())
+        for _ in range(10):
+            await asyncio.sleep(1)
+            copy.append(1, queue=1)
+            dispatcher.readable_to(copy.store.end)
+        await asyncio.sleep(1)
+        looked_while_others_grew = lane.calls
+        copy.append(1)
+        dispatcher.readable_to(copy.store.end)
+        answer = await pulling
+        dispatching.cancel()
+
+    assert (looked_while_others_grew, lane.calls) == (1, 2)
+    assert (len(answer.messages), clock.monotonic()) == (1, 11.0)
+
+
+@under(run)
+async def test_a_pull_for_a_token_wakes_with_whatever_queue_holds_its_message() -> None:
+    copy, clock = Copy(), LoopClock()
+    dispatcher = Dispatcher(copy.store, InlineLane())
+    sizes = (AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
+    rules = PullRules("a", lambda: ReadableRange(dispatcher.applied, dispatcher.applied), TopicConfig, False, *sizes)
+    reading = PullService(copy.store, InlineLane(), dispatcher, clock, rules=rules)
+    copy.append(1, queue=1)
+    token = ConsistencyToken("a", Epoch(1), copy.store.end)
+
+    async def pull() -> PullResult:
+        async with reading.pull(replace(order(ALL), wait_s=20.0, at_least=token), "a client") as answer:
+            return answer
+
+    async with asyncio.TaskGroup() as tasks:
+        dispatching = tasks.create_task(dispatcher.run())
+        pulling = tasks.create_task(pull())
+        await asyncio.sleep(3)
+        dispatcher.readable_to(copy.store.end)
+        answer = await pulling
+        dispatching.cancel()
+
+    assert (answer.status, clock.monotonic()) == (PullStatus.FOUND, 3.0)

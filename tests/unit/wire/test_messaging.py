@@ -1,6 +1,7 @@
 """Messages, frames, receipts, pulls and admin values survive the way over the wire."""
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,8 @@ ORDERS = st.builds(
         st.none() | OFFSETS,
     ),
     prefer_text=st.booleans(),
+    group=st.sampled_from(["", "billing", "%RETRY-1"]),
+    max_staleness_s=st.none() | st.integers(1, 3_600_000).map(lambda ms: ms / 1_000),
 )
 
 
@@ -92,6 +95,11 @@ def test_a_pull_comes_back_as_it_was(order: PullRequest) -> None:
         (pb.PullRequest(topic="t", queue=0, offset=0, wait={"seconds": 61}), "wait"),
         (pb.PullRequest(topic="t", queue=0, offset=0, wait={"nanos": -1}), "wait"),
         (pb.PullRequest(topic="t", queue=0, offset=0, at_least="?"), "at_least"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, group="no group"), "group"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, group="g" * 121), "group"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, max_staleness=Duration()), "max_staleness"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, max_staleness=Duration(seconds=-1)), "max_staleness"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, max_staleness=Duration(seconds=3_600, nanos=1_000_000)), "max_staleness"),
         (pb.PullRequest(topic="t", queue=0, offset=0, tag="t" * 32_768), "tag"),
         (pb.PullRequest(topic="t", queue=0, offset=0, tag="||".join(["t"] * 257)), "tag"),
         (pb.PullRequest(topic="t", queue=0, offset=0, tag="||".join(map(str, range(2_000_000)))), "tag"),

@@ -124,6 +124,13 @@ def test_for_whom_a_master_keeps_its_log_crosses_the_wire_with_its_heartbeat(slo
     assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(beat, 0))) == beat
 
 
+@pytest.mark.parametrize("silent_s", [None, 0.0, 0.25, 3.5])
+def test_a_masters_silence_crosses_the_wire_with_its_heartbeat(silent_s: float | None) -> None:
+    beat = Heartbeat(Epoch(7), at(2**41), at(2**40), None, None, silent_s=silent_s)
+
+    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(beat, 0))) == beat
+
+
 @pytest.mark.parametrize(
     "slots",
     [

@@ -61,6 +61,7 @@ class ServedStream:
             node=MASTER,
             topics=DataVersion,
             slots=tuple,
+            silent_s=float,
             speaks=lambda: True,
             remove=self.removed.append,
             promised_above=self._promised_above,
