@@ -21,7 +21,7 @@ from dittomq.errors import DittoError
 from services.master import send_back
 from services.master.leasing import Leasing
 from tests.simulation.group import Group, play
-from tests.simulation.test_leases import acknowledged, fill, received
+from tests.support.lease_calls import acknowledged, fill, received
 
 MESSAGES = 30
 NODES = ("a0:10911", "a1:10911")
