@@ -182,6 +182,20 @@ LINES: Final = {
         '{"group":"billing","commits":[{"topic":"orders","queue":3,"offset":0}]}',
         "An offset beyond the end of the queue is refused with `OFFSET_OUT_OF_RANGE`.",
     ),
+    f"{_CONSUMERS}/Receive": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","topic":"orders","max_messages":10,"wait":"1s","lease":"60s","prefer_text":true}',
+        "`lease_token` of each message goes into the next two.",
+    ),
+    f"{_CONSUMERS}/Acknowledge": RpcLine(
+        _CLIENTS, '{"group":"billing","lease_tokens":["1.3.0.1.orders"]}', "`acknowledged` is true, or the lease has ended."
+    ),
+    f"{_CONSUMERS}/ExtendLease": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","lease_token":"1.3.999.1.orders","lease":"60s"}',
+        "Refused with `SESSION_EXPIRED`: there is no such lease.",
+        refused="SESSION_EXPIRED",
+    ),
     f"{_CONSUMERS}/Join": RpcLine(
         _CLIENTS,
         '{"number":1,"join":{"group":"billing","member":"by-hand","process":"p1","subscriptions":[{"topic":"orders"}]}}',

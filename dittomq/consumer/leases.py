@@ -73,6 +73,11 @@ class LeasedQueue:
         return self._next
 
     @property
+    def leased(self) -> int:
+        """How many messages are leased now."""
+        return len(self._leases)
+
+    @property
     def room(self) -> int:
         """How many more offsets fit into the window."""
         return max(0, self._committed + MAX_WINDOW - self._next)

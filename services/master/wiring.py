@@ -66,6 +66,7 @@ from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
 from services.master.group_coordinator import GroupCoordinator
 from services.master.history import HaHistory
 from services.master.idempotency import Idempotency
+from services.master.leasing import Leasing, LeasingParts
 from services.master.members import MasterMembers
 from services.master.node import MasterNode
 from services.master.opening import Opening, add_topics_of_the_log
@@ -237,6 +238,7 @@ class Master:
             tasks.create_task(prepare_log(parts.store, parts.lanes.store, term), name="prepare")
             tasks.create_task(around.delivery.run(term), name="delayed delivery")
             tasks.create_task(around.members.coordinator.run(), name="members of consumer groups")
+            tasks.create_task(around.members.leasing.run(), name="leases")
             tasks.create_task(around.transactions.run(term), name="transactions")
             if node.in_sync_set is not None:
                 tasks.create_task(node.in_sync_set.run(), name="in-sync set")
@@ -280,7 +282,19 @@ class Master:
             leading_term=node.leading_term,
             find=coordinator.find,
         )
-        return MasterMembers(coordinator, SendBack(returns))
+        sends_back = SendBack(returns)
+        leasing = LeasingParts(
+            store=parts.store,
+            lane=parts.lanes.reads,
+            dispatcher=parts.dispatcher,
+            clock=parts.clock,
+            offsets=parts.offsets,
+            rules=self._offset_rules(node),
+            coordinator=coordinator,
+            returns=sends_back,
+            leading_term=node.leading_term,
+        )
+        return MasterMembers(coordinator, sends_back, Leasing(leasing), AdmissionControl(self._doors.memory_bytes))
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""

@@ -1,16 +1,21 @@
 """ConsumerGroupService, the part of members: `calls` is what makes it a master's or a slave's. Decode, call, encode."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn, Protocol
 
 import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import consumer_leases_pb2 as leases_pb
 from dittomq._pb.ditto.messaging.v1 import consumer_sessions_pb2 as pb
 from dittomq.consumer.assignment import TopicQueue
+from dittomq.consumer.leases import LeaseToken
 from dittomq.consumer.order_locks import LOCK_S
 from dittomq.errors import NotMaster
+from dittomq.wire import consumer_leases as leases_wire
 from dittomq.wire import consumer_sessions as wire
+from dittomq.wire.consumer_leases import Leased, ReceiveOrder
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -34,6 +39,18 @@ class MemberCalls(Protocol):
         """Free queues."""
         ...
 
+    def receive(self, order: ReceiveOrder, connection: str) -> AbstractAsyncContextManager[Sequence[Leased]]:
+        """Lease messages, counted as unread until the block ends."""
+        ...
+
+    async def acknowledge(self, group: str, tokens: Sequence[LeaseToken]) -> Sequence[bool]:
+        """Whether each is acknowledged."""
+        ...
+
+    async def extend(self, group: str, token: LeaseToken, lease_s: float) -> None:
+        """Let a lease last longer."""
+        ...
+
 
 class MembersElsewhere:
     """A slave's: it names the master; `master` tells its client address, empty while unknown."""
@@ -52,6 +69,15 @@ class MembersElsewhere:
         raise NotMaster(self._node, self._master())
 
     async def unlock(self, order: wire.LockOrder) -> NoReturn:
+        raise NotMaster(self._node, self._master())
+
+    def receive(self, order: ReceiveOrder, connection: str) -> NoReturn:
+        raise NotMaster(self._node, self._master())
+
+    async def acknowledge(self, group: str, tokens: Sequence[LeaseToken]) -> NoReturn:
+        raise NotMaster(self._node, self._master())
+
+    async def extend(self, group: str, token: LeaseToken, lease_s: float) -> NoReturn:
         raise NotMaster(self._node, self._master())
 
 
@@ -77,3 +103,17 @@ class MemberServicer(consumer_groups_pb2_grpc.ConsumerGroupServiceServicer):
 
     async def SendBack(self, request: pb.SendBackRequest, context: Context) -> pb.SendBackResponse:
         return wire.send_back_response(await self._calls.send_back(wire.send_back_order(request)))
+
+    async def Receive(  # type: ignore[override]  # it goes on when the answer is taken
+        self, request: leases_pb.ReceiveRequest, context: Context
+    ) -> AsyncIterator[leases_pb.ReceiveResponse]:
+        async with self._calls.receive(leases_wire.receive_order(request), context.peer()) as leased:
+            yield leases_wire.receive_response(leased, prefer_text=request.prefer_text)
+
+    async def Acknowledge(self, request: leases_pb.AcknowledgeRequest, context: Context) -> leases_pb.AcknowledgeResponse:
+        tokens = leases_wire.acknowledged_tokens(request)
+        return leases_wire.acknowledge_response(tokens, await self._calls.acknowledge(request.group, tokens))
+
+    async def ExtendLease(self, request: leases_pb.ExtendLeaseRequest, context: Context) -> leases_pb.ExtendLeaseResponse:
+        await self._calls.extend(request.group, *leases_wire.extension(request))
+        return leases_pb.ExtendLeaseResponse()
