@@ -46,8 +46,8 @@ sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs man
 explore: .venv/ready ## take the deciders of elections, members and the confirmed offset through every order of events in small worlds: MINUTES=15, BUG=no-holders
 	@$(RUN) -m tests.explore.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUG),--bug $(BUG))
 
-soak: .venv/ready ## run a group of real processes that fails over by itself under random kills, pauses, partitions and lost disks: MINUTES=30, SEED=7 chooses the faults
-	@$(RUN) -m tests.soak.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+soak: .venv/ready ## run a group of real processes that fails over by itself under random kills, pauses, partitions and lost disks: MINUTES=30, SEED=7 chooses the faults, GROUPS=1 kills members of a consumer group
+	@$(RUN) -m tests.soak.run $(if $(GROUPS),--groups) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 crash: .venv/ready ## stop or fail the disk at every call of the store, restart and check: SCRIPT=cut only that, SEEDS=5 more chances, POINT=... one run again
 	@$(RUN) -m tests.crash.run $(if $(POINT),--point $(POINT)) $(if $(SCRIPT),--script $(SCRIPT)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))

@@ -43,7 +43,7 @@ class Product:
 
     def __init__(self, cluster: LocalCluster, mq: AsyncClient, producer: Producer) -> None:
         self.cluster = cluster
-        self._mq = mq
+        self.mq = mq
         self._producer = producer
         body = random.Random(1).randbytes(BODY_BYTES)
         self._batch = [Message(TOPIC, body)] * BATCH
@@ -121,14 +121,14 @@ class Product:
                 first = await self._status(SLAVE, streams=True)
             await self.settle()
             ended = time.perf_counter()
-            master = await self._mq.admin.ha_status(self._address(MASTER))
+            master = await self.mq.admin.ha_status(self._address(MASTER))
             if first.end == master.end:
                 return CaughtUp(master.end, ended - started)
             return CaughtUp(master.end - first.end, ended - began)
 
     async def fill(self, size: int) -> None:
         """Let the log hold at least that many bytes."""
-        missing = size - (await self._mq.admin.ha_status(self._address(MASTER))).end
+        missing = size - (await self.mq.admin.ha_status(self._address(MASTER))).end
         if missing > 0:
             await self.publish(tasks=8, rounds=-(-missing // (8 * BATCH * await self.record_bytes())))
 
@@ -153,7 +153,7 @@ class Product:
 
     async def lead(self, node: str) -> None:
         """Let that slave take its master's place, as planned; all copies are in sync again when this returns."""
-        await self._mq.admin.switchover(node)
+        await self.mq.admin.switchover(node)
         async with asyncio.timeout(_TIMEOUT_S):
             while not await self._leads(node):  # noqa: ASYNC110  # what it waits for is in other processes
                 await asyncio.sleep(_LOOK_EVERY_S)
@@ -187,14 +187,14 @@ class Product:
         return status is not None and status.writable and status.in_sync_now == len(self.cluster.nodes) - 1
 
     async def _master(self) -> HaStatus:
-        return await self._mq.admin.ha_status(self._address(MASTER))
+        return await self.mq.admin.ha_status(self._address(MASTER))
 
     async def copy(self) -> Copied:
         """Empty the slave and start it anew: all is flushed and its queues are built at the end."""
         cluster = self.cluster
         cluster.stop_node(SLAVE)
         shutil.rmtree(cluster.data_dir(SLAVE))
-        size = (await self._mq.admin.ha_status(self._address(MASTER))).end
+        size = (await self.mq.admin.ha_status(self._address(MASTER))).end
         started = time.perf_counter()
         cluster.start_node(SLAVE)
         first = await bytes_came(first_segment(cluster.data_dir(SLAVE)), 0, 64, _TIMEOUT_S)
@@ -211,7 +211,7 @@ class Product:
     async def _status(self, node: str, *, streams: bool = False) -> HaStatus | None:
         """None while it cannot tell, or does not stream yet."""
         try:
-            status = await self._mq.admin.ha_status(self._address(node))
+            status = await self.mq.admin.ha_status(self._address(node))
         except DittoError:
             return None
         return status if not streams or (status.nodes[0].state == "following" and status.epoch > 0) else None

@@ -12,14 +12,18 @@ from pathlib import Path
 
 import uvloop
 
-from bench.clients import publishing
+from bench.clients import groups, publishing
 from bench.product import cluster_in, product_of
 from bench.ratios import Figure
 from bench.replication.pairs import QUICK, PairBench, PairSizes, figures_of
 from bench.reporting import answer, bar, parser_of
 from dittomq.rpc.buffers import keep_buffers
 
-MEASURES: Mapping[str, Callable[[PairBench], Awaitable[list[Figure]]]] = {"callers": publishing.postgres_pair}
+MEASURES: Mapping[str, Callable[[PairBench], Awaitable[list[Figure]]]] = {
+    "callers": publishing.postgres_pair,
+    "member": groups.member_beside_readers,
+    "ack": groups.publish_to_ack,
+}
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
+from dittomq.client.consumer import ConsumedMessage, Consumer, ConsumerOptions
 from dittomq.client.group_admin import CreatedGroup, UpdatedGroup
 from dittomq.client.group_result import GroupResult
 from dittomq.client.lookups import FoundMessage, MessageLookups
@@ -27,6 +28,9 @@ __all__ = [
     "CancelOutcome",
     "Client",
     "CommittedOffset",
+    "ConsumedMessage",
+    "Consumer",
+    "ConsumerOptions",
     "Copy",
     "CopyState",
     "CreatedGroup",

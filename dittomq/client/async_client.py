@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from dittomq.client.admin import Admin
+from dittomq.client.consumer import DEFAULT_PREFETCH, Consumer, ConsumerOptions
 from dittomq.client.context import current_context, load_contexts
+from dittomq.client.group_member import StartFrom
 from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.lookups import MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
@@ -15,6 +17,7 @@ from dittomq.client.reader import Reader, ReaderOptions
 from dittomq.client.routing import ClientContext, Routing, backoff_s
 from dittomq.client.transactions import TransactionChecks
 from dittomq.client.validation import is_address
+from dittomq.consumer.assignment import Strategy
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
 from dittomq.doors.transport import GrpcTransport, Transport  # noqa: TID251  # the same
@@ -96,6 +99,31 @@ class AsyncClient:
         """A reader of one queue; see ReaderOptions."""
         options = ReaderOptions(broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes, group=group)
         return Reader(topic, queue, self._around, options)
+
+    def consumer(  # settings with defaults
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        tag: str = "",
+        start: StartFrom = "earliest",
+        broadcast: bool = False,
+        strategy: Strategy = Strategy.AVERAGE,
+        member: str = "",
+        prefetch: int = DEFAULT_PREFETCH,
+    ) -> Consumer:
+        """A member of a consumer group, for use inside `async with`; see ConsumerOptions. Without a name it gets a random one."""
+        options = ConsumerOptions(
+            group,
+            tuple(topics),
+            member or f"{self._around.chance.getrandbits(64):016x}",
+            tag=tag,
+            start=start,
+            broadcast=broadcast,
+            strategy=strategy,
+            prefetch=prefetch,
+        )
+        return Consumer(self._around, options)
 
     @property
     def admin(self) -> Admin:

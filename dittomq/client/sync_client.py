@@ -9,12 +9,15 @@ from typing import Literal, Self, cast, overload
 from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
+from dittomq.client.consumer import DEFAULT_PREFETCH, ConsumedMessage, Consumer
+from dittomq.client.group_member import StartFrom
 from dittomq.client.group_result import GroupResult
 from dittomq.client.lookups import FoundMessage, MessageLookups
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.client.sync_bridge import OneTaskContext, SyncBridge
 from dittomq.client.sync_group_admin import SyncGroupAdmin
+from dittomq.consumer.assignment import Strategy
 from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
@@ -96,6 +99,24 @@ class Client:
     def messages(self) -> "SyncMessages":
         """Messages by id and by key; cancels those that wait."""
         return SyncMessages(self._thread, self._client.messages)
+
+    def consumer(  # settings with defaults
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        tag: str = "",
+        start: StartFrom = "earliest",
+        broadcast: bool = False,
+        strategy: Strategy = Strategy.AVERAGE,
+        member: str = "",
+        prefetch: int = DEFAULT_PREFETCH,
+    ) -> "SyncConsumer":
+        """A member of a consumer group, for use inside `with`, by one thread at a time; see ConsumerOptions."""
+        consumer = self._client.consumer(
+            group, topics, tag=tag, start=start, broadcast=broadcast, strategy=strategy, member=member, prefetch=prefetch
+        )
+        return SyncConsumer(self._thread, consumer)
 
     @property
     def admin(self) -> "SyncAdmin":
@@ -188,6 +209,85 @@ class SyncProducer:
     def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
         """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice."""
         return self._thread.run(self._producer.send_again(handle, message))
+
+
+class SyncMessage:
+    """A message of a consumer group; see ConsumedMessage, whose names it has."""
+
+    def __init__(self, thread: SyncBridge, message: ConsumedMessage) -> None:
+        self._thread = thread
+        self.consumed = message
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was published to."""
+        return self.consumed.topic
+
+    @property
+    def retries(self) -> int:
+        """How often it was handed out before and sent back."""
+        return self.consumed.retries
+
+    @property
+    def body(self) -> bytes:
+        """What was published."""
+        return self.consumed.body
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its keys."""
+        return self.consumed.keys
+
+    @property
+    def tag(self) -> str:
+        """Its tag, "" for none."""
+        return self.consumed.tag
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Its properties."""
+        return self.consumed.properties
+
+    @property
+    def queue(self) -> int:
+        """The queue that it was read from."""
+        return self.consumed.queue
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in that queue."""
+        return self.consumed.queue_offset
+
+    def ack(self) -> None:
+        """It is handled; see ConsumedMessage."""
+        self._thread.run(self.consumed.ack())
+
+    def retry(self, after_s: float | None = None) -> bool:
+        """Let the group try it again; see ConsumedMessage."""
+        return self._thread.run(self.consumed.retry(after_s))
+
+
+class SyncConsumer:
+    """A member of a consumer group; see Consumer."""
+
+    def __init__(self, thread: SyncBridge, consumer: Consumer) -> None:
+        self._thread = thread
+        self._consumer = consumer
+        self._held = OneTaskContext(thread, consumer)
+
+    def __enter__(self) -> Self:
+        self._held.enter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._held.exit(error)
+
+    def __iter__(self) -> Iterator[SyncMessage]:
+        while (message := self._thread.run(self._next())) is not None:
+            yield SyncMessage(self._thread, message)
+
+    async def _next(self) -> ConsumedMessage | None:
+        return await anext(self._consumer, None)
 
 
 class SyncReader:

@@ -1,0 +1,274 @@
+"""A member's queues at one broker group: read them, hand their messages out, and commit how far each is handled."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from dittomq._pb.ditto.messaging.v1.consumer_groups_pb2_grpc import ConsumerGroupServiceStub
+from dittomq.client.handled_offsets import HandledOffsets
+from dittomq.client.member_session import PASSES, MemberOrder, MemberSession
+from dittomq.client.reader import Reader, ReaderOptions
+from dittomq.client.routing import ClientContext, backoff_s
+from dittomq.consumer.assignment import TopicQueue
+from dittomq.consumer.group_session import ConsumeMode
+from dittomq.consumer.retries import retry_topic
+from dittomq.consumer.tag_filter import TagFilter
+from dittomq.consumer_progress import MAX_OFFSETS_IN_A_CALL, CommittedOffset, OffsetCommit
+from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.message import StoredMessage
+from dittomq.rpc.channel import call
+from dittomq.rpc.headers import group_of
+from dittomq.wire import consumer_groups as offsets_wire
+from dittomq.wire import consumer_sessions as wire
+from dittomq.wire.consumer_sessions import SendBackOrder, SentBack
+
+_COMMIT_S: Final = 1.0
+_CALL_S: Final = 3.0
+_PULL_S: Final = 10.0
+_REST_S: Final = 0.5
+_HANDLE_S: Final = 5.0  # half of what a session lasts
+_SEND_BACK_S: Final = 30.0
+_MOST_UNHANDLED: Final = 4_096  # of one queue: then it is not read on
+_PAGE_MESSAGES: Final = 64
+_UNHEARD_OF = (TopicNotFound, QueueNotFound)  # a nameserver hears of a topic later than the master that gives its queues out
+
+StartFrom = Literal["earliest", "latest"] | datetime
+"""Where a group begins that has committed nothing: at the oldest message, behind the newest, or at the first one stored at a time."""
+
+log = logging.getLogger("dittomq.consumer")
+
+
+@dataclass(slots=True, eq=False)
+class OwnQueue:
+    """One queue while it is this member's; `is_over`: it is no longer, and no message of it is handed out.
+
+    `committed`: what the group has there as far as it is known. `resets`: how often that was reset. `in_hand`: queue offsets of
+    messages that the caller has had and not handled.
+    """
+
+    member: "GroupMember"
+    source: TopicQueue
+    progress: HandledOffsets = field(default_factory=lambda: HandledOffsets(0))
+    committed: int | None = None
+    resets: int = 0
+    in_hand: set[int] = field(default_factory=set)
+    is_over: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def broker(self) -> str:
+        """The broker group that the queue lies in."""
+        return self.member.order.broker
+
+    def hand_out(self, offset: int) -> None:
+        """The caller has the message now."""
+        self.in_hand.add(offset)
+
+    def handle(self, offset: int) -> None:
+        """The message needs nothing more."""
+        self.in_hand.discard(offset)
+        self.progress.handle(offset)
+
+    async def send_back(self, offset: int, level: int | None) -> SentBack:
+        """Let the group try that message again; see GroupMember."""
+        return await self.member.send_back(SendBackOrder(self.member.order.group, self.source, offset, level))
+
+
+Buffer = asyncio.Queue[tuple[OwnQueue, StoredMessage] | None]
+
+
+class GroupMember:
+    """The queues of one session; `buffer` takes their messages."""
+
+    def __init__(
+        self, around: ClientContext, order: MemberOrder, topics: Sequence[str], buffer: Buffer, *, wanted: TagFilter, start: StartFrom
+    ) -> None:
+        self.order = order
+        self._around = around
+        self._buffer = buffer
+        self._tags = wanted
+        self._start = start
+        self._runs: dict[TopicQueue, OwnQueue] = {}
+        self._first_queues: dict[str, int] = {}  # how many queues a topic had when this member first had some of them
+        self._tasks: asyncio.TaskGroup | None = None
+        self.session = MemberSession(around, order, topics, self)
+
+    @property
+    def queues(self) -> tuple[TopicQueue, ...]:
+        """Those that are its own now."""
+        return tuple(sorted(self._runs))
+
+    async def run(self) -> None:
+        """Be a member until the session is told to leave. Raises the DittoError that no other try can put right, in a group."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            commits = tasks.create_task(self._commit_forever(), name="commits")
+            await self.session.run()
+            commits.cancel()
+            await self.give_back(self.queues, waits=False)  # where it left without a stream
+
+    async def send_back(self, order: SendBackOrder) -> SentBack:
+        """Store another try of a message; raises Unavailable when no master did in half a minute, or the Refused that says why not."""
+        until, failures = self._around.clock.monotonic() + _SEND_BACK_S, 0
+        while True:
+            try:
+                return wire.sent_back(await self._call("SendBack", wire.send_back_request(order)))
+            except PASSES:
+                if self._around.clock.monotonic() >= until:
+                    raise
+            failures += 1
+            await asyncio.sleep(backoff_s(failures, self._around.chance))
+
+    # What the session tells.
+
+    async def give_back(self, queues: Sequence[TopicQueue], *, waits: bool) -> None:
+        """Others read these from now on: hand nothing more out, commit, and let them go.
+
+        `waits`: for some seconds, until the caller has handled what it has had. Then another member gets that again.
+        """
+        runs = [self._runs[queue] for queue in queues if queue in self._runs]
+        for run in runs:
+            self._stop(run)
+        until = self._around.clock.monotonic() + _HANDLE_S
+        while waits and any(run.in_hand for run in runs) and self._around.clock.monotonic() < until:  # noqa: ASYNC110  # of many queues
+            await asyncio.sleep(0.02)
+        await self._commit(runs)
+        self.let_go(queues)
+
+    def let_go(self, queues: Sequence[TopicQueue]) -> None:
+        """These are no longer its own."""
+        for queue in queues:
+            if (run := self._runs.pop(queue, None)) is not None:
+                self._stop(run)
+
+    def begin(self, queue: TopicQueue) -> None:
+        """Read the queue, which is its own from now on."""
+        assert self._tasks is not None, "it runs"
+        run = self._runs[queue] = OwnQueue(self, queue)
+        run.task = self._tasks.create_task(self._read(run), name=f"{queue.topic} {queue.queue}")
+
+    def _stop(self, run: OwnQueue) -> None:
+        run.is_over = True
+        if run.task is not None:
+            run.task.cancel()
+
+    # Reading.
+
+    async def _read(self, run: OwnQueue) -> None:
+        """Read a queue on and on, from where the group is. Raises the DittoError that no other try can put right."""
+        source, wanted = run.source, self._wanted(run.source)
+        tags = wanted.expression if wanted.tags else ""
+        reader = Reader(
+            source.topic, source.queue, self._around, ReaderOptions(broker=self.order.broker, tag=tags, max_messages=_PAGE_MESSAGES)
+        )
+        failures, began = 0, False
+        while True:
+            try:
+                if not began:
+                    await self._find_start(run, reader)
+                    began = True
+                await self._read_page(run, reader, wanted)
+                failures = 0
+            except OffsetOutOfRange as outside:
+                await self._move(run, outside)
+            except (*PASSES, *_UNHEARD_OF, CorruptRecord) as problem:
+                failures += 1
+                log.debug("queue %s %d is not read: %s", source.topic, source.queue, problem)
+                await asyncio.sleep(backoff_s(failures, self._around.chance, first_s=0.1, most_s=5.0))
+
+    async def _read_page(self, run: OwnQueue, reader: Reader, wanted: TagFilter) -> None:
+        """Hand one page out: what no new master can undo."""
+        while run.progress.unhandled >= _MOST_UNHANDLED:  # noqa: ASYNC110  # the caller handles them one by one
+            await asyncio.sleep(_REST_S)
+        page = await reader.pull(run.progress.position, wait_s=_PULL_S)
+        end = page.next_offset if page.unconfirmed_from is None else min(page.next_offset, page.unconfirmed_from)
+        for message in page.messages:
+            if run.progress.position <= message.queue_offset < end and wanted.matches(message.tag):
+                run.progress.deliver(message.queue_offset)
+                await self._buffer.put((run, message))
+        run.progress.pass_to(end)
+        if end < page.next_offset:
+            await asyncio.sleep(_REST_S)
+
+    async def _move(self, run: OwnQueue, outside: OffsetOutOfRange) -> None:
+        """What was dropped for its age is passed over; behind the end of one copy another one may hold more."""
+        if outside.asked < outside.start:
+            lost = (run.source.topic, run.source.queue, outside.asked, outside.start)
+            log.warning("messages of %s %d from %d to %d were dropped for their age before the group read them", *lost)
+            run.progress.pass_to(outside.start)
+        else:
+            await asyncio.sleep(_REST_S)
+
+    def _wanted(self, source: TopicQueue) -> TagFilter:
+        return TagFilter() if source.topic == retry_topic(self.order.group) else self._tags
+
+    async def _find_start(self, run: OwnQueue, reader: Reader) -> None:
+        """Begin where the group is; where it has committed nothing, where the caller asked for, which is committed at once."""
+        start: int | None = None
+        if self.order.mode is ConsumeMode.CLUSTERING:
+            request = offsets_wire.get_offsets_request(self.order.group, [(run.source.topic, run.source.queue)])
+            [found] = offsets_wire.committed_offsets(await self._call("GetOffsets", request))
+            run.resets, run.committed, start = found.resets, found.offset, found.offset
+        if start is None:
+            start = await self._first_offset(run.source, reader)
+            run.progress = HandledOffsets(start)
+            await self._commit([run])
+        run.progress = HandledOffsets(start)
+
+    async def _first_offset(self, source: TopicQueue, reader: Reader) -> int:
+        """A queue that was added while this member was there is read whole, and so are retries."""
+        route = await self._around.routing.route(source.topic)
+        known = next((group.read_queues for group in route.queues if group.broker == self.order.broker), source.queue + 1)
+        is_new = source.queue >= self._first_queues.setdefault(source.topic, known)
+        if isinstance(self._start, datetime) and not is_new:
+            return await reader.offset_at(self._start)
+        try:
+            page = await reader.pull(0)
+            first, end = int(page.min_offset), int(page.max_offset)
+        except OffsetOutOfRange as outside:
+            first, end = outside.start, outside.end
+        is_whole = self._start == "earliest" or is_new or source.topic == retry_topic(self.order.group)
+        return first if is_whole else end
+
+    # Offsets.
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_COMMIT_S)
+            await self._commit(list(self._runs.values()))
+
+    async def _commit(self, runs: Sequence[OwnQueue]) -> None:
+        """Commit how far the queues are handled, where that has changed. What cannot be committed now comes later, or comes again."""
+        if self.order.mode is ConsumeMode.BROADCASTING:
+            return
+        changed = [run for run in runs if run.progress.committable != (run.committed or 0)]
+        for at in range(0, len(changed), MAX_OFFSETS_IN_A_CALL):
+            piece = changed[at : at + MAX_OFFSETS_IN_A_CALL]
+            commits = [OffsetCommit(*run.source, run.progress.committable, run.resets) for run in piece]
+            try:
+                response = await self._call("CommitOffsets", offsets_wire.commit_offsets_request(self.order.group, commits))
+            except DittoError as problem:
+                log.warning("offsets of group %s at %s are not committed: %s", self.order.group, self.order.broker, problem)
+                return
+            for run, found in zip(piece, offsets_wire.committed_offsets(response), strict=True):
+                self._record_committed(run, found)
+
+    def _record_committed(self, run: OwnQueue, found: CommittedOffset) -> None:
+        """What is committed now. Where somebody has reset it, the queue is read again from there."""
+        run.committed = found.offset
+        if found.resets != run.resets and not run.is_over and self._runs.get(run.source) is run:
+            self._stop(run)
+            self.begin(run.source)
+
+    async def _call(self, method: str, request: object) -> Any:
+        master = await self.session.find_master()
+        address = self._around.routing.address(master)
+        stub: Any = self._around.channels.stub(ConsumerGroupServiceStub, address)
+        try:
+            return await call(getattr(stub, method), request, who=f"{master.name} at {address}", deadline_s=_CALL_S, node=group_of(master))
+        except PASSES:
+            self.session.doubt_master()
+            raise
