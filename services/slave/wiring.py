@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import NoReturn
 
@@ -313,10 +314,7 @@ class Slave:
         operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServer(bound.fetcher.stores, lanes.reads, config.node.cluster, config.node.broker, damaged=bound.mender.suspect)
         offset_rules = self._offset_rules(node, bound)
-
-        async def return_to_master(_: Sequence[ConsumerOffset]) -> NoReturn:
-            raise NotMaster(config.name, master())
-
+        return_to_master = partial(_refuse_offsets, config.name, master)
         clients = [
             names.messaging(SlaveMessagingServicer(config.name, master, reading, LookupService(config.name, store, lanes.reads, rules))),
             names.metadata(MetadataServicer(metadata, room, node.version_watches, return_to_master)),
@@ -387,6 +385,11 @@ class Slave:
             permission=config.node.permission,
             registration_period_ms=config.node.registration_period_ms,
         )
+
+
+async def _refuse_offsets(node: str, master: Callable[[], str], _: Sequence[ConsumerOffset]) -> NoReturn:
+    """They are for the master."""
+    raise NotMaster(node, master())
 
 
 @dataclass(frozen=True, slots=True)
