@@ -318,23 +318,14 @@ async def _bounds(reader: "Reader", queue: _ReadQueue, wanted: ConsumeRequest) -
         return wanted.start, page.max_offset
     if isinstance(wanted.start, datetime):
         first = await reader.offset_at(wanted.start)
-        return first, (await _range(reader, _BEYOND_ALL))[1]
+        return first, (await reader.bounds(_BEYOND_ALL))[1]
     try:
-        first, end = await _range(reader, 0)
+        first, end = await reader.bounds()
     except _ILLEGIBLE:
         if wanted.start != "latest":
             raise
-        first, end = await _range(reader, _BEYOND_ALL)  # no message is read there
+        first, end = await reader.bounds(_BEYOND_ALL)  # no message is read there
     return {"earliest": first, "latest": end}[wanted.start], end
-
-
-async def _range(reader: "Reader", offset: int) -> tuple[int, int]:
-    """Where the queue begins and ends; the message at `offset`, if there is one, must be whole."""
-    try:
-        page = await reader.pull(offset)
-    except OffsetOutOfRange as outside:
-        return outside.start, outside.end
-    return page.min_offset, page.max_offset
 
 
 def _start(text: str) -> Literal["earliest", "latest"] | int | datetime:

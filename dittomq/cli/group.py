@@ -12,18 +12,17 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, printable, say, say_json, table
 from dittomq.cli.quantities import past_or_moment
-from dittomq.cli.results import failures, report, shown_exit
+from dittomq.cli.results import failures, report, report_deleted, shown_exit
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.consumer.retries import RETRY_TOPIC, dead_letter_topic
 from dittomq.consumer_progress import QueueProgress, ResetOrder, ResetTarget
-from dittomq.errors import GroupNotFound, OffsetOutOfRange, TopicNotFound
+from dittomq.errors import GroupNotFound, TopicNotFound
 from dittomq.message import StoredMessage
 from dittomq.metadata.groups import GROUP_SETTINGS, MAX_GROUP_CHARACTERS, GroupUpdate
 from dittomq.metadata.rows import GroupConfig
-from dittomq.offsets import QueueOffset
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
-    from dittomq.client.sync_client import Client, SyncReader
+    from dittomq.client.sync_client import Client
 
 _MOST_DIGITS: Final = 19
 
@@ -106,11 +105,7 @@ def delete(name: GroupName, broker: Broker = None, json: JsonFlag = False, names
 
     with Client(nameserver_address(nameserver)) as mq:
         results = mq.admin.delete_group(name, broker=broker)
-    words = {result.broker: "deleted" for result in results if result.error is None}
-    without = {result.broker: "was not there" for result in results if isinstance(result.error, GroupNotFound)}
-    if len(without) < len(results):  # what was done before is done: run again until the last one is, the command ends with 0
-        words |= without
-    return report("group", name, results, words, json=json)
+    return report_deleted("group", name, results, GroupNotFound, json=json)
 
 
 @app.command("dead-letters", epilog=example("group dead-letters billing", "group dead-letters billing --max 5 --json"))
@@ -144,17 +139,10 @@ def _dead_letters(mq: "Client", name: str, limit: int) -> "Iterator[tuple[str, S
     except TopicNotFound:  # it is made for the first one
         return
     for broker, queue in queues:
-        for message in _oldest(mq.reader(dead_letter_topic(name), queue, broker=broker), limit):
+        reader = mq.reader(dead_letter_topic(name), queue, broker=broker)
+        first, _ = reader.bounds()
+        for message in islice(reader.messages(first, until_end=True), limit):
             yield broker, message
-
-
-def _oldest(reader: "SyncReader", limit: int) -> "Iterator[StoredMessage]":
-    """The first messages that the queue still holds."""
-    try:
-        first = reader.pull(0).min_offset
-    except OffsetOutOfRange as outside:
-        first = QueueOffset(outside.start)
-    return islice(reader.messages(first, until_end=True), limit)
 
 
 @app.command("list", epilog=example("group list", "group list --json"))

@@ -24,6 +24,18 @@ def report(kind: str, name: str, results: "Sequence[GroupResult[T]]", words: dic
     return _exit(failed, some_did=bool(words), quiet=not json)
 
 
+def report_deleted(kind: str, name: str, results: "Sequence[GroupResult[None]]", missing: type[DittoError], *, json: bool) -> int:
+    """The same for a deletion; `missing` is what a broker group answers that has nothing of that name.
+
+    What was done before is done: run again until the last broker group is, the command ends with 0.
+    """
+    words = {result.broker: "deleted" for result in results if result.error is None}
+    without = {result.broker: "was not there" for result in results if isinstance(result.error, missing)}
+    if len(without) < len(results):
+        words |= without
+    return report(kind, name, results, words, json=json)
+
+
 def failures(results: "Sequence[GroupResult[T]]") -> list[dict[str, str]]:
     """Of a document: the broker groups that failed, and why."""
     return [{"broker": result.broker, "error": str(result.error)} for result in results if result.error is not None]

@@ -7,7 +7,7 @@ import typer
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.output import printable, say, say_json, table
-from dittomq.cli.results import failures, report, shown_exit
+from dittomq.cli.results import failures, report, report_deleted, shown_exit
 from dittomq.cli.route import permission_words
 from dittomq.errors import TopicNotFound
 from dittomq.message import MAX_TOPIC_CHARACTERS
@@ -75,11 +75,7 @@ def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserve
 
     with Client(nameserver_address(nameserver)) as mq:
         results = mq.admin.delete_topic(name, broker=broker)
-    words = {result.broker: "deleted" for result in results if result.error is None}
-    without = {result.broker: "was not there" for result in results if isinstance(result.error, TopicNotFound)}
-    if len(without) < len(results):  # what was done before is done: run again until the last group is, the command ends with 0
-        words |= without
-    return report("topic", name, results, words, json=json)
+    return report_deleted("topic", name, results, TopicNotFound, json=json)
 
 
 @app.command("list", epilog=example("topic list", "topic list --json"))

@@ -225,11 +225,7 @@ class GroupMember:
         is_new = source.queue >= self._first_queues.setdefault(source.topic, known)
         if isinstance(self._start, datetime) and not is_new:
             return await reader.offset_at(self._start)
-        try:
-            page = await reader.pull(0)
-            first, end = int(page.min_offset), int(page.max_offset)
-        except OffsetOutOfRange as outside:
-            first, end = outside.start, outside.end
+        first, end = await reader.bounds()
         is_whole = self._start == "earliest" or is_new or source.topic == retry_topic(self.order.group)
         return first if is_whole else end
 

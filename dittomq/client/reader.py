@@ -129,6 +129,17 @@ class Reader:
             raise found
         return found
 
+    async def bounds(self, offset: int = 0) -> tuple[int, int]:
+        """The first offset that the queue holds, and one past its last; the message at `offset`, if there is one, must be whole.
+
+        Raises what `pull` raises but OffsetOutOfRange.
+        """
+        try:
+            page = await self.pull(offset)
+        except OffsetOutOfRange as outside:
+            return outside.start, outside.end
+        return page.min_offset, page.max_offset
+
     async def offset_at(self, time: datetime) -> int:
         """The first message of the queue that was stored at or after that time, one past the last where there is none yet.
 

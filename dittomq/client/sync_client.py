@@ -305,6 +305,10 @@ class SyncReader:
         """The first message that was stored at or after that time; see Reader."""
         return self._thread.run(self._reader.offset_at(time))
 
+    def bounds(self, offset: int = 0) -> tuple[int, int]:
+        """The first offset that the queue holds, and one past its last; see Reader."""
+        return self._thread.run(self._reader.bounds(offset))
+
     def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> Iterator[StoredMessage]:
         """Every message from an offset on; see Reader."""
         offset = from_offset

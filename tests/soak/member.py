@@ -4,6 +4,7 @@ It writes a line for each message that it handles, then acknowledges it. SIGTERM
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -29,10 +30,8 @@ async def consume(nameserver: str, group: str, topic: str, file: str) -> None:
 
 def main() -> int:
     """Run it."""
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(consume(*sys.argv[1:]))
-    except asyncio.CancelledError:
-        return 0
     return 0
 
 
