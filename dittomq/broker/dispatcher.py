@@ -65,6 +65,13 @@ class Dispatcher:
         """Set once, when more can be read next. Take it before looking, or growth in between is missed."""
         return self._pulse
 
+    async def wait_applied(self, end: PhysicalOffset) -> None:
+        """Return when the queues are built up to `end`."""
+        pulse = self.pulse()
+        while self.applied < end:
+            await pulse.wait()
+            pulse = self.pulse()
+
     def pulse_of(self, topic: str, queue: int) -> asyncio.Event:
         """The same, when more of that queue can be read next: whoever waits for one queue sleeps while others grow."""
         key = (topic, queue)

@@ -176,7 +176,12 @@ class MasterTopics:
             self.deleted(name, table.version.state_version)
 
     async def add_system(self, topic: TopicConfig) -> None:
-        """Let the table name a topic of the system's, durably before returning. Raises NotReady while this master does not lead."""
+        """Let the table name a topic of the system's, durably before returning; one that it names stays as it is.
+
+        Raises NotReady while this master does not lead.
+        """
+        if topic.name in self.metadata.table(TOPICS).rows:
+            return
         self.epoch()
 
         def known(table: Table[TopicConfig]) -> Table[TopicConfig]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Self
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -39,6 +40,12 @@ class PublishOrder:
     ack: Ack | None
     timeout_s: float | None
     sent_since: int | None
+
+    @classmethod
+    def of_broker(cls, drafts: Sequence[Draft], timeout_s: float | None = None) -> Self:
+        """Records of the broker's own: of no producer, for the default level."""
+        size = sum(len(draft.body) + len(draft.properties) for draft in drafts)
+        return cls(drafts, size, "", -1, ack=None, timeout_s=timeout_s, sent_since=None)
 
     def resent(self) -> "ResentOrder":
         """As a try of something that may be stored already."""

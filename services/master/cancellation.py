@@ -5,29 +5,26 @@ held: no copy of it is handed to the writer ▶ does it wait? ▶ the record ▶
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Final
 
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.writer import WrittenBatch
 from dittomq.commitlog.store import KeySearch
 from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, TIMER_TOPIC
-from dittomq.errors import FencedEpoch, InvalidField, LimitReached, MessageNotFound, NotReady, PreconditionFailed
+from dittomq.errors import InvalidField, LimitReached, MessageNotFound, PreconditionFailed
 from dittomq.message import Draft, StoredMessage
-from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
-from dittomq.places import AppendResult
 from dittomq.properties import encode_properties
 from dittomq.reads import MAX_LONG
 from dittomq.tokens import ConsistencyToken, parse_id
 from dittomq.wire.lookups import CancelOrder, CancelOutcome
 from dittomq.wire.publishing import PublishOrder
-from services.master.delayed_delivery import CancelMark, DelayedDelivery, applied_to
+from services.master.delayed_delivery import CancelMark, DelayedDelivery
 from services.master.produce import PendingProduce
 
 MAX_CANCELLED: Final = 1_000_000
-_LOOK_S: Final = 3.0
 _WAITING_TOPICS: Final = frozenset(topic for topic, _, _ in DELAY_QUEUES) - {OP_TOPIC}
 
 
@@ -53,15 +50,7 @@ class Cancellation:
             found = await self._decide(origin, order)
         if isinstance(found, CancelOutcome):
             return found
-        try:
-            stored = await parts.appends.finish(found)
-        except FencedEpoch:
-            return CancelOutcome.UNKNOWN
-        return self._confirmed(stored.placed)
-
-    def _confirmed(self, placed: Sequence[AppendResult]) -> CancelOutcome:
-        is_confirmed = placed[-1].end <= self._delivery.term.confirm.confirmed
-        return CancelOutcome.CANCELLED if is_confirmed else CancelOutcome.UNKNOWN
+        return CancelOutcome.CANCELLED if await self._delivery.is_confirmed(found) else CancelOutcome.UNKNOWN
 
     async def _decide(self, origin: PhysicalOffset, order: CancelOrder) -> CancelOutcome | PendingProduce:
         """What has become of the message, or the cancellation that is written now."""
@@ -72,11 +61,7 @@ class Cancellation:
         known = delivery.marks.get(origin)
         async with self._held(origin):
             await delivery.settled.wait()
-            try:
-                async with asyncio.timeout(_LOOK_S):
-                    await applied_to(delivery.parts.dispatcher, term.written)
-            except TimeoutError as late:
-                raise NotReady(delivery.parts.node, "what it wrote last is not confirmed yet; nothing was cancelled, ask again") from late
+            await delivery.know_own_records(term, "nothing was cancelled")
             cancelled, place = await delivery.parts.lane.call(lambda: self._look(origin, order.token))
             if cancelled is not None:
                 return CancelOutcome.CANCELLED
@@ -123,11 +108,10 @@ class Cancellation:
     async def _write(self, origin: PhysicalOffset, order: CancelOrder) -> PendingProduce:
         """The cancellation, when it is written."""
         parts, marks = self._delivery.parts, self._delivery.marks
-        if CANCEL_TOPIC not in parts.topics.metadata.table(TOPICS).rows:
-            await parts.topics.add_system(TopicConfig(CANCEL_TOPIC, QUEUES_OF[CANCEL_TOPIC], QUEUES_OF[CANCEL_TOPIC]))
+        await parts.topics.add_system(TopicConfig(CANCEL_TOPIC, QUEUES_OF[CANCEL_TOPIC], QUEUES_OF[CANCEL_TOPIC]))
         properties = encode_properties((str(origin),), "", {})
         draft = Draft(CANCEL_TOPIC, 0, 0, parts.clock.wall_ms(), b"", properties, 0)
-        pending = await parts.appends.begin(PublishOrder([draft], len(properties), "", -1, None, order.timeout_s, None))
+        pending = await parts.appends.begin(PublishOrder.of_broker([draft], order.timeout_s))
         marks[origin] = CancelMark.WRITING
 
         def settle(written: "asyncio.Future[WrittenBatch]") -> None:

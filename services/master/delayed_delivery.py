@@ -39,7 +39,7 @@ from dittomq.delays import (
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, DiskFull, NotEnoughReplicas, NotMaster, NotReady, Refused
+from dittomq.errors import CorruptRecord, DiskFull, FencedEpoch, NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.message import Draft, StoredMessage
 from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
 from dittomq.metadata.rows import DelayOffset
@@ -51,7 +51,7 @@ from dittomq.reads import MAX_LONG, ReadableRange
 from dittomq.transactions import EXPIRED_TOPIC, TransactionEnd
 from dittomq.wire.publishing import PublishOrder
 from services.master.delay_queues import DelayQueue, Moment, neighbours
-from services.master.produce import ProduceHandler
+from services.master.produce import PendingProduce, ProduceHandler
 from services.master.term import Term
 
 _MOST_MESSAGES: Final = 1_024
@@ -62,6 +62,7 @@ _BACKOFF_S: Final = 1.0
 _HELD_MS: Final = 20
 _REPAIR_S: Final = 600.0
 _SAVE_S: Final = 10.0
+_KNOWN_S: Final = 3.0
 _PASSES = NotReady, NotMaster, NotEnoughReplicas, DiskFull
 
 log = structlog.get_logger()
@@ -122,10 +123,26 @@ class DelayedDelivery:
             raise NotReady(self.parts.node, "it does not know yet which delayed messages are delivered; ask again")
         return self._term
 
+    async def know_own_records(self, term: Term, unchanged: str) -> None:
+        """Return when all that this master has written can be found; raises NotReady, which says what is `unchanged`, after 3 s."""
+        try:
+            async with asyncio.timeout(_KNOWN_S):
+                await self.parts.dispatcher.wait_applied(term.written)
+        except TimeoutError as late:
+            raise NotReady(self.parts.node, f"what it wrote last is not confirmed yet; {unchanged}, ask again") from late
+
+    async def is_confirmed(self, pending: PendingProduce) -> bool:
+        """Whether what was written is confirmed, as far as it is known when the wait for that is over."""
+        try:
+            stored = await self.parts.appends.finish(pending)
+        except FencedEpoch:
+            return False
+        return stored.placed[-1].end <= self.term.confirm.confirmed
+
     async def run(self, term: Term) -> None:
         """Deliver until cancelled. Raises StorageFailure, in a group."""
         parts = self.parts
-        await applied_to(parts.dispatcher, term.opened.start)  # what the log holds, all of its copies too
+        await parts.dispatcher.wait_applied(term.opened.start)  # what the log holds, all of its copies too
         await parts.lane.call(self._resume)
         self._term = term
         self.settled.set()
@@ -339,14 +356,6 @@ def _later(now: Moment, ms: int) -> Moment:
     return Moment(now.wall_ms + ms, now.running_ms + ms)
 
 
-async def applied_to(dispatcher: Dispatcher, end: PhysicalOffset) -> None:
-    """Return when the queues are built up to there."""
-    pulse = dispatcher.pulse()
-    while dispatcher.applied < end:
-        await pulse.wait()
-        pulse = dispatcher.pulse()
-
-
 def _next_of(message: StoredMessage, topics: Mapping[str, TopicConfig], producer_id: str, now_ms: int) -> Draft | None:
     """What is stored of a message that has waited in its queue: for another queue as long as it is not due, else what is delivered."""
     identity = f"PID\x01{producer_id}\x02SEQ\x01{message.queue_offset}\x02".encode()
@@ -361,8 +370,7 @@ def _hop_of(message: StoredMessage, identity: bytes, remaining_ms: int) -> Draft
         own[WAITING_KEYS] = keys
     origin = own[ORIGIN] = str(origin_of(message))
     encoded = identity + encode_properties((origin,), message.tag, own)
-    code = tags_code(message.tag) if message.tag else 0
-    return Draft(TIMER_TOPIC, timer_queue(remaining_ms), message.flag, message.born_ms, message.body, encoded, code)
+    return Draft(TIMER_TOPIC, timer_queue(remaining_ms), message.flag, message.born_ms, message.body, encoded, tags_code(message.tag))
 
 
 def _copy_of(message: StoredMessage, topics: Mapping[str, TopicConfig], identity: bytes) -> Draft | None:
@@ -376,5 +384,4 @@ def _copy_of(message: StoredMessage, topics: Mapping[str, TopicConfig], identity
     keys = tuple(properties.get(WAITING_KEYS, "").split()) if ORIGIN in properties else message.keys
     own = {key: value for key, value in properties.items() if key not in WAITING_PROPERTIES}
     encoded = identity + encode_properties(keys, message.tag, own)
-    code = tags_code(message.tag) if message.tag else 0
-    return Draft(name, number, message.flag, message.born_ms, message.body, encoded, code)
+    return Draft(name, number, message.flag, message.born_ms, message.body, encoded, tags_code(message.tag))

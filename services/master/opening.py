@@ -132,10 +132,7 @@ class Opening:
 
 async def add_topics_of_the_log(parts: MasterParts, opening: Opening, term: Term) -> None:
     """Add to the topics what the log holds messages of: who was elected may not know them, and no other node tells."""
-    pulse = parts.dispatcher.pulse()
-    while parts.dispatcher.applied < term.opened.start:
-        await pulse.wait()
-        pulse = parts.dispatcher.pulse()
+    await parts.dispatcher.wait_applied(term.opened.start)
     queues, minimums = parts.store.queues_with_messages(), await parts.lanes.store.call(parts.store.minimums)
 
     def known(table: Table[TopicConfig]) -> Table[TopicConfig]:

@@ -6,7 +6,7 @@ first one as long as this master leads; after a failover there may be two, of wh
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -130,11 +130,11 @@ class SendBack:
         draft = _copy_of(message, group, decided, _message_id(host, message.physical_offset))
         if len(draft.properties) > MAX_WAITING_PROPERTIES_BYTES:  # no room for what another try needs
             decided = DeadLetter(decided.times)
-            draft = _whole(message, group)
+            draft = _draft(message, dead_letter_topic(group.name), 0, message.properties)
         await self._show_topic(draft.topic, group)
         if isinstance(decided, RetryAfter) and decided.level:
             draft = schedule(draft, decided.level)
-        ticket = await append([draft], self.parts.appends)
+        ticket = await self.parts.appends.begin(PublishOrder.of_broker([draft]))
         if isinstance(decided, DeadLetter):
             log.warning("message_given_up", group=group.name, topic=message.topic, queue=message.queue, offset=message.queue_offset)
         return _RetryCopy(SentBack(isinstance(decided, DeadLetter), decided.times), ticket)
@@ -157,15 +157,8 @@ class SendBack:
 
     async def _show_topic(self, name: str, group: GroupConfig) -> None:
         """The group's own topics are made when they are first used."""
-        if name not in self.parts.topics.metadata.table(TOPICS).rows:
-            queues = group.retry_queues if name == retry_topic(group.name) else 1
-            await self.parts.topics.add_system(TopicConfig(name, queues, queues))
-
-
-async def append(drafts: list[Draft], appends: ProduceHandler) -> PendingProduce:
-    """Hand the drafts to the writer; a Refused means that it has none of them."""
-    size = sum(len(draft.body) + len(draft.properties) for draft in drafts)
-    return await appends.begin(PublishOrder(drafts, size, "", -1, ack=None, timeout_s=None, sent_since=None))
+        queues = group.retry_queues if name == retry_topic(group.name) else 1
+        await self.parts.topics.add_system(TopicConfig(name, queues, queues))
 
 
 async def confirmed(ticket: PendingProduce) -> None:
@@ -191,29 +184,16 @@ def _copy_of(message: StoredMessage, group: GroupConfig, decided: RetryAfter | D
     extra.setdefault(RETRY_TOPIC, message.topic)
     extra.setdefault(ORIGIN_MESSAGE_ID, message_id)
     extra[RECONSUME_TIME] = str(decided.times)
-    retries = isinstance(decided, RetryAfter)
-    return Draft(
-        topic=retry_topic(group.name) if retries else dead_letter_topic(group.name),
-        queue=int(message.queue_offset) % group.retry_queues if retries else 0,
-        flag=message.flag,
-        born_ms=message.born_ms,
-        body=message.body,
-        properties=encode_properties(message.keys, message.tag, {name: value for name, value in extra.items() if value}),
-        tags_code=tags_code(message.tag) if message.tag else 0,
-    )
+    properties = {name: value for name, value in extra.items() if value}
+    if isinstance(decided, DeadLetter):
+        return _draft(message, dead_letter_topic(group.name), 0, properties)
+    return _draft(message, retry_topic(group.name), int(message.queue_offset) % group.retry_queues, properties)
 
 
-def _whole(message: StoredMessage, group: GroupConfig) -> Draft:
-    """A dead letter just as it was published."""
-    return Draft(
-        topic=dead_letter_topic(group.name),
-        queue=0,
-        flag=message.flag,
-        born_ms=message.born_ms,
-        body=message.body,
-        properties=encode_properties(message.keys, message.tag, message.properties),
-        tags_code=tags_code(message.tag) if message.tag else 0,
-    )
+def _draft(message: StoredMessage, topic: str, queue: int, properties: Mapping[str, str]) -> Draft:
+    """The same message for another topic."""
+    encoded = encode_properties(message.keys, message.tag, properties)
+    return Draft(topic, queue, message.flag, message.born_ms, message.body, encoded, tags_code(message.tag))
 
 
 def _message_id(host: Host | None, position: PhysicalOffset) -> str:

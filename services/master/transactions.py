@@ -16,9 +16,8 @@ from dittomq.broker.lookups import is_of
 from dittomq.commitlog.store import KeySearch
 from dittomq.delays import OP_TOPIC, OUTCOME, REAL_TOPIC
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, FencedEpoch, InvalidField, LimitReached, MessageNotFound, NotReady, PreconditionFailed, Refused
+from dittomq.errors import CorruptRecord, InvalidField, LimitReached, MessageNotFound, NotReady, PreconditionFailed, Refused
 from dittomq.message import StoredMessage
-from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import MAX_LONG, ReadableRange
@@ -27,14 +26,13 @@ from dittomq.tokens import ConsistencyToken, encode_token, parse_id
 from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, MAX_CHECKS, PRODUCER_GROUP, TransactionEnd, next_check_s, op_of
 from dittomq.wire.publishing import PublishOrder
 from dittomq.wire.transactions import EndOrder, TransactionCheck
-from services.master.delayed_delivery import DelayedDelivery, applied_to
+from services.master.delayed_delivery import DelayedDelivery
 from services.master.produce import PendingProduce
 from services.master.term import Term
 
 MAX_WATCHERS: Final = 256
 MAX_PENDING: Final = 100_000
 _TICK_S: Final = 1.0
-_LOOK_S: Final = 3.0
 _WINDOW_MS: Final = 86_400_000
 """Transactions that began so long before the newest record ended long ago: the last check of one comes some 13 minutes after its begin."""
 _QUEUED_CHECKS: Final = 64  # of one watcher: what does not fit is asked again later
@@ -76,7 +74,7 @@ class Transactions:
             raise MessageNotFound(self.delivery.parts.node, order.token)
         async with self._turn:
             pending = await self._begin_end(position, order)
-        return pending is None or await self._is_confirmed(pending)
+        return pending is None or await self.delivery.is_confirmed(pending)
 
     async def watch(self, group: str, send: Callable[[TransactionCheck], Awaitable[None]]) -> None:
         """Ask until the node stops. Raises LimitReached, NotReady, and UnreadError when a question is not taken."""
@@ -100,7 +98,7 @@ class Transactions:
     async def run(self, term: Term) -> NoReturn:
         """Ask about transactions that nobody has ended, until cancelled. Raises StorageFailure."""
         parts = self.delivery.parts
-        await applied_to(parts.dispatcher, term.opened.start)
+        await parts.dispatcher.wait_applied(term.opened.start)
         ended = await parts.lane.call(self._ended)
         while True:
             with contextlib.suppress(NotReady, CorruptRecord):
@@ -112,11 +110,7 @@ class Transactions:
     async def _begin_end(self, position: PhysicalOffset, order: EndOrder) -> PendingProduce | None:
         """The op record that is written now; None where the transaction has ended so before, which is confirmed."""
         parts, term = self.delivery.parts, self.delivery.term
-        try:
-            async with asyncio.timeout(_LOOK_S):
-                await applied_to(parts.dispatcher, term.written)
-        except TimeoutError as late:
-            raise NotReady(parts.node, "what it wrote last is not confirmed yet; the transaction goes on, ask again") from late
+        await self.delivery.know_own_records(term, "the transaction goes on")
         half, before = await parts.lane.call(lambda: self._look(position))
         if half is None:
             raise MessageNotFound(parts.node, order.token)
@@ -133,20 +127,12 @@ class Transactions:
     async def _write(self, half: StoredMessage, end: TransactionEnd, timeout_s: float | None) -> PendingProduce:
         parts = self.delivery.parts
         for name in (OP_TOPIC, HALF_TOPIC, *((EXPIRED_TOPIC,) if end is TransactionEnd.EXPIRED else ())):
-            if name not in parts.topics.metadata.table(TOPICS).rows:
-                await parts.topics.add_system(TopicConfig(name, 1, 1))
+            await parts.topics.add_system(TopicConfig(name, 1, 1))
         op = op_of(half, end, parts.clock.wall_ms())
-        pending = await parts.appends.begin(PublishOrder([op], len(op.body) + len(op.properties), "", -1, None, timeout_s, None))
+        pending = await parts.appends.begin(PublishOrder.of_broker([op], timeout_s))
         await asyncio.shield(pending.written)
         self._pending.pop(half.physical_offset, None)
         return pending
-
-    async def _is_confirmed(self, pending: PendingProduce) -> bool:
-        try:
-            stored = await self.delivery.parts.appends.finish(pending)
-        except FencedEpoch:
-            return False
-        return stored.placed[-1].end <= self.delivery.term.confirm.confirmed
 
     def _look(self, position: PhysicalOffset) -> tuple[StoredMessage | None, StoredMessage | None]:
         """The half message, and the op record that has ended it. Blocks."""
