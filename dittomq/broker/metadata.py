@@ -13,6 +13,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import CONSUMER_OFFSETS, GROUPS, KINDS, TOPICS, WHOLE_KINDS, TableKind
+from dittomq.metadata.offset_file import decode_offsets
 from dittomq.metadata.offset_table import OffsetTable
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer
@@ -110,16 +111,22 @@ class Metadata:
     def _load_steps(self) -> Generator[None, None, list[str]]:
         restored: list[str] = []
         for kind in KINDS:
-            table, problem = self._files.load(kind)
-            if kind is CONSUMER_OFFSETS:
-                self.offsets.load(table.rows.values(), table.version)
-                self.offsets.other_fields = table.other_fields
-            else:
-                self._tables[kind.name] = table
+            problem = self._load_offsets() if kind is CONSUMER_OFFSETS else self._load_table(kind)
             if problem:
                 restored.append(f"{kind.path} {problem}; its .bak is taken, which may lack the last change")
             yield
         return restored
+
+    def _load_table(self, kind: TableKind[Any]) -> str:
+        self._tables[kind.name], problem = self._files.load(kind)
+        return problem
+
+    def _load_offsets(self) -> str:
+        found, problem = self._files.load_as(CONSUMER_OFFSETS, decode_offsets)
+        if found is not None:
+            self.offsets.load(found.by_name, found.version)
+            self.offsets.other_fields = found.other_fields
+        return problem
 
     def _apply(self, kind: TableKind[Any], news: Table[Any] | StorageFailure | None) -> None:
         match news:
