@@ -12,7 +12,7 @@ from tests.simulation.simulate import Run, simulate
 from tests.support.cores import on_all_cores
 
 SAMPLE = 16
-"""So many seeds run in `make test`, and again under stress."""
+"""So many seeds run in `make test`; under stress those do that find deliberate bugs."""
 _MOST_PROBLEMS = 10
 _AT_ONCE = 4
 

@@ -6,21 +6,18 @@ More of them: `make sim SEEDS=1000 FROM=300`, and with STRESS=any.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.simulation.coverage import Happened
-from tests.simulation.faults import FaultKind
 from tests.simulation.parallel_seeds import SAMPLE, run_seeds, stress_of
 
 _SEEDS, _UNDER_STRESS = 200, 100
 _CALLS = 80_000  # of the loop for a seed, in the mean: what new timers cost, on every machine the same
 
 
-@pytest.mark.parametrize("stress", [lambda _: (), stress_of], ids=["many kinds of faults", "few kinds"])
-def test_no_seed_of_a_sample_breaks_a_promise(stress: Callable[[int], Sequence[FaultKind]]) -> None:
-    failed = ["\n".join(told.report) for told in run_seeds(range(SAMPLE), stress) if told.report]
+def test_no_seed_of_a_sample_breaks_a_promise() -> None:
+    failed = ["\n".join(told.report) for told in run_seeds(range(SAMPLE)) if told.report]
 
     assert not failed, "\n\n".join(failed)
 
@@ -61,4 +58,4 @@ def test_a_whole_run_has_one_transcript_under_any_hash_seed(seed: str) -> None:
     story = in_a_process("1")
 
     assert "transcript" in story.splitlines()[-1]
-    assert story == in_a_process("2") == in_a_process("3")
+    assert story == in_a_process("2")
