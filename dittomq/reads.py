@@ -14,6 +14,8 @@ MAX_PULL_BYTES = 4 * 1024 * 1024
 DEFAULT_PULL_MESSAGES = 32
 DEFAULT_PULL_BYTES = 256 * 1024
 MAX_PULL_WAIT_S = 60.0
+MIN_STREAM_WAIT_S: Final = 1.0
+DEFAULT_STREAM_WAIT_S: Final = 30.0
 MAX_PULL_TAGS = 256
 MAX_STALENESS_S = 3_600.0
 MAX_FOUND_MESSAGES: Final = 64
@@ -61,6 +63,14 @@ class PullRequest:
     prefer_text: bool = False
     group: str = ""
     max_staleness_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PullStreamOrder:
+    """The same on and on: an answer without messages comes after each `wait_s`. `max_responses`: it ends then; 0: never."""
+
+    pull: PullRequest
+    max_responses: int = 0
 
 
 @dataclass(frozen=True, slots=True)

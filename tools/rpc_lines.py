@@ -162,6 +162,11 @@ LINES: Final = {
     ),
     f"{_MESSAGING}/GetPublishResult": RpcLine(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
     f"{_MESSAGING}/Pull": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
+    f"{_MESSAGING}/PullStream": RpcLine(
+        _CLIENTS,
+        '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true,"max_responses":1}',
+        "Without `max_responses` it goes on until you leave.",
+    ),
     f"{_MESSAGING}/FindOffset": RpcLine(_CLIENTS, '{"topic":"orders","queue":3,"time":"2026-11-20T14:00:00Z"}'),
     f"{_MESSAGING}/GetMessage": RpcLine(
         _CLIENTS,

@@ -3,8 +3,8 @@
 A crash at any point leaves each file old or new, and a whole `.bak` beside it once there was one.
 """
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 from zlib import crc32
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
@@ -15,6 +15,8 @@ from dittomq.metadata.tables import R, Table
 MIN_FREE_BYTES = 1024 * 1024
 
 _FOLDER = "config"
+
+T = TypeVar("T")
 
 
 class ConfigFiles:
@@ -28,10 +30,16 @@ class ConfigFiles:
         self._whole: dict[str, int] = {}  # of files that were seen to be whole, or written, here: their checksum
 
     def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
-        """The table, and what was wrong with its file when it came from `.bak`: it may lack the last change.
+        """The table as `load_as` finds it; without a file it is empty."""
+        table, problem = self.load_as(kind, lambda data: decode(kind, data))
+        return Table() if table is None else table, problem
 
-        Without a file the table is empty. Raises StoreOpenFailed when there is no whole copy. No file is changed: the next load says the
-        same, until a newer version is saved. What is loaded stays: names are made durable before, or StorageFailure is raised.
+    def load_as(self, kind: TableKind[Any], decoded: Callable[[bytes], T]) -> tuple[T | None, str]:
+        """What `decoded` makes of the table's file, and what was wrong with that when it came from `.bak`: it may lack the last change.
+
+        None without a file. `decoded` raises DamagedFile. Raises StoreOpenFailed when there is no whole copy. No file is changed: the
+        next load says the same, until a newer version is saved. What is loaded stays: names are made durable before, or StorageFailure
+        is raised.
         """
         try:
             self._settle()
@@ -39,20 +47,20 @@ class ConfigFiles:
         except OSError as error:
             raise StoreOpenFailed(kind.path, str(error)) from error
         if data is None and backup is None:
-            return Table(), ""
+            return None, ""
         problem = "is missing"
         if data is not None:
             try:
-                table = decode(kind, data)
+                found = decoded(data)
             except DamagedFile as damage:
                 problem = f"is damaged ({damage})"
             else:
                 self._whole[kind.path] = crc32(data)
-                return table, ""
+                return found, ""
         if backup is None:
             raise StoreOpenFailed(kind.path, f"it {problem} and has no .bak; put a good copy there, or remove it and lose the {kind.name}")
         try:
-            return decode(kind, backup), problem
+            return decoded(backup), problem
         except DamagedFile as damage:
             raise StoreOpenFailed(kind.path, f"it {problem}, and its .bak is damaged ({damage}); put a good copy there") from damage
 

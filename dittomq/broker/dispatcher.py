@@ -23,6 +23,7 @@ class Dispatcher:
         self._pulses: WeakValueDictionary[tuple[str, int], asyncio.Event] = WeakValueDictionary()  # those that somebody waits for
         self._turn = asyncio.Lock()
         self.applied = store.applied
+        self.waits_are_over = False
 
     def readable_to(self, end: PhysicalOffset) -> None:
         """Records that end at or below `end` may be read; on a slave that is less again when its master comes back."""
@@ -60,6 +61,11 @@ class Dispatcher:
             of_queue = self._pulses.pop(queue, None)
             if of_queue is not None:
                 of_queue.set()
+
+    def end_waits(self) -> None:
+        """The node stops: whoever waits for more to read is woken, and is to see that nobody is to wait any longer."""
+        self.waits_are_over = True
+        self._notify(list(self._pulses))
 
     def pulse(self) -> asyncio.Event:
         """Set once, when more can be read next. Take it before looking, or growth in between is missed."""

@@ -13,6 +13,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.errors import StorageFailure
 from dittomq.metadata.formats import CONSUMER_OFFSETS, GROUPS, KINDS, TOPICS, WHOLE_KINDS, TableKind
+from dittomq.metadata.offset_file import decode_offsets
 from dittomq.metadata.offset_table import OffsetTable
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, R, Table, TablePage, answer
@@ -40,6 +41,7 @@ class Metadata:
         self._listener = listener
         self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in WHOLE_KINDS}
         self.offsets = OffsetTable()
+        self.topics_before = DataVersion()  # of the topics, as they were when this node began to lead
         self._led = NO_EPOCH
         self._failure: StorageFailure | None = None
         self._failed = asyncio.Event()
@@ -100,6 +102,8 @@ class Metadata:
         def led(table: Table[Any]) -> Table[Any]:
             return table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
 
+        if (before := self.version(TOPICS)).state_version != epoch:  # a full disk has this tried again
+            self.topics_before = before
         await self.change(TOPICS, lambda table: led(table) if table == Table() else led(table).hiding(minimums))
         for kind in WHOLE_KINDS:
             if kind is not TOPICS:
@@ -110,16 +114,22 @@ class Metadata:
     def _load_steps(self) -> Generator[None, None, list[str]]:
         restored: list[str] = []
         for kind in KINDS:
-            table, problem = self._files.load(kind)
-            if kind is CONSUMER_OFFSETS:
-                self.offsets.load(table.rows.values(), table.version)
-                self.offsets.other_fields = table.other_fields
-            else:
-                self._tables[kind.name] = table
+            problem = self._load_offsets() if kind is CONSUMER_OFFSETS else self._load_table(kind)
             if problem:
                 restored.append(f"{kind.path} {problem}; its .bak is taken, which may lack the last change")
             yield
         return restored
+
+    def _load_table(self, kind: TableKind[Any]) -> str:
+        self._tables[kind.name], problem = self._files.load(kind)
+        return problem
+
+    def _load_offsets(self) -> str:
+        found, problem = self._files.load_as(CONSUMER_OFFSETS, decode_offsets)
+        if found is not None:
+            self.offsets.load(found.by_name, found.version)
+            self.offsets.other_fields = found.other_fields
+        return problem
 
     def _apply(self, kind: TableKind[Any], news: Table[Any] | StorageFailure | None) -> None:
         match news:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from dittomq.errors import StaleEpoch, VersionConflict
 from dittomq.metadata.formats import CONSUMER_OFFSETS
-from dittomq.metadata.offset_table import OffsetPage, OffsetTable
-from dittomq.metadata.rows import ConsumerOffset
+from dittomq.metadata.offset_table import Name, NameOffsets, OffsetPage, OffsetTable, add_rows
 from dittomq.metadata.tables import MAX_PAGE_ROWS, Ask
 from dittomq.routes import DataVersion
 
@@ -15,12 +14,12 @@ PAGE_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class OffsetsPulled:
-    """What the master answered to who held `held`: `changes`, or `rows`, all of `version`; None of both: it has that version too."""
+    """What the master answered to who held `held`: `changes`, or all of `version` by name; None of both: it has that version too."""
 
     held: DataVersion
     version: DataVersion
     changes: tuple[OffsetPage, ...] = ()
-    rows: tuple[ConsumerOffset, ...] | None = None
+    by_name: dict[Name, NameOffsets] | None = None
 
 
 class OffsetPuller:
@@ -44,20 +43,21 @@ class OffsetPuller:
             raise StaleEpoch(page.version.state_version, held.state_version)
         if page.is_delta:
             return OffsetsPulled(held, *await self._changes(page))
-        version, rows = page.version, list(page.rows)
+        version, by_name = page.version, dict[Name, NameOffsets]()
+        add_rows(by_name, page.rows)
         while page.next_token:
             page = await self._ask(Ask(page_token=page.next_token, page_size=MAX_PAGE_ROWS))
             if page.version != version:
                 raise VersionConflict(CONSUMER_OFFSETS.name)
-            rows += page.rows
-        return OffsetsPulled(held, version, rows=tuple(rows))
+            add_rows(by_name, page.rows)
+        return OffsetsPulled(held, version, by_name=by_name)
 
     def take(self, pulled: OffsetsPulled) -> None:
         """Let it be our version, unless ours has become another one meanwhile."""
         if self._table.version != pulled.held:
             return
-        if pulled.rows is not None:
-            self._table.load(pulled.rows, pulled.version)
+        if pulled.by_name is not None:
+            self._table.load(pulled.by_name, pulled.version)
         for page in pulled.changes:
             self._table.apply(page.rows, page.removed, page.version)
 

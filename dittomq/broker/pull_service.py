@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, replace
 
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import nothing_is_missing
@@ -15,6 +16,7 @@ from dittomq.errors import (
     CorruptRecord,
     InvalidField,
     LimitReached,
+    NotReady,
     OffsetOutOfRange,
     PermissionDenied,
     QueueNotFound,
@@ -24,12 +26,12 @@ from dittomq.errors import (
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
-from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
+from dittomq.reads import PullRequest, PullResult, PullStatus, PullStreamOrder, ReadableRange
 from dittomq.routes import PERMISSION_READ
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import ConsistencyToken
 
-MAX_WAITING_PULLS = 10_000
+MAX_WAITING_PULLS = 10_000  # and streams of pulls
 _MESSAGE_BYTES = 512  # what a message takes beside its record
 _ENDING = (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE)
 
@@ -79,7 +81,10 @@ class PullRules:
 
 
 class PullService:
-    """Answers pulls. A pull that waits costs one entry of a bounded number; others get LimitReached."""
+    """Answers pulls and streams of them.
+
+    A pull that waits, and a stream for as long as it lasts, is one of a bounded number; others get LimitReached.
+    """
 
     def __init__(self, store: Store, lane: Executor, dispatcher: Dispatcher, clock: Clock, *, rules: PullRules) -> None:
         self._store = store
@@ -90,12 +95,35 @@ class PullService:
         self._rules = rules
         self._waiting = 0
 
-    @contextlib.asynccontextmanager
-    async def pull(self, order: PullRequest, connection: str) -> AsyncIterator[PullResult]:
+    def pull(self, order: PullRequest, connection: str) -> AbstractAsyncContextManager[PullResult]:
         """Messages from the offset on, waiting for the first one as long as the order allows.
 
-        They count as unread by this connection's client until the block ends: it ends when the answer is sent.
+        They count as unread by this connection's client until the block ends: it ends when the answer is sent. Raises what is wrong with
+        the order, LimitReached, and NotReady where it waits at a node that stops.
         """
+        return self._pull(order, connection, self._seat)
+
+    async def stream(self, order: PullStreamOrder, connection: str) -> AsyncGenerator[PullResult, None]:
+        """Answers without end, or as many as were ordered: each is made when the caller asks for it, so one at a time is unread.
+
+        Raises what `pull` raises; NotReady as soon as the node stops, whatever there is to read.
+        """
+        pull, given = order.pull, 0
+        with self._seat():
+            while True:
+                async with self._pull(pull, connection, contextlib.nullcontext) as answer:
+                    yield answer
+                given += 1
+                if given == order.max_responses:
+                    return
+                pull = replace(pull, offset=answer.next_offset)
+                del answer  # it may be large, and the next one far away
+                self._check_serves()
+
+    @contextlib.asynccontextmanager
+    async def _pull(
+        self, order: PullRequest, connection: str, seat: Callable[[], AbstractContextManager[None]]
+    ) -> AsyncIterator[PullResult]:
         deadline = self._clock.monotonic() + order.wait_s
         try:
             topic = self._rules.topic(order.topic)
@@ -118,7 +146,8 @@ class PullService:
                     return
             finally:
                 share.give_back()
-            await self._wait(moved if answer.status is PullStatus.BEHIND else grown, left_s)  # a token's message may be in any queue
+            with seat():
+                await self._wait(moved if answer.status is PullStatus.BEHIND else grown, left_s)  # a token's message may be in any queue
 
     async def _find_topic(self, name: str) -> TopicConfig:
         """The topic that may have been made a moment ago; TopicNotFound."""
@@ -151,9 +180,15 @@ class PullService:
             raise QueueNotFound(order.topic, order.queue, topic.read_queues)
 
     async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
-        with self._seat(), contextlib.suppress(TimeoutError):
+        self._check_serves()
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await pulse.wait()
+        self._check_serves()
+
+    def _check_serves(self) -> None:
+        if self._dispatcher.waits_are_over:
+            raise NotReady(self._rules.node, "it stops, or changes its role; ask another node of its group, or this one in a moment")
 
     @contextlib.contextmanager
     def _seat(self) -> Iterator[None]:

@@ -1,17 +1,21 @@
 """The four tables as RocketMQ's files in `config/`: what is decoded and encoded again is equal, fields we do not know included."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from json.encoder import encode_basestring_ascii
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from dittomq.metadata import fastjson
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
 from dittomq.metadata.tables import QueueMinimums, R, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
+
+_TOPICS_FIELD = "topicConfigTable"
+_GROUPS_FIELD = "subscriptionGroupTable"
+_OFFSETS_FIELD = "offsetTable"
 
 # Our own field of topics.json. RocketMQ reads past it and does not write it again; each node's store has its minimums too.
 _MINIMUMS_FIELD = "dittomqQueueMinimums"
@@ -26,6 +30,8 @@ OFFSET_RESETS_FIELD = "dittomqResets"
 
 # No longer than Java's long; more leading zeros than fit are no number.
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
+_MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
+_MIN_LONG, _MAX_LONG = -(1 << 63), (1 << 63) - 1
 
 Fields = dict[str | int, Json]
 V = TypeVar("V")
@@ -61,22 +67,28 @@ class DamagedFile(ValueError):
 class TableKind(Generic[R]):
     """One of the four tables. `name` is what people read, `path` its file, `field` where the file holds the rows.
 
-    `take_own` completes rows with what fields of ours hold of them, which it takes from the file's; `own_fields` makes those fields.
+    `take_rows` takes from the file's fields those that hold rows, fields of ours among them; `own_fields` makes these.
     `one_line_each`: a row is one entry of `field`.
     """
 
     name: str
     path: str
     field: str
-    decode_rows: Callable[[Fields], Iterable[R]]
+    take_rows: Callable[[Fields], Iterable[R]]
     encode_rows: Callable[[Iterable[R]], Fields]
-    take_own: Callable[[Iterable[R], Fields], Iterable[R]] = lambda rows, _: rows
     own_fields: Callable[[Iterable[R]], Fields] = lambda _: {}
     one_line_each: bool = False
 
 
 def decode(kind: TableKind[R], data: bytes) -> Table[R]:
     """The table that the file's bytes hold; raises DamagedFile."""
+    version, minimums, fields = fields_of(data)
+    rows = sorted_rows(kind.take_rows(fields))
+    return Table(version, rows, fields, minimums)
+
+
+def fields_of(data: bytes) -> tuple[DataVersion, QueueMinimums, Fields]:
+    """Version and minimums of any table's file, and its other fields; raises DamagedFile."""
     try:
         fields = fastjson.loads(data.decode("utf-8"))
     except ValueError as error:
@@ -84,9 +96,7 @@ def decode(kind: TableKind[R], data: bytes) -> Table[R]:
     if not isinstance(fields, dict):
         raise DamagedFile("holds no object")
     version = _decode_version(_take(fields, "dataVersion", dict, {}))
-    rows = kind.take_own(kind.decode_rows(_take(fields, kind.field, dict, {})), fields)
-    minimums = _decode_minimums(_take(fields, _MINIMUMS_FIELD, dict, {}))
-    return Table(version, sorted_rows(rows), fields, minimums)
+    return version, _decode_minimums(_take(fields, _MINIMUMS_FIELD, dict, {})), fields
 
 
 def encode(kind: TableKind[R], table: Table[R]) -> bytes:
@@ -157,12 +167,12 @@ def _encode_minimums(minimums: QueueMinimums) -> Fields:
     return {topic: {queue: low for (_, queue), low in lows} for topic, lows in groupby(minimums.items(), lambda each: each[0][0])}
 
 
-def _decode_named(make: Callable[..., R], name_field: str, columns: Columns) -> Callable[[Fields], Iterable[R]]:
-    """Decodes rows by name, each of which repeats its name in a field."""
+def _take_named(field: str, make: Callable[..., R], name_field: str, columns: Columns) -> Callable[[Fields], Iterable[R]]:
+    """Takes rows by name, each of which repeats its name in a field."""
 
-    def decode_rows(rows: Fields) -> Iterable[R]:
-        for name, fields in rows.items():
-            row = _object(name, fields)
+    def take_rows(fields: Fields) -> Iterable[R]:
+        for name, value in _take(fields, field, dict, {}).items():
+            row = _object(name, value)
             row.pop(name_field, None)
             taken = {
                 ours: _take_integer(row, theirs, default, bits) if bits else _take(row, theirs, type(default), default)
@@ -170,7 +180,7 @@ def _decode_named(make: Callable[..., R], name_field: str, columns: Columns) -> 
             }
             yield make(name=str(name), **taken, attributes=_take_attributes(row), other_fields=row)
 
-    return decode_rows
+    return take_rows
 
 
 def _encode_named(name_field: str, columns: Columns) -> Callable[[Iterable[TopicConfig | GroupConfig]], Fields]:
@@ -184,33 +194,52 @@ def _encode_named(name_field: str, columns: Columns) -> Callable[[Iterable[Topic
     return lambda rows: {row.name: encode_row(row) for row in rows}
 
 
-def _decode_offsets(rows: Fields) -> Iterable[ConsumerOffset]:
-    for name, fields in rows.items():
-        topic, at, group = str(name).partition("@")
+class NamedOffsets(NamedTuple):
+    """Offsets of one group in one topic, by queue, as consumerOffset.json holds them. `resets` has only queues that were reset ever."""
+
+    topic: str
+    group: str
+    incarnation: int
+    offsets: dict[int, int]
+    resets: dict[int, int]
+
+
+def take_offsets(fields: Fields) -> Iterator[NamedOffsets]:
+    """Take what they hold of offsets from the fields of consumerOffset.json; raises DamagedFile. No name is without an offset."""
+    names = _take(fields, _OFFSETS_FIELD, dict, {})
+    incarnations = _take(fields, OFFSET_INCARNATIONS_FIELD, dict, {})
+    all_resets = _take(fields, OFFSET_RESETS_FIELD, dict, {})
+    for key, value in names.items():
+        topic, at, group = str(key).partition("@")
         if not at:
-            raise DamagedFile(f"key {name!r} is not topic@group")
-        for queue, offset in _object(name, fields).items():
-            yield ConsumerOffset(topic, group, _number(name, queue, 32), _number(name, offset, 64))
+            raise DamagedFile(f"key {key!r} is not topic@group")
+        offsets = _numbers_by_queue(key, _object(key, value))
+        if not offsets:
+            continue
+        resets: dict[int, int] = {}
+        if key in all_resets:
+            of_queues = _object(key, all_resets[key])
+            resets = {queue: times for queue in offsets if (times := _number(key, of_queues.get(queue, 0), 64))}
+        yield NamedOffsets(topic, group, _number(key, incarnations.get(key, 0), 64), offsets, resets)
+
+
+def _numbers_by_queue(name: str | int, values: Fields) -> dict[int, int]:
+    """The same object where all is as our own files have it: a table may hold a million."""
+    for queue, number in values.items():
+        if type(queue) is not int or type(number) is not int or not (_MIN_INT <= queue <= _MAX_INT and _MIN_LONG <= number <= _MAX_LONG):
+            return {_number(name, queue, 32): _number(name, number, 64) for queue, number in values.items()}
+    return cast(dict[int, int], values)
+
+
+def _take_offset_rows(fields: Fields) -> Iterable[ConsumerOffset]:
+    for each in take_offsets(fields):
+        for queue, offset in each.offsets.items():
+            yield ConsumerOffset(each.topic, each.group, queue, offset, each.resets.get(queue, 0), each.incarnation)
 
 
 def _encode_offsets(rows: Iterable[ConsumerOffset]) -> Fields:
     queues = ((f"{topic}@{group}", rows_of_one) for (topic, group), rows_of_one in groupby(rows, lambda row: (row.topic, row.group)))
     return {name: {row.queue: row.offset for row in rows_of_one} for name, rows_of_one in queues}
-
-
-def _take_own_offsets(rows: Iterable[ConsumerOffset], fields: Fields) -> Iterable[ConsumerOffset]:
-    incarnations = _take(fields, OFFSET_INCARNATIONS_FIELD, dict, {})
-    resets = _take(fields, OFFSET_RESETS_FIELD, dict, {})
-    if not incarnations and not resets:
-        return rows
-    return [_completed(row, incarnations, resets) for row in rows]
-
-
-def _completed(row: ConsumerOffset, incarnations: Fields, resets: Fields) -> ConsumerOffset:
-    name = f"{row.topic}@{row.group}"
-    incarnation = _number(name, incarnations.get(name, 0), 64)
-    of_queues = _object(name, resets.get(name, {}))
-    return replace(row, resets=_number(name, of_queues.get(row.queue, 0), 64), incarnation=incarnation)
 
 
 def _own_offset_fields(rows: Iterable[ConsumerOffset]) -> Fields:
@@ -226,8 +255,8 @@ def _own_offset_fields(rows: Iterable[ConsumerOffset]) -> Fields:
     return {field: value for field, value in fields.items() if value}
 
 
-def _decode_delays(rows: Fields) -> Iterable[DelayOffset]:
-    for level, offset in rows.items():
+def _take_delays(fields: Fields) -> Iterable[DelayOffset]:
+    for level, offset in _take(fields, _OFFSETS_FIELD, dict, {}).items():
         yield DelayOffset(_number("level", level, 32), _number(level, offset, 64))
 
 
@@ -277,29 +306,23 @@ def _number(name: str | int, value: Json, bits: int) -> int:
 TOPICS: TableKind[TopicConfig] = TableKind(
     "topics",
     "config/topics.json",
-    "topicConfigTable",
-    _decode_named(TopicConfig, "topicName", _TOPIC_COLUMNS),
+    _TOPICS_FIELD,
+    _take_named(_TOPICS_FIELD, TopicConfig, "topicName", _TOPIC_COLUMNS),
     _encode_named("topicName", _TOPIC_COLUMNS),
     one_line_each=True,
 )
 GROUPS: TableKind[GroupConfig] = TableKind(
     "subscription groups",
     "config/subscriptionGroup.json",
-    "subscriptionGroupTable",
-    _decode_named(GroupConfig, "groupName", _GROUP_COLUMNS),
+    _GROUPS_FIELD,
+    _take_named(_GROUPS_FIELD, GroupConfig, "groupName", _GROUP_COLUMNS),
     _encode_named("groupName", _GROUP_COLUMNS),
     one_line_each=True,
 )
 CONSUMER_OFFSETS: TableKind[ConsumerOffset] = TableKind(
-    "consumer offsets",
-    "config/consumerOffset.json",
-    "offsetTable",
-    _decode_offsets,
-    _encode_offsets,
-    _take_own_offsets,
-    _own_offset_fields,
+    "consumer offsets", "config/consumerOffset.json", _OFFSETS_FIELD, _take_offset_rows, _encode_offsets, _own_offset_fields
 )
-DELAY_OFFSETS: TableKind[DelayOffset] = TableKind("delay offsets", "config/delayOffset.json", "offsetTable", _decode_delays, _encode_delays)
+DELAY_OFFSETS: TableKind[DelayOffset] = TableKind("delay offsets", "config/delayOffset.json", _OFFSETS_FIELD, _take_delays, _encode_delays)
 
 KINDS: tuple[TableKind[Any], ...] = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 

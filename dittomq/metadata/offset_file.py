@@ -1,4 +1,4 @@
-"""consumerOffset.json, made of pieces: only names that have changed since it was last written are encoded again."""
+"""consumerOffset.json, made of pieces: only names that have changed since it was last written are encoded again. And read, by name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,15 @@ from itertools import islice
 from json.encoder import encode_basestring_ascii
 
 from dittomq.metadata import fastjson
-from dittomq.metadata.formats import CONSUMER_OFFSETS, OFFSET_INCARNATIONS_FIELD, OFFSET_RESETS_FIELD, file_of, object_of
+from dittomq.metadata.formats import (
+    CONSUMER_OFFSETS,
+    OFFSET_INCARNATIONS_FIELD,
+    OFFSET_RESETS_FIELD,
+    fields_of,
+    file_of,
+    object_of,
+    take_offsets,
+)
 from dittomq.metadata.offset_table import Name, NameOffsets, OffsetTable
 from dittomq.metadata.rows import Json
 from dittomq.routes import DataVersion
@@ -19,6 +27,22 @@ class OffsetSnapshot:
     version: DataVersion
     names: Sequence[Name]
     other_fields: Mapping[str | int, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedOffsets:
+    """What a file held."""
+
+    version: DataVersion = DataVersion()  # noqa: RUF009  # frozen
+    by_name: dict[Name, NameOffsets] = field(default_factory=dict)
+    other_fields: Mapping[str | int, Json] = field(default_factory=dict)
+
+
+def decode_offsets(data: bytes) -> LoadedOffsets:
+    """What the file's bytes hold, as `dittomq.metadata.formats.decode` finds it, without a row for each queue. Raises DamagedFile."""
+    version, _, fields = fields_of(data)
+    by_name = {(each.topic, each.group): NameOffsets(each.incarnation, each.offsets, each.resets) for each in take_offsets(fields)}
+    return LoadedOffsets(version, by_name, fields)
 
 
 @dataclass(slots=True)

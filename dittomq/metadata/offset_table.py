@@ -66,6 +66,18 @@ class NameOffsets:
         return NameOffsets(self.incarnation, dict(self.offsets), dict(self.resets))
 
 
+def add_rows(by_name: dict[Name, NameOffsets], rows: Iterable[ConsumerOffset]) -> None:
+    """Put these rows beside, or in the place of, those that are there."""
+    for row in rows:
+        name = row.topic, row.group
+        of_name = by_name.get(name)
+        if of_name is None:
+            of_name = by_name[name] = NameOffsets(row.incarnation)
+        of_name.offsets[row.queue] = row.offset
+        if row.resets:
+            of_name.resets[row.queue] = row.resets
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetClamp:
     """An offset that was beyond its queue's end, and the row that moves it back to that."""
@@ -185,12 +197,8 @@ class OffsetTable:
             self._begin(self.version.next(epoch, now_ms))
         self.led = epoch
 
-    def load(self, rows: Iterable[ConsumerOffset], version: DataVersion) -> None:
-        """Hold these rows of that version instead, whole: nothing is known of how it came to be."""
-        by_name: dict[Name, NameOffsets] = {}
-        for row in rows:
-            of_name = by_name.setdefault((row.topic, row.group), NameOffsets(row.incarnation))
-            of_name.put(row.queue, Committed(row.offset, row.resets))
+    def load(self, by_name: dict[Name, NameOffsets], version: DataVersion) -> None:
+        """Hold these offsets of that version instead, whole: nothing is known of how it came to be. They are the table's from now on."""
         gone = self._by_name.keys() - by_name.keys()
         self.dirty |= dict.fromkeys([*gone, *by_name])
         self._by_name, self._names = by_name, sorted(by_name)

@@ -142,6 +142,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 async with contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
                     async for response in responses:
                         await taken_in_time(context.write(response))
+                        del response  # the next one may be far away
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 

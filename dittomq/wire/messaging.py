@@ -5,7 +5,7 @@ From the wire comes a valid value or InvalidField.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -17,15 +17,18 @@ from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
+    DEFAULT_STREAM_WAIT_S,
     MAX_PULL_BYTES,
     MAX_PULL_MESSAGES,
     MAX_PULL_TAG_CHARACTERS,
     MAX_PULL_TAGS,
     MAX_PULL_WAIT_S,
     MAX_STALENESS_S,
+    MIN_STREAM_WAIT_S,
     PullRequest,
     PullResult,
     PullStatus,
+    PullStreamOrder,
 )
 from dittomq.receipts import BatchReceipt, ReceiptRun, record_ends
 from dittomq.tokens import decode_token, encode_token
@@ -53,6 +56,7 @@ _PULL_FROM_PB = {
 }
 _PULL_TO_PB = {status: number for number, status in _PULL_FROM_PB.items()}
 _TAG_SEPARATOR = "||"
+_Response = TypeVar("_Response", pb.PullResponse, pb.PullStreamResponse)
 _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by one
 
 
@@ -262,14 +266,30 @@ def pull_request(order: PullRequest) -> pb.PullRequest:
 
 def pull_order(request: pb.PullRequest) -> PullRequest:
     """Decode what a reader wants, its limits checked and defaults filled in."""
+    return _order(request, _seconds(request.wait, 0.0))
+
+
+def pull_stream_order(request: pb.PullStreamRequest) -> PullStreamOrder:
+    """Decode what a reader wants on and on, its limits checked and defaults filled in."""
+    wait_s = _seconds(request.wait, MIN_STREAM_WAIT_S) if request.HasField("wait") else DEFAULT_STREAM_WAIT_S
+    if request.max_responses < 0:
+        raise InvalidField("max_responses", "is negative; 0 means no end")
+    return PullStreamOrder(_order(request, wait_s), request.max_responses)
+
+
+def _seconds(wait: Duration, least_s: float) -> float:
+    wait_s = float(wait.seconds * 1_000_000_000 + wait.nanos) / 1e9
+    if not least_s <= wait_s <= MAX_PULL_WAIT_S:
+        raise InvalidField("wait", f"{wait_s:g} s is outside {least_s:g} to {MAX_PULL_WAIT_S:g} s")
+    return wait_s
+
+
+def _order(request: pb.PullRequest | pb.PullStreamRequest, wait_s: float) -> PullRequest:
     for name in ("queue", "offset"):
         if not request.HasField(name):
             raise InvalidField(name, "is missing; 0 is the first")
     if request.queue < 0 or request.offset < 0:
         raise InvalidField("queue" if request.queue < 0 else "offset", "is negative; 0 is the first")
-    wait_s = float(request.wait.seconds * 1_000_000_000 + request.wait.nanos) / 1e9
-    if not 0 <= wait_s <= MAX_PULL_WAIT_S:
-        raise InvalidField("wait", f"{wait_s:g} s is outside 0 to {MAX_PULL_WAIT_S:g} s")
     return PullRequest(
         topic=request.topic,
         queue=request.queue,
@@ -315,7 +335,16 @@ def _tags(text: str) -> frozenset[str]:
 
 def pull_response(answer: PullResult, *, prefer_text: bool) -> pb.PullResponse:
     """Encode what a node answers; bodies as text where that was asked for and they are UTF-8."""
-    response = pb.PullResponse(
+    return _response(pb.PullResponse, answer, prefer_text=prefer_text)
+
+
+def pull_stream_response(answer: PullResult, *, prefer_text: bool) -> pb.PullStreamResponse:
+    """Encode one answer of a stream in the same way."""
+    return _response(pb.PullStreamResponse, answer, prefer_text=prefer_text)
+
+
+def _response(kind: type[_Response], answer: PullResult, *, prefer_text: bool) -> _Response:
+    response = kind(
         status=_PULL_TO_PB[answer.status],
         next_offset=answer.next_offset,
         min_offset=answer.min_offset,

@@ -329,6 +329,7 @@ class Master:
         log.info("drain_started", node=self._config.name)
         node.draining = True
         node.watches.stop()
+        around.parts.dispatcher.end_waits()
         around.transactions.stop()
         node.version_watches.stop()
         around.members.coordinator.stop()

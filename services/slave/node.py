@@ -93,6 +93,12 @@ class SlaveNode:
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.version_watches = VersionWatches(self._config.name, parts.metadata, parts.clock)
 
+    def end_waits(self) -> None:
+        """The node stops: nobody waits any longer for anything to change."""
+        self.watches.stop()
+        self.version_watches.stop()
+        self._parts.dispatcher.end_waits()
+
     async def leave(self, *, sends_goodbye: bool) -> None:
         """Follow no master any longer. With a goodbye it need not wait for this member; one that goes on in a moment says none."""
         await self._fetcher.leave(sends_goodbye=sends_goodbye)

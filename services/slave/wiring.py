@@ -282,8 +282,7 @@ class Slave:
 
     async def _drain(self, node: SlaveNode, place: NodeContext, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("drain_started", node=self._config.name)
-        node.watches.stop()
-        node.version_watches.stop()
+        node.end_waits()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         await node.leave(sends_goodbye=not place.is_left)
         await place.leave(registrar)

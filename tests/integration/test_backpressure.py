@@ -113,21 +113,22 @@ def test_clients_that_never_read_are_throttled_in_bounded_memory(group: RealGrou
     history.check()
 
 
-def unread_pulls(channel: grpc.Channel) -> list[Any]:
-    """Pulls of the largest answers, whose answers are not read."""
-    pull: Any = channel.unary_stream("/ditto.messaging.v1.MessagingService/Pull", pb.PullRequest.SerializeToString)
+def unread_pulls(channel: grpc.Channel, method: str) -> list[Any]:
+    """Pulls, or streams of pulls, of the largest answers, which are not read."""
+    pull: Any = channel.unary_stream(f"/ditto.messaging.v1.MessagingService/{method}", pb.PullRequest.SerializeToString)
     request = pb.PullRequest(topic=TOPIC, queue=0, offset=0, max_messages=MAX_PULL_MESSAGES, max_bytes=MAX_PULL_BYTES)
     return [pull(request, timeout=120) for _ in range(PULLS)]
 
 
-def test_pulls_that_nobody_reads_take_a_bounded_part_of_memory_and_others_read_on(group: RealGroup) -> None:
+@pytest.mark.parametrize("method", ["Pull", "PullStream"])
+def test_pulls_that_nobody_reads_take_a_bounded_part_of_memory_and_others_read_on(group: RealGroup, method: str) -> None:
     count, pid = 2 * MAX_PULL_BYTES // len(BODY), group.cluster.pid(MASTER)
     with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         producer.publish_many([Message(TOPIC, BODY, queue=0) for _ in range(count)])
     before = resident_bytes(pid)
     channels = [grpc.insecure_channel(group.address(MASTER), [("grpc.http2.bdp_probe", 0)]) for _ in range(CLIENTS)]  # small windows
     try:
-        pulls = [call for channel in channels for call in unread_pulls(channel)]
+        pulls = [call for channel in channels for call in unread_pulls(channel, method)]
         have_room = CLIENTS * CONNECTION_BYTES // MAX_PULL_BYTES
         eventually(lambda: 0 < sum(not call.done() for call in pulls) <= have_room, "all but those that have room are refused")
 

@@ -1,6 +1,7 @@
 # methods are named by the .proto files
 """MessagingService as masters and slaves serve it alike: reading. Each adds what it says of publishing."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,3 +25,10 @@ class PullServicer(messaging_pb2_grpc.MessagingServiceServicer):
         order = wire.pull_order(request)
         async with self._reading.pull(order, context.peer()) as answer:
             yield wire.pull_response(answer, prefer_text=order.prefer_text)
+
+    async def PullStream(self, request: pb.PullStreamRequest, context: Context) -> AsyncIterator[pb.PullStreamResponse]:
+        order = wire.pull_stream_order(request)
+        async with contextlib.aclosing(self._reading.stream(order, context.peer())) as answers:
+            async for answer in answers:
+                yield wire.pull_stream_response(answer, prefer_text=order.pull.prefer_text)
+                del answer  # nobody holds it while the next one is waited for

@@ -1,22 +1,26 @@
 """Pulls on a real store: what may be read, what may be undone, and where the next pull begins, with a tag and without one."""
 
 import asyncio
+import contextlib
+import gc
 import random
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
+from dittomq.broker import pull_service
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.commitlog.store import AppendBatch
 from dittomq.doors.clock import OsClock
-from dittomq.errors import PermissionDenied, StaleCopy
+from dittomq.errors import DittoError, LimitReached, NotReady, PermissionDenied, StaleCopy
+from dittomq.message import StoredMessage
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import PullRequest, PullResult, PullStatus, ReadableRange
+from dittomq.reads import PullRequest, PullResult, PullStatus, PullStreamOrder, ReadableRange
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.tokens import ConsistencyToken
 from tests.support.inline_lane import InlineLane
@@ -304,3 +308,140 @@ async def test_a_pull_for_a_token_wakes_with_whatever_queue_holds_its_message() 
         dispatching.cancel()
 
     assert (answer.status, clock.monotonic()) == (PullStatus.FOUND, 3.0)
+
+
+class Serving:
+    """A node that serves all eight messages of a copy; `lane` counts the looks at its queues."""
+
+    def __init__(self) -> None:
+        self.copy, self.clock, self.lane = Copy(), LoopClock(), CountingLane()
+        self.dispatcher = Dispatcher(self.copy.store, InlineLane())
+        self.room = AdmissionControl(MEMORY_BYTES)
+
+        def readable() -> ReadableRange:
+            return ReadableRange(self.copy.store.end, self.copy.store.end)
+
+        rules = PullRules("a", readable, TopicConfig, False, self.room, MEMORY_BYTES, node="a/1")
+        self.reading = PullService(self.copy.store, self.lane, self.dispatcher, self.clock, rules=rules)
+
+    def stream(self, offset: int = 0, messages: int = 32, responses: int = 0) -> AsyncGenerator[PullResult, None]:
+        pull = replace(order(ALL, offset, messages), wait_s=5.0)
+        return self.reading.stream(PullStreamOrder(pull, responses), "a client")
+
+    async def hold(self) -> PullResult:
+        async with self.reading.pull(replace(order(ALL, offset=8), wait_s=20.0), "another client") as answer:
+            return answer
+
+
+@under(run)
+async def test_each_answer_of_a_stream_goes_on_where_the_one_before_ended() -> None:
+    node = Serving()
+
+    answers = [answer async for answer in node.stream(messages=3, responses=4)]
+
+    assert [[message.queue_offset for message in answer.messages] for answer in answers] == [[0, 1, 2], [3, 4, 5], [6, 7], []]
+    assert node.clock.monotonic() == 5.0
+
+
+@under(run)
+async def test_a_stream_tells_after_each_wait_that_nothing_came_and_then_what_comes() -> None:
+    node = Serving()
+    node.copy.store.dispatch_grown(node.copy.end)
+
+    async def told() -> list[tuple[float, int]]:
+        return [(node.clock.monotonic(), len(answer.messages)) async for answer in node.stream(offset=8, responses=3)]
+
+    async with asyncio.TaskGroup() as tasks:
+        dispatching = tasks.create_task(node.dispatcher.run())
+        telling = tasks.create_task(told())
+        await asyncio.sleep(12)
+        node.copy.append(2)
+        node.dispatcher.readable_to(node.copy.store.end)
+        answers = await telling
+        dispatching.cancel()
+
+    assert answers == [(5.0, 0), (10.0, 0), (12.0, 2)]
+
+
+@under(run)
+async def test_a_stream_reads_nothing_ahead_of_what_its_caller_has_taken() -> None:
+    node = Serving()
+
+    async with contextlib.aclosing(node.stream(messages=2)) as answers:
+        await anext(answers)
+        await asyncio.sleep(60)
+        looks, unread = node.lane.calls, node.room.taken
+
+    assert looks == 1
+    assert unread > 0
+    assert node.room.taken == 0
+
+
+@under(run)
+async def test_a_stream_that_waits_keeps_none_of_what_it_has_given() -> None:
+    node = Serving()
+
+    def kept() -> int:
+        gc.collect()
+        return sum(1 for each in gc.get_objects() if isinstance(each, StoredMessage))
+
+    before = kept()
+    answers = node.stream()
+    first = await anext(answers)
+    held = kept() - before
+    del first
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(anext(answers))
+        await asyncio.sleep(1)
+        left = kept() - before
+        waiting.cancel()
+
+    assert (held, left, node.room.taken) == (8, 0, 0)
+
+
+@under(run)
+async def test_streams_and_waiting_pulls_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream counts while it lasts, and no longer when its caller has left."""
+    monkeypatch.setattr(pull_service, "MAX_WAITING_PULLS", 2)
+    node = Serving()
+    async with asyncio.TaskGroup() as tasks:
+        holding = tasks.create_task(node.hold())
+        await asyncio.sleep(1)
+        async with contextlib.aclosing(node.stream()) as answers:
+            await anext(answers)
+            with pytest.raises(LimitReached):
+                await anext(node.stream())
+            with pytest.raises(LimitReached):
+                await node.hold()
+            heartbeat = await anext(answers)  # it waits in its own place
+        freed = await anext(node.stream())
+        holding.cancel()
+
+    assert (len(heartbeat.messages), len(freed.messages)) == (0, 8)
+
+
+@under(run)
+async def test_a_node_that_stops_tells_streams_and_who_waits_at_once() -> None:
+    """It goes on to answer what it can answer at once."""
+    node = Serving()
+    streams = [node.stream(offset=8), node.stream(messages=1)]
+    await anext(streams[1])  # there is more for it
+    refused: list[DittoError] = []
+
+    async def until_refused(waiting: Awaitable[object]) -> None:
+        try:
+            await waiting
+        except NotReady as problem:
+            refused.append(problem)
+
+    async with asyncio.TaskGroup() as tasks:
+        for waiting in (anext(streams[0]), node.hold()):
+            tasks.create_task(until_refused(waiting))
+        await asyncio.sleep(3)
+        node.dispatcher.end_waits()
+        await until_refused(anext(streams[1]))
+    late = await node.reading.pull(order(ALL), "a client").__aenter__()
+
+    assert [problem.node for problem in refused if isinstance(problem, NotReady)] == ["a/1"] * 3
+    assert node.clock.monotonic() == 3.0
+    assert len(late.messages) == 8

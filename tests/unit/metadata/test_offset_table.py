@@ -2,13 +2,14 @@
 
 import random
 import time
+from collections.abc import Iterable
 
 import pytest
 
 from dittomq.errors import InvalidField, VersionConflict
 from dittomq.metadata.formats import CONSUMER_OFFSETS, decode, encode
 from dittomq.metadata.offset_file import OffsetFile
-from dittomq.metadata.offset_table import Committed, OffsetTable
+from dittomq.metadata.offset_table import Committed, Name, NameOffsets, OffsetTable, add_rows
 from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.tables import Ask, Table, sorted_rows
 from dittomq.offsets import Epoch
@@ -40,8 +41,14 @@ def follow(master: OffsetTable, slave: OffsetTable, page_size: int = 7) -> str:
         for part in parts:
             slave.apply(part.rows, part.removed, part.version)
         return "changes"
-    slave.load(whole(master, page_size), page.version)
+    slave.load(by_name(whole(master, page_size)), page.version)
     return "whole"
+
+
+def by_name(rows: Iterable[ConsumerOffset]) -> dict[Name, NameOffsets]:
+    made: dict[Name, NameOffsets] = {}
+    add_rows(made, rows)
+    return made
 
 
 def whole(master: OffsetTable, page_size: int) -> list[ConsumerOffset]:
@@ -114,7 +121,7 @@ def test_only_a_gap_causes_a_whole_pull() -> None:
 
 def test_version_of_another_master_of_equal_number_is_a_gap() -> None:
     master, slave = table(row(1), row(2)), OffsetTable()
-    slave.load([row(7)], DataVersion(1, 999, 1))
+    slave.load(by_name([row(7)]), DataVersion(1, 999, 1))
     master.put([row(3)], 1, 1_001)
 
     assert follow(master, slave) == "whole"
@@ -197,7 +204,7 @@ def test_slaves_that_follow_by_any_steps_hold_the_masters_rows_of_its_version() 
 def test_a_commit_costs_the_same_in_a_table_of_a_hundred_times_as_many() -> None:
     def seconds(names: int) -> float:
         offsets = OffsetTable()
-        offsets.load((row(1, queue, topic=f"t{name}") for name in range(names) for queue in range(4)), DataVersion(1, 1, 1))
+        offsets.load(by_name(row(1, queue, topic=f"t{name}") for name in range(names) for queue in range(4)), DataVersion(1, 1, 1))
         chance, times = random.Random(1), []
         for offset in range(2_000):
             change = row(offset + 2, 1, topic=f"t{chance.randrange(names)}")

@@ -14,7 +14,7 @@ from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMess
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
-from dittomq.reads import PullRequest, PullResult, PullStatus
+from dittomq.reads import PullRequest, PullResult, PullStatus, PullStreamOrder
 from dittomq.receipts import BatchReceipt
 from dittomq.tokens import ConsistencyToken, decode_token
 from dittomq.wire import admin, messaging
@@ -109,6 +109,43 @@ def test_a_pull_outside_its_limits_names_the_field(request_: pb.PullRequest, fie
     with pytest.raises(InvalidField) as raised:
         messaging.pull_order(request_)
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (pb.PullStreamRequest(topic="t", queue=0), "offset"),
+        (pb.PullStreamRequest(topic="t", queue=0, offset=0, wait={"nanos": 999_999_999}), "wait"),
+        (pb.PullStreamRequest(topic="t", queue=0, offset=0, wait={"seconds": 61}), "wait"),
+        (pb.PullStreamRequest(topic="t", queue=0, offset=0, max_responses=-1), "max_responses"),
+    ],
+)
+def test_a_stream_of_pulls_outside_its_limits_names_the_field(request_: pb.PullStreamRequest, field: str) -> None:
+    with pytest.raises(InvalidField) as raised:
+        messaging.pull_stream_order(request_)
+    assert raised.value.field == field
+
+
+@given(ANSWERS, st.booleans())
+def test_an_answer_of_a_stream_has_the_bytes_of_one_to_a_pull(answer: PullResult, prefer_text: bool) -> None:
+    streamed = messaging.pull_stream_response(answer, prefer_text=prefer_text).SerializeToString()
+
+    assert messaging.pull_answer(pb.PullResponse.FromString(streamed)) == answer
+
+
+def test_a_stream_takes_what_a_pull_takes_by_the_same_numbers() -> None:
+    pull = PullRequest(
+        "t", 3, QueueOffset(7), 5, 6, 8.0, frozenset("ab"), ConsistencyToken("a", Epoch(1), PhysicalOffset(9)), True, "g", 2.0
+    )
+    sent = messaging.pull_request(pull).SerializeToString()
+
+    assert messaging.pull_stream_order(pb.PullStreamRequest.FromString(sent)) == PullStreamOrder(pull)
+
+
+def test_a_stream_that_names_no_wait_tells_every_half_minute_that_nothing_came() -> None:
+    order = messaging.pull_stream_order(pb.PullStreamRequest(topic="t", queue=0, offset=0))
+
+    assert order.pull.wait_s == 30.0
 
 
 @pytest.mark.parametrize("tags", [{"t" * 32_767}, {str(number) for number in range(256)}])
