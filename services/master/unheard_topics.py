@@ -91,7 +91,7 @@ class UnheardTopics:
     def _is_known(self, name: str) -> bool:
         """Whether the topic was there when the term began, or was deleted since: then its absence is a deletion."""
         now = self.topics.metadata.table(TOPICS)
-        return name in self._began.rows or _lows(now.minimums, name) != _lows(self._began.minimums, name)
+        return name in self._began.rows or _minimums_of(now.minimums, name) != _minimums_of(self._began.minimums, name)
 
     def _is_unheard(self, message: StoredMessage) -> bool:
         """Whether a master before took it in, later than the topics changed that this node had when it began to lead."""
@@ -122,7 +122,7 @@ def _may_be_made(name: str) -> bool:
     return not is_reserved(name)
 
 
-def _lows(minimums: QueueMinimums, name: str) -> Mapping[tuple[str, int], int]:
+def _minimums_of(minimums: QueueMinimums, name: str) -> Mapping[tuple[str, int], int]:
     return {key: low for key, low in minimums.items() if key[0] == name}
 
 
