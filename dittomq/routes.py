@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
@@ -55,9 +55,8 @@ class DataVersion:
         return replace(self, state_version=max(epoch, self.state_version), timestamp_ms=now_ms, counter=self.counter + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicQueues:
-    """A topic in one broker group. Permission bits: 4 read, 2 write."""
+class TopicQueues(NamedTuple):
+    """A topic in one broker group. Permission bits: 4 read, 2 write. Nameservers compare millions of them: hence a tuple."""
 
     topic: str
     read_queues: int
@@ -180,6 +179,15 @@ class RegistrationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedTopics:
+    """What has changed in the topics of a node since it registered them as of version `since`: new settings by name, and names gone."""
+
+    since: DataVersion
+    changed: tuple[TopicQueues, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
     """A heartbeat: what may have changed since the registration of this session."""
 
@@ -187,13 +195,14 @@ class HeartbeatRequest:
     data_version: DataVersion
     epoch: Epoch
     state: BrokerState
+    changes: ChangedTopics | None = None  # None: none, or more than a heartbeat takes
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
     """A nameserver's answer to a heartbeat. `master` is None while it knows none.
 
-    `must_reregister`: it knows an older topic table, or has other order topics than it told.
+    `must_reregister`: it knows another topic table, or has other order topics than it told.
     """
 
     must_reregister: bool

@@ -41,6 +41,7 @@ class Metadata:
         self._listener = listener
         self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in WHOLE_KINDS}
         self.offsets = OffsetTable()
+        self.topics_before = DataVersion()  # of the topics, as they were when this node began to lead
         self._led = NO_EPOCH
         self._failure: StorageFailure | None = None
         self._failed = asyncio.Event()
@@ -101,6 +102,8 @@ class Metadata:
         def led(table: Table[Any]) -> Table[Any]:
             return table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
 
+        if (before := self.version(TOPICS)).state_version != epoch:  # a full disk has this tried again
+            self.topics_before = before
         await self.change(TOPICS, lambda table: led(table) if table == Table() else led(table).hiding(minimums))
         for kind in WHOLE_KINDS:
             if kind is not TOPICS:

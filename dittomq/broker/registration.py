@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.commitlog.records.format import Host
+from dittomq.metadata.made_of_rows import MadeOfRows
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
@@ -29,24 +30,34 @@ class NodeIdentity:
     registration_period_ms: int
 
 
-def registration(identity: NodeIdentity, epoch: Epoch, state: BrokerState, topics: Table[TopicConfig]) -> Registration:
-    """As it is now; `epoch` is the one in which a master leads, and of a slave the newest of its log."""
-    return Registration(
-        cluster=identity.cluster,
-        broker=identity.broker,
-        broker_id=identity.broker_id,
-        replica_uuid=identity.replica_uuid,
-        epoch=epoch,
-        role=identity.role,
-        state=state,
-        addresses=identity.addresses,
-        replication_addresses=identity.replication_addresses,
-        permission=identity.permission,
-        topics=tuple(TopicQueues(row.name, row.read_queues, row.write_queues, row.permission) for row in topics.rows.values()),
-        data_version=topics.version,
-        registration_period_ms=identity.registration_period_ms,
-        configured_id=identity.configured_id,
-    )
+class Registrations:
+    """Says what a node registers; topics that have not changed since it last said so are the same objects."""
+
+    def __init__(self) -> None:
+        self._topics: MadeOfRows[TopicConfig, TopicQueues] = MadeOfRows(_queues_of)
+
+    def of(self, identity: NodeIdentity, epoch: Epoch, state: BrokerState, topics: Table[TopicConfig]) -> Registration:
+        """As it is now; `epoch` is the one in which a master leads, and of a slave the newest of its log."""
+        return Registration(
+            cluster=identity.cluster,
+            broker=identity.broker,
+            broker_id=identity.broker_id,
+            replica_uuid=identity.replica_uuid,
+            epoch=epoch,
+            role=identity.role,
+            state=state,
+            addresses=identity.addresses,
+            replication_addresses=identity.replication_addresses,
+            permission=identity.permission,
+            topics=self._topics.of(topics.rows.values()),
+            data_version=topics.version,
+            registration_period_ms=identity.registration_period_ms,
+            configured_id=identity.configured_id,
+        )
+
+
+def _queues_of(row: TopicConfig) -> TopicQueues:
+    return TopicQueues(row.name, row.read_queues, row.write_queues, row.permission)
 
 
 def advertised(addresses: Mapping[str, str], listening: str, port: int) -> Mapping[str, str]:

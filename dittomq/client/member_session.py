@@ -223,7 +223,7 @@ class MemberSession:
     def _join_order(self) -> JoinOrder:
         order, held = self._order, frozenset(self._queues.queues)
         topics = dict.fromkeys(self._topics, order.tags)
-        return JoinOrder(order.member, self._process, topics, order.mode, order.strategy, held)
+        return JoinOrder(order.member, self._process, topics, order.mode, order.strategy, held, self._generation)
 
     def _take_answer(self, answer: JoinAnswer) -> None:
         self._heartbeat_s = answer.heartbeat_s

@@ -44,6 +44,13 @@ class JoinOrder:
     mode: ConsumeMode = ConsumeMode.CLUSTERING
     strategy: Strategy = Strategy.AVERAGE
     held: frozenset[TopicQueue] = frozenset()
+    generation: int = 0
+    """Of the newest assignment that it has put into effect, an earlier master's too; 0: none."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the master that told it that assignment; 0: none did."""
+        return self.generation >> _EPOCH_SHIFT
 
 
 @dataclass(frozen=True, slots=True)

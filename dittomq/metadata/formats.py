@@ -8,6 +8,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from dittomq.metadata import fastjson
+from dittomq.metadata.made_of_rows import MadeOfRows
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
 from dittomq.metadata.tables import QueueMinimums, R, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -109,7 +110,7 @@ class RowTexts(Generic[R]):
 
     def __init__(self, kind: TableKind[R]) -> None:
         self._kind = kind
-        self._known: dict[Any, tuple[R, str]] = {}
+        self._lines = MadeOfRows(self._line)
 
     def encode(self, table: Table[R]) -> bytes:
         """The file's bytes, a row a line."""
@@ -122,32 +123,42 @@ class RowTexts(Generic[R]):
         fields: Fields = {**table.other_fields, "dataVersion": version, **kind.own_fields(rows)}
         if table.minimums:
             fields[_MINIMUMS_FIELD] = _encode_minimums(table.minimums)
-        texts = {str(name): fastjson.dumps(value, 1, "\t") for name, value in fields.items()}
-        texts[kind.field] = self._lines(table.rows) if kind.one_line_each else fastjson.dumps(kind.encode_rows(rows), 1, "\t")
+        texts: dict[str, FieldText] = {str(name): field_text(value) for name, value in fields.items()}
+        texts[kind.field] = self._lines.of(rows) if kind.one_line_each else field_text(kind.encode_rows(rows))
         return file_of(texts)
 
-    def _lines(self, rows: Mapping[Any, R]) -> str:
-        before, known = self._known, {}
-        for key, row in rows.items():
-            held = before.get(key)
-            known[key] = held if held is not None and held[0] is row else (row, self._line(row))
-        self._known = known
-        return object_of([text for _, text in known.values()])
-
-    def _line(self, row: R) -> str:
-        return fastjson.dumps(self._kind.encode_rows([row]))[1:-1]
+    def _line(self, row: R) -> bytes:
+        return line_of(fastjson.dumps(self._kind.encode_rows([row]))[1:-1])
 
 
-def file_of(fields: Mapping[str, str]) -> bytes:
-    """A file's bytes, of the text of each of its fields."""
-    lines = ",\n\t".join([f"{encode_basestring_ascii(name)}:{fields[name]}" for name in sorted(fields)])
-    return f"{{\n\t{lines}\n}}".encode("ascii")
+FieldText = bytes | Sequence[bytes]
+"""What a file says of a field: its text, or the lines of an object."""
 
 
-def object_of(lines: Sequence[str]) -> str:
-    """A field's text with these keys and values, a line each."""
-    joined = ",\n\t\t".join(lines)
-    return f"{{\n\t\t{joined}\n\t}}" if lines else "{}"
+def field_text(value: Json) -> bytes:
+    """An object has a line for each key."""
+    return fastjson.dumps(value, 1, "\t").encode("ascii")
+
+
+def line_of(entry: str) -> bytes:
+    """A key and its value as a line of an object."""
+    return f",\n\t\t{entry}".encode("ascii")
+
+
+def file_of(fields: Mapping[str, FieldText]) -> bytes:
+    """A file's bytes. Lines are copied once: they may be ten megabytes."""
+    parts: list[bytes] = []
+    for name in sorted(fields):
+        text, begin = fields[name], f"{',' if parts else '{'}\n\t{encode_basestring_ascii(name)}:"
+        if isinstance(text, bytes):
+            parts += (begin.encode("ascii"), text)
+        elif text:
+            parts += (f"{begin}{{".encode("ascii"), text[0][1:])  # without its comma
+            parts += text[1:]
+            parts.append(b"\n\t}")
+        else:
+            parts.append(f"{begin}{{}}".encode("ascii"))
+    return b"".join((*parts, b"\n}"))
 
 
 def _decode_version(fields: Fields) -> DataVersion:

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 
-from dittomq.metadata import fastjson
 from dittomq.metadata.formats import (
     CONSUMER_OFFSETS,
     OFFSET_INCARNATIONS_FIELD,
     OFFSET_RESETS_FIELD,
+    FieldText,
+    field_text,
     fields_of,
     file_of,
-    object_of,
+    line_of,
     take_offsets,
 )
 from dittomq.metadata.offset_table import Name, NameOffsets, OffsetTable
@@ -49,9 +50,9 @@ def decode_offsets(data: bytes) -> LoadedOffsets:
 class OffsetFile:
     """The pieces. `take_changes` until it returns True, then `snapshot` at once, then `encode`; and again only after that."""
 
-    _offsets: dict[Name, str] = field(default_factory=dict)
-    _incarnations: dict[Name, str] = field(default_factory=dict)
-    _resets: dict[Name, str] = field(default_factory=dict)
+    _offsets: dict[Name, bytes] = field(default_factory=dict)
+    _incarnations: dict[Name, bytes] = field(default_factory=dict)
+    _resets: dict[Name, bytes] = field(default_factory=dict)
 
     def take_changes(self, table: OffsetTable, limit: int) -> bool:
         """Encode at most `limit` names that have changed; whether these were the last ones."""
@@ -67,9 +68,9 @@ class OffsetFile:
     def encode(self, snapshot: OffsetSnapshot) -> bytes:
         """The file's bytes, as `dittomq.metadata.formats.encode` makes them."""
         version = snapshot.version
-        fields = {str(key): fastjson.dumps(value, 1, "\t") for key, value in snapshot.other_fields.items()}
-        fields["dataVersion"] = fastjson.dumps(
-            {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_ms}, 1, "\t"
+        fields: dict[str, FieldText] = {str(key): field_text(value) for key, value in snapshot.other_fields.items()}
+        fields["dataVersion"] = field_text(
+            {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_ms}
         )
         for name, pieces in (
             (CONSUMER_OFFSETS.field, self._offsets),
@@ -78,7 +79,7 @@ class OffsetFile:
         ):
             lines = [pieces[each] for each in snapshot.names if each in pieces] if pieces else []
             if lines or name == CONSUMER_OFFSETS.field:
-                fields[name] = object_of(lines)
+                fields[name] = lines
         return file_of(fields)
 
     def _take(self, name: Name, of_name: NameOffsets | None) -> None:
@@ -89,11 +90,11 @@ class OffsetFile:
         key = encode_basestring_ascii(f"{name[0]}@{name[1]}")
         self._offsets[name] = _object(key, of_name.offsets)
         if of_name.incarnation:
-            self._incarnations[name] = f"{key}:{of_name.incarnation}"
+            self._incarnations[name] = line_of(f"{key}:{of_name.incarnation}")
         if of_name.resets:
             self._resets[name] = _object(key, of_name.resets)
 
 
-def _object(key: str, numbers: Mapping[int, int]) -> str:
+def _object(key: str, numbers: Mapping[int, int]) -> bytes:
     inner = ",".join([f"{queue}:{numbers[queue]}" for queue in sorted(numbers)])
-    return f"{key}:{{{inner}}}"
+    return line_of(f"{key}:{{{inner}}}")

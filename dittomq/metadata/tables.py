@@ -1,7 +1,7 @@
 """Versioned tables: immutable, changed by making the next version, read in pages of one version."""
 
 import re
-from bisect import bisect
+from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -51,10 +51,13 @@ class Table(Generic[R_co]):
 
     def with_row(self, row: R_co, epoch: int, now_ms: int) -> Self:  # type: ignore[misc]  # nothing is put into this table
         """The next version of this table, with this row beside the others, or in the place of one with its key."""
-        items, key = list(self.rows.items()), row.key
+        key = row.key
+        rows = {**self.rows, key: row}
         if key not in self.rows:
-            items.insert(bisect(list(self.rows), key), (key, row))
-        return replace(self, version=self.version.next(epoch, now_ms), rows={**dict(items), key: row})
+            keys = list(self.rows)
+            insort(keys, key)
+            rows = {each: rows[each] for each in keys}
+        return replace(self, version=self.version.next(epoch, now_ms), rows=rows)
 
     def without(self, key: object, epoch: int, now_ms: int) -> Self:
         """The next version of this table, without the row of that key."""
@@ -96,7 +99,8 @@ class TablePage(Generic[R_co]):
 def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
     """Rows by key, in the order of their keys; of two with one key the last one stays."""
     by_key = {row.key: row for row in rows}
-    return {key: by_key[key] for key in sorted(by_key)}
+    keys = sorted(by_key)
+    return by_key if keys == list(by_key) else {key: by_key[key] for key in keys}
 
 
 def answer(name: str, table: Table[R], ask: Ask) -> TablePage[R]:

@@ -8,7 +8,9 @@ from typing import Final
 import structlog
 
 from dittomq.errors import DittoError, Unavailable
-from dittomq.routes import GroupMaster, Registration
+from dittomq.metadata.made_of_rows import differing
+from dittomq.routes import ChangedTopics, GroupMaster, Registration
+from dittomq.wire.naming import MAX_CHANGED_TOPICS
 
 CALL_DEADLINE_S: Final = 3.0
 
@@ -42,11 +44,22 @@ class NameserverSession:
     is_foreign: bool = False  # it serves another cluster, and has never served ours
     left: asyncio.Event = field(default_factory=asyncio.Event)  # it hears nothing more of this node but goodbye
 
-    def knows(self, registration: Registration) -> bool:
-        """Whether a heartbeat brings all that has changed since this session began."""
-        if not self.session or self.registered is None:
-            return False
-        return replace(self.registered, epoch=registration.epoch, state=registration.state) == registration
+    def changes(self, registration: Registration) -> ChangedTopics | None:
+        """What has changed of the topics since this session began; None where a heartbeat does not bring all that has changed."""
+        before = self.registered
+        if not self.session or before is None:
+            return None
+        others = replace(before, topics=registration.topics, data_version=registration.data_version)
+        if replace(others, epoch=registration.epoch, state=registration.state) != registration:
+            return None
+        where = differing(before.topics, registration.topics)
+        old = {queues.topic: queues for queues in before.topics[where.start : where.before_end]}
+        new = {queues.topic: queues for queues in registration.topics[where.start : where.now_end]}
+        changed = tuple(queues for topic, queues in new.items() if old.get(topic) != queues)
+        removed = tuple(topic for topic in old if topic not in new)
+        if max(len(changed), len(removed)) > MAX_CHANGED_TOPICS:
+            return None
+        return ChangedTopics(before.data_version, changed, removed)
 
     def record_problem(self, node: str, problem: DittoError | None, event: str) -> None:
         """What keeps the node out of its routes, or may; until that changes, it need not be logged again."""

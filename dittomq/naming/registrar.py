@@ -14,8 +14,16 @@ from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, DuplicateBrokerId, SessionExpired, Unavailable, WrongCluster
 from dittomq.naming.nameserver_session import CALL_DEADLINE_S, NameserverAnswer, NameserverSession
-from dittomq.naming.validation import registrable
-from dittomq.routes import BrokerState, GroupMaster, HeartbeatRequest, HeartbeatResult, Registration, RegistrationResult
+from dittomq.naming.validation import RegistrableTopics
+from dittomq.routes import (
+    BrokerState,
+    ChangedTopics,
+    GroupMaster,
+    HeartbeatRequest,
+    HeartbeatResult,
+    Registration,
+    RegistrationResult,
+)
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -77,6 +85,7 @@ class Registrar:
         self._channels = channels
         self._clock = clock
         self._chance = chance
+        self._registrable = RegistrableTopics()
         self._left_out: tuple[str, ...] = ()  # why topics are not registered, as logged last
         self._leaving = asyncio.Event()
 
@@ -111,7 +120,7 @@ class Registrar:
         failures = 0
         while not self._leaving.is_set():
             desk.wake.clear()
-            registration = self._describe()
+            registration = self._within_limits(self._describe())
             silence: Unavailable | None = None
             try:
                 await self._report(desk, registration)
@@ -137,15 +146,17 @@ class Registrar:
             await _wait(desk.wake, pause_s)
 
     async def _report(self, desk: NameserverSession, registration: Registration) -> None:
-        if desk.knows(registration):
-            answer = await self._heartbeat(desk, registration)
+        changes = desk.changes(registration)
+        if changes is not None:
+            answer = await self._heartbeat(desk, registration, changes)
             if not answer.must_reregister:
+                desk.registered = registration
                 return
         await self._register(desk, registration)
 
     async def _register(self, desk: NameserverSession, registration: Registration) -> None:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
-        request = wire.registration_request(self._within_limits(registration))
+        request = wire.registration_request(registration)
         response: pb.RegisterBrokerResponse = await call(
             stub.RegisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=CALL_DEADLINE_S
         )
@@ -165,15 +176,16 @@ class Registrar:
 
     def _within_limits(self, registration: Registration) -> Registration:
         """Without the topics that a nameserver refuses: it would refuse the others, and the node, with them."""
-        topics, left_out = registrable(registration.topics)
+        topics, left_out = self._registrable.of(registration.topics)
         if left_out not in ((), self._left_out):
             log.warning("topics_not_registered", node=registration.node, count=len(left_out), reasons=left_out[:_SHOWN_TOPICS])
         self._left_out = left_out
         return replace(registration, topics=topics)
 
-    async def _heartbeat(self, desk: NameserverSession, registration: Registration) -> HeartbeatResult:
+    async def _heartbeat(self, desk: NameserverSession, registration: Registration, changes: ChangedTopics) -> HeartbeatResult:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
-        request = wire.beat_request(HeartbeatRequest(desk.session, registration.data_version, registration.epoch, registration.state))
+        beat = HeartbeatRequest(desk.session, registration.data_version, registration.epoch, registration.state, changes)
+        request = wire.beat_request(beat)
         response: pb.HeartbeatResponse = await call(
             stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=CALL_DEADLINE_S
         )

@@ -1,9 +1,10 @@
 """What a registration may contain: nameservers refuse the rest, brokers do not send it. How much of it, the wire has looked at before."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from dittomq.errors import InvalidField
+from dittomq.metadata.made_of_rows import MadeOfRows
 from dittomq.metadata.topics import check_topic_name
 from dittomq.offsets import LAST_EPOCH
 from dittomq.routes import DEFAULT_NETWORK, HeartbeatRequest, Registration, TopicQueues
@@ -40,20 +41,31 @@ def check_registration(registration: Registration) -> None:
 def check_beat(beat: HeartbeatRequest) -> None:
     """Raise InvalidField unless every field keeps its limits."""
     _between("epoch", beat.epoch, 0, LAST_EPOCH)
-
-
-def registrable(topics: Iterable[TopicQueues]) -> tuple[tuple[TopicQueues, ...], tuple[str, ...]]:
-    """The topics that a registration may contain, and in words why each of the others is not among them."""
-    taken: list[TopicQueues] = []
-    left_out: list[str] = []
-    for queues in topics:
-        try:
+    if beat.changes is not None:
+        for queues in beat.changes.changed:
             _check_topic(queues)
-            _between("number of topics", len(taken) + 1, 0, MAX_TOPICS)
-            taken.append(queues)
-        except InvalidField as problem:
-            left_out.append(f"{queues.topic[:MAX_TOPIC_CHARACTERS]}: {problem}")
-    return tuple(taken), tuple(left_out)
+
+
+class RegistrableTopics:
+    """Leaves out of registrations what nameservers refuse. A topic that was there in the last one is not looked at again."""
+
+    def __init__(self) -> None:
+        self._problems: MadeOfRows[TopicQueues, str] = MadeOfRows(_problem_of)
+
+    def of(self, topics: tuple[TopicQueues, ...]) -> tuple[tuple[TopicQueues, ...], tuple[str, ...]]:
+        """The topics that a registration may contain, and in words why each of the others is not among them."""
+        problems = self._problems.of(topics)
+        if len(topics) <= MAX_TOPICS and not any(problems):
+            return topics, ()
+        taken: list[TopicQueues] = []
+        left_out: list[str] = []
+        for queues, problem in zip(topics, problems, strict=True):
+            too_many = f"number of topics: there are {MAX_TOPICS:,} already" if len(taken) == MAX_TOPICS else ""
+            if why := problem or too_many:
+                left_out.append(f"{queues.topic[:MAX_TOPIC_CHARACTERS]}: {why}")
+            else:
+                taken.append(queues)
+        return tuple(taken), tuple(left_out)
 
 
 def check_network(network: str) -> None:
@@ -67,6 +79,14 @@ def check_address(field: str, network: str, address: str) -> None:
     known = len(address) <= MAX_ADDRESS_CHARACTERS and _ADDRESS.fullmatch(address)
     if not known or int(address.rpartition(":")[2]) > MAX_PORT:
         raise InvalidField(field, f'"{address[:MAX_ADDRESS_CHARACTERS]}" is not "host:port"')
+
+
+def _problem_of(queues: TopicQueues) -> str:
+    try:
+        _check_topic(queues)
+    except InvalidField as problem:
+        return str(problem)
+    return ""
 
 
 def _check_topic(queues: TopicQueues) -> None:

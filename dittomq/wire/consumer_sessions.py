@@ -114,6 +114,7 @@ def join_request(frame: JoinFrame) -> pb.JoinRequest:
         mode=_MODE_TO_PB[order.mode],
         strategy=_STRATEGY_TO_PB[order.strategy],
         held=_queue_sets(order.held),
+        generation=order.generation,
     )
     return pb.JoinRequest(number=frame.number, join=join)
 
@@ -213,6 +214,8 @@ def _join_order(join: pb.JoinMember) -> JoinOrder:
         if each.topic in subscriptions:
             raise InvalidField("subscriptions", f'names topic "{each.topic}" twice; join its tags with ||')
         subscriptions[each.topic] = parse_tags(each.tag).expression
+    if join.generation < 0:
+        raise InvalidField("generation", f"{join.generation} is negative; 0 is none")
     for field, number, known in (("mode", join.mode, _MODES), ("strategy", join.strategy, _STRATEGIES)):
         if number not in known:
             raise InvalidField(field, f"{number} is none of this version")
@@ -223,6 +226,7 @@ def _join_order(join: pb.JoinMember) -> JoinOrder:
         mode=_MODES[join.mode],
         strategy=_STRATEGIES[join.strategy],
         held=_held(join.held),
+        generation=join.generation,
     )
 
 

@@ -8,6 +8,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
 from dittomq.routes import (
     BrokerState,
+    ChangedTopics,
     DataVersion,
     GroupMaster,
     HeartbeatRequest,
@@ -27,6 +28,8 @@ from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.times import ms_from_pb, timestamp_to_pb
 
 MAX_TOPICS: Final = 100_000
+MAX_CHANGED_TOPICS: Final = 1_000
+"""So many changed, and so many removed ones, a heartbeat takes."""
 MAX_NETWORKS: Final = 16
 
 _ROLE = {
@@ -55,7 +58,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         addresses=_addresses("addresses", request.addresses),
         replication_addresses=_addresses("replication_addresses", request.replication_addresses),
         permission=request.permission,
-        topics=tuple(TopicQueues(entry.topic, entry.read_queues, entry.write_queues, entry.permission) for entry in request.topics),
+        topics=tuple(map(_topic_queues, request.topics)),
         data_version=_version(request.data_version),
         registration_period_ms=request.registration_period_ms,
         configured_id=request.configured_id if request.HasField("configured_id") else None,
@@ -74,10 +77,7 @@ def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
         addresses=_pb_addresses(value.addresses),
         replication_addresses=_pb_addresses(value.replication_addresses),
         permission=value.permission,
-        topics=[
-            pb.TopicEntry(topic=each.topic, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
-            for each in value.topics
-        ],
+        topics=map(_topic_entry, value.topics),
         data_version=_pb_version(value.data_version),
         registration_period_ms=value.registration_period_ms,
         configured_id=value.configured_id,
@@ -98,15 +98,27 @@ def membership_response(value: RegistrationResult) -> pb.RegisterBrokerResponse:
 
 
 def beat(request: pb.HeartbeatRequest) -> HeartbeatRequest:
+    _check_number("changed_topics", request.changed_topics, MAX_CHANGED_TOPICS)
+    _check_number("removed_topics", request.removed_topics, MAX_CHANGED_TOPICS)
+    changes = None
+    if request.HasField("changed_since"):
+        changes = ChangedTopics(
+            _version(request.changed_since), tuple(map(_topic_queues, request.changed_topics)), tuple(request.removed_topics)
+        )
     return HeartbeatRequest(
-        request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state)
+        request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state), changes
     )
 
 
 def beat_request(value: HeartbeatRequest) -> pb.HeartbeatRequest:
-    return pb.HeartbeatRequest(
+    request = pb.HeartbeatRequest(
         session_id=value.session_id, data_version=_pb_version(value.data_version), epoch=value.epoch, state=_PB_STATE[value.state]
     )
+    if value.changes is not None:
+        request.changed_since.CopyFrom(_pb_version(value.changes.since))
+        request.changed_topics.extend(map(_topic_entry, value.changes.changed))
+        request.removed_topics.extend(value.changes.removed)
+    return request
 
 
 def beat_answer(response: pb.HeartbeatResponse) -> HeartbeatResult:
@@ -203,6 +215,14 @@ def _pb_node(node: Node) -> pb.Node:
         replica_uuid=node.replica_uuid,
         configured_id=node.configured_id,
     )
+
+
+def _topic_queues(entry: pb.TopicEntry) -> TopicQueues:
+    return TopicQueues(entry.topic, entry.read_queues, entry.write_queues, entry.permission)
+
+
+def _topic_entry(queues: TopicQueues) -> pb.TopicEntry:
+    return pb.TopicEntry(topic=queues.topic, read_queues=queues.read_queues, write_queues=queues.write_queues, permission=queues.permission)
 
 
 def _role(number: pb.BrokerRole) -> Role:

@@ -18,7 +18,6 @@ import structlog
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
-from dittomq.consumer.retries import RETRY_PREFIX
 from dittomq.delays import (
     CANCEL_TOPIC,
     DELAY_QUEUES,
@@ -41,7 +40,7 @@ from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
 from dittomq.errors import CorruptRecord, DiskFull, FencedEpoch, NotEnoughReplicas, NotMaster, NotReady, Refused
 from dittomq.message import Draft, StoredMessage
-from dittomq.metadata.formats import DELAY_OFFSETS, GROUPS, TOPICS
+from dittomq.metadata.formats import DELAY_OFFSETS, TOPICS
 from dittomq.metadata.rows import DelayOffset
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
@@ -53,6 +52,7 @@ from dittomq.wire.publishing import PublishOrder
 from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import PendingProduce, ProduceHandler
 from services.master.term import Term
+from services.master.unheard_topics import UnheardTopics
 
 _MOST_MESSAGES: Final = 1_024
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -106,6 +106,7 @@ class DelayedDelivery:
 
     parts: DeliveryParts
     queues: list[DelayQueue] = field(init=False)
+    unheard: UnheardTopics = field(init=False)
     marks: dict[int, CancelMark] = field(default_factory=dict)  # by the place of the message's first record
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # no copies are on their way
     _term: Term | None = None
@@ -114,7 +115,9 @@ class DelayedDelivery:
     _broken_since: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        parts = self.parts
         self.queues = [DelayQueue(*each) for each in DELAY_QUEUES]
+        self.unheard = UnheardTopics(parts.topics, parts.store, parts.lane)
 
     @property
     def term(self) -> Term:
@@ -144,6 +147,7 @@ class DelayedDelivery:
         parts = self.parts
         await parts.dispatcher.wait_applied(term.opened.start)  # what the log holds, all of its copies too
         await parts.lane.call(self._resume)
+        self.unheard.begin(term.opened.start)
         self._term = term
         self.settled.set()
         async with asyncio.TaskGroup() as tasks:
@@ -235,22 +239,12 @@ class DelayedDelivery:
         for name in names - self.parts.topics.metadata.table(TOPICS).rows.keys():
             await self.parts.topics.add_system(TopicConfig(name, QUEUES_OF[name], QUEUES_OF[name]))
 
-    async def _show_retry_topics(self, due: Sequence[StoredMessage]) -> None:
-        """Let the table name the retry topics that messages wait for: the master before may have made one that this node never heard of."""
-        tables = self.parts.topics.metadata
-        wanted = {message.properties.get(REAL_TOPIC, "") for message in due} - tables.table(TOPICS).rows.keys()
-        for name in wanted:
-            if name.startswith(RETRY_PREFIX):
-                group = tables.table(GROUPS).rows.get(name.removeprefix(RETRY_PREFIX))
-                queues = 1 if group is None else group.retry_queues
-                await self.parts.topics.add_system(TopicConfig(name, queues, queues))
-
     async def _store(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> Refused | None:
         """Hand copies of the leading messages to the writer and wait until they are written; why none are taken now, None when they are.
 
         A copy that no record can hold is passed over.
         """
-        await self._show_retry_topics(due)
+        await self.unheard.show(message for message in due if origin_of(message) not in self.marks)
         drafts, after = self._copies(queue, due)  # no topic goes between this and the writer's queue
         if drafts:
             size = sum(len(draft.body) + len(draft.properties) for draft in drafts)

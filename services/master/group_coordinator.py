@@ -4,12 +4,13 @@ What it knows lasts as long as this master leads. After a failover members join 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
+from dittomq.broker.groups import MasterGroups
 from dittomq.broker.metadata import Metadata
 from dittomq.consumer.assignment import TopicQueue
 from dittomq.consumer.group_session import HEARTBEAT_S, SESSION_S, ConsumeMode, GroupSession, JoinOrder
@@ -77,6 +78,7 @@ class GroupCoordinator:
         leading_term: Callable[[], Term],
         *,
         check_complete: Callable[[], None],
+        groups: MasterGroups,
     ) -> None:
         """`check_complete` raises NotReady while others may have topics or groups that this node lacks."""
         self._node = node
@@ -84,6 +86,8 @@ class GroupCoordinator:
         self._clock = clock
         self._leading_term = leading_term
         self._check_complete = check_complete
+        self._changes = groups
+        self._inherited: Collection[str] | None = None  # the groups that this node knew when its term began
         self._groups: dict[str, _LiveGroup] = {}
         self._is_stopped = False
         self._locks = OrderLocks(clock.monotonic() + LOCK_S)
@@ -114,6 +118,7 @@ class GroupCoordinator:
         """From the start of the term until cancelled: members go silent, topics get queues, groups are deleted."""
         now = self._clock.monotonic()
         self._locks, self._settled_at = OrderLocks(now + LOCK_S), now + SESSION_S
+        self._inherited = frozenset(self._metadata.table(GROUPS).rows)
         while True:
             await asyncio.sleep(_LOOK_S)
             self._look()
@@ -130,6 +135,7 @@ class GroupCoordinator:
         first = await anext(frames, None)
         if first is None:
             return
+        await self._recall(first)
         stream = self._enter(first)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -148,6 +154,20 @@ class GroupCoordinator:
         """Free those of the queues that the member holds."""
         self._leading_term()
         self._locks.unlock(order.group, order.member, order.queues)
+
+    async def _recall(self, frame: JoinFrame) -> None:
+        """Make a group again that this master never heard of, and that a member brings along: a master before made it, and died.
+
+        A member that comes later than all others can, or was told in this term, shows nothing: the group was deleted.
+        """
+        order, name, rows = frame.order, frame.group, self._metadata.table(GROUPS).rows
+        if order is None or name in rows or not 0 < order.epoch < self._leading_term().opened.epoch:
+            return
+        if self._inherited is None:
+            raise NotReady(self._node, "its term begins; ask again")
+        if name not in self._inherited and self._clock.monotonic() < self._settled_at:
+            await self._changes.create(GroupConfig(name), validate_only=False)
+            log.info("unheard_group_made", node=self._node, group=name, member=order.member)
 
     def _enter(self, frame: JoinFrame) -> _MemberStream:
         order = frame.order
@@ -178,7 +198,7 @@ class GroupCoordinator:
         subscriptions = dict(order.subscriptions)
         if order.mode is ConsumeMode.CLUSTERING:
             subscriptions[retry_topic(live.name)] = ALL_TAGS
-        whole = JoinOrder(order.member, order.process, subscriptions, order.mode, order.strategy, order.held)
+        whole = JoinOrder(order.member, order.process, subscriptions, order.mode, order.strategy, order.held, order.generation)
         queues = self._queues_of(live.session.topics | subscriptions.keys())
         live.wake(live.session.join(whole, queues, self._clock.monotonic()))
 

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 from dittomq.broker.checkpointer import CheckpointEnds
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.registration import NodeIdentity, registration
+from dittomq.broker.registration import NodeIdentity, Registrations
 from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.broker.status_watch import StatusWatches
 from dittomq.broker.version_watch import VersionWatches
@@ -53,6 +53,7 @@ class MasterNode:
         self._on_change = on_change
         self._board = HaStatusBoard(self._config, parts.store, parts.pins, parts.clock, watch=parts.watch)
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
+        self._registrations = Registrations()
         self.version_watches = VersionWatches(self._config.name, parts.metadata, parts.clock)
         self.disk = DiskCheck((parts.lanes.store, parts.lanes.sync), parts.clock, self._config.failover.isolation_ms / 1000)
         self.term: Term | None = None
@@ -307,4 +308,4 @@ class MasterNode:
     def registration(self, identity: NodeIdentity) -> Registration:
         """What nameservers are told."""
         state = BrokerState.RECOVERING if self.why_not_leading() else BrokerState.SERVING
-        return registration(identity, self.epoch, state, self._parts.metadata.table(TOPICS))
+        return self._registrations.of(identity, self.epoch, state, self._parts.metadata.table(TOPICS))

@@ -121,6 +121,7 @@ class Transactions:
                 raise PreconditionFailed(f"refused: the transaction has ended already: {before.properties.get(OUTCOME, 'unknown')}")
             return None
         if order.end is TransactionEnd.COMMIT:
+            await self.delivery.unheard.show([half])
             find_topic(parts.topics.writable(), half.properties.get(REAL_TOPIC, ""), parts.node)
         return await self._write(half, order.end, order.timeout_s)
 

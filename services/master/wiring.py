@@ -161,9 +161,10 @@ class Master:
         switchover = Switchover(SwitchoverParts(node, replicas, lanes.files, is_automatic, changes.changed))
         operator = MasterOperator(config.name, parts.watch, history, switchover.errand.ask)
         answers = MasterAnswers(node, parts, opening.promising)
-        appends, topics, delivery, members = self._writers(node, parts, mender)
+        groups = MasterGroups(config.name, metadata, clock, node.leading_epoch, parts.offsets.forget_group)
+        appends, topics, delivery, members = self._writers(node, parts, mender, groups)
         transactions = Transactions(config.node.broker, delivery)
-        writers = (appends, topics, delivery, members, transactions)
+        writers = (appends, topics, groups, delivery, members, transactions)
         around = _MasterContext(parts, opening, mender, switchover, operator, answers, *writers)
         servers = await self._bind(node, around)
         identity = self._identity(store, *servers)
@@ -250,14 +251,15 @@ class Master:
                 tasks.create_task(flush_now_and_then(term, events), name="flush")
 
     def _writers(
-        self, node: MasterNode, parts: MasterParts, mender: Repairer
+        self, node: MasterNode, parts: MasterParts, mender: Repairer, groups: MasterGroups
     ) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery, MasterMembers]":
         """What writes the log for others, and for the master itself."""
         config, lanes, clock = self._config, parts.lanes, self._doors.clock
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
         leads, forget = node.leading_epoch, parts.offsets.forget_topic
         topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
-        return appends, topics, self._delivery(parts, topics, appends, mender), self._members(node, parts, topics, appends)
+        members = self._members(node, parts, topics, appends, groups=groups)
+        return appends, topics, self._delivery(parts, topics, appends, mender), members
 
     def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
         return DelayedDelivery(
@@ -273,8 +275,17 @@ class Master:
             )
         )
 
-    def _members(self, node: MasterNode, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler) -> MasterMembers:
-        coordinator = GroupCoordinator(node.name, parts.metadata, parts.clock, node.leading_term, check_complete=node.check_complete)
+    def _members(
+        self, node: MasterNode, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, *, groups: MasterGroups
+    ) -> MasterMembers:
+        coordinator = GroupCoordinator(
+            node.name,
+            parts.metadata,
+            parts.clock,
+            node.leading_term,
+            check_complete=node.check_complete,
+            groups=groups,
+        )
         returns = SendBackParts(
             node=node.name,
             store=parts.store,
@@ -414,7 +425,7 @@ class Master:
         letters = DeadLetterReads(offsets, parts.store, reads_lane, rules, around.mender.suspect)
         return GroupServicer(
             GroupReads(node.name, parts.metadata, check_complete=node.check_complete),
-            MasterGroups(node.name, parts.metadata, parts.clock, node.leading_epoch, offsets.forget_group),
+            around.groups,
             room,
             progress=ProgressReads(offsets, parts.store, reads_lane, parts.clock, rules=rules, activity=activity),
             resets=MasterResets(offsets, parts.store, reads_lane, rules, activity),
@@ -466,6 +477,7 @@ class _MasterContext:
     answers: MasterAnswers
     appends: ProduceHandler
     topics: MasterTopics
+    groups: MasterGroups
     delivery: DelayedDelivery
     members: MasterMembers
     transactions: Transactions

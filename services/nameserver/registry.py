@@ -32,6 +32,8 @@ from dittomq.routes import (
     PERMISSION_READ,
     PERMISSION_WRITE,
     BrokerState,
+    ChangedTopics,
+    DataVersion,
     GroupMaster,
     HeartbeatRequest,
     HeartbeatResult,
@@ -43,6 +45,7 @@ from dittomq.routes import (
     Route,
     TopicQueues,
 )
+from dittomq.wire.naming import MAX_TOPICS
 from services.nameserver.seen import LastSeen, Now
 
 MAX_NODES = 10_000
@@ -62,12 +65,12 @@ NodeKey = tuple[str, int]  # broker, broker id
 
 @dataclass(slots=True, eq=False)
 class _RegisteredNode:
-    """A living node."""
+    """A living node. Its `registration` is without the topics."""
 
     registration: Registration
     session_id: str
     seen: LastSeen
-    topics: Mapping[str, TopicQueues]
+    topics: dict[str, TopicQueues]
     order_topics: Mapping[str, str]  # what it was told
 
     @property
@@ -101,10 +104,12 @@ class Registry:
         self._of_session: dict[str, _RegisteredNode] = {}  # the same
         self._of_replica: dict[str, _RegisteredNode] = {}  # the same, by replica uuid
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
+        self._settings: dict[str, TopicQueues] = {}  # of these topics, as some node has registered them; most others have the same object
 
     def register(self, registration: Registration, session_id: str, now: Now) -> RegistrationResult:
         """Enter the node under a new session, or raise what forbids it."""
-        check_registration(registration)
+        unknown = tuple([each for each in registration.topics if self._settings.get(each.topic) != each])
+        check_registration(replace(registration, topics=unknown))  # what others have registered alike was looked at then
         if registration.cluster != self._cluster:
             raise WrongCluster("cluster", registration.cluster, self._cluster)
         self.expire(now)
@@ -118,8 +123,8 @@ class Registry:
             if holder.key != key:
                 self._remove(holder)
         order_topics = self._values(ORDER_TOPIC_CONFIG)
-        topics = {each.topic: each for each in registration.topics}
-        self._enter(_RegisteredNode(registration, session_id, LastSeen(now), topics, order_topics))
+        topics = {each.topic: each for each in map(self._shared, registration.topics)}
+        self._enter(_RegisteredNode(replace(registration, topics=()), session_id, LastSeen(now), topics, order_topics))
         return RegistrationResult(session_id, self._master(registration.broker), self._expiry_ms, order_topics)
 
     def heartbeat(self, beat: HeartbeatRequest, now: Now) -> HeartbeatResult:
@@ -132,8 +137,10 @@ class Registry:
         known = member.registration
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, state=beat.state)
-        is_outdated = beat.data_version != known.data_version or member.order_topics is not self._values(ORDER_TOPIC_CONFIG)
-        return HeartbeatResult(is_outdated, self._master(known.broker))
+        is_taken = beat.changes is None or self._take_changes(member, beat.changes, beat.data_version)
+        is_current = is_taken and beat.data_version == member.registration.data_version
+        must_reregister = not is_current or member.order_topics is not self._values(ORDER_TOPIC_CONFIG)
+        return HeartbeatResult(must_reregister, self._master(known.broker))
 
     def unregister(self, session_id: str) -> str | None:
         """Remove the session's node at once, return its name. None when the session is not the node's newest: no node is removed."""
@@ -249,9 +256,31 @@ class Registry:
         self._index_topics(broker, member.topics, {})
         self._version += 1
 
+    def _take_changes(self, member: _RegisteredNode, changes: ChangedTopics, version: DataVersion) -> bool:
+        """Bring the node's topics to that version; whether they were those that the changes are changes of."""
+        if changes.since != member.registration.data_version or len(member.topics) + len(changes.changed) > MAX_TOPICS:
+            return False
+        changed = {each.topic: each for each in map(self._shared, changes.changed)}
+        removed = {topic: member.topics.pop(topic) for topic in changes.removed if topic in member.topics}
+        member.topics.update(changed)
+        self._index_topics(member.registration.broker, removed, changed)
+        member.registration = replace(member.registration, data_version=version)
+        return True
+
+    def _shared(self, queues: TopicQueues) -> TopicQueues:
+        """The same object as other nodes have: of 1,000 groups with 10,000 topics each there would be millions of equal ones."""
+        known = self._settings.get(queues.topic)
+        if known == queues:
+            return known
+        self._settings[queues.topic] = queues
+        return queues
+
     def _index_topics(self, broker: str, before: Mapping[str, TopicQueues], after: Mapping[str, TopicQueues]) -> None:
         for topic in after:
-            self._holders.setdefault(topic, {})[broker] = None
+            holders = self._holders.get(topic)
+            if holders is None:
+                holders = self._holders[topic] = {}
+            holders[broker] = None
         held = [member.topics for member in self._group(broker)]
         for topic in before:
             if topic in after or any(topic in topics for topics in held):
@@ -259,6 +288,7 @@ class Registry:
             self._holders[topic].pop(broker, None)
             if not self._holders[topic]:
                 del self._holders[topic]
+                del self._settings[topic]
 
     def _group(self, broker: str) -> list[_RegisteredNode]:
         """Members of a group in the order of broker ids."""

@@ -10,7 +10,7 @@ from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.broker.registration import NodeIdentity, registration
+from dittomq.broker.registration import NodeIdentity, Registrations
 from dittomq.broker.retention_pins import Pins
 from dittomq.broker.status_watch import StatusWatches
 from dittomq.broker.version_watch import VersionWatches
@@ -91,6 +91,7 @@ class SlaveNode:
         self._fetcher = fetcher
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
+        self._registrations = Registrations()
         self.version_watches = VersionWatches(self._config.name, parts.metadata, parts.clock)
 
     def end_waits(self) -> None:
@@ -131,7 +132,7 @@ class SlaveNode:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
         state = BrokerState.SERVING if self.is_member else BrokerState.RECOVERING
-        return registration(identity, self.epoch, state, Table(version, self._all_topics()))
+        return self._registrations.of(identity, self.epoch, state, Table(version, self._all_topics()))
 
     @property
     def record(self) -> GroupRecord | None:

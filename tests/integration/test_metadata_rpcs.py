@@ -223,7 +223,7 @@ async def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
     [
         ("ditto.metadata.v1.MetadataService/GetAllTopicConfig", metadata_pb2.GetAllTopicConfigRequest(page_size=2_000)),
         ("ditto.admin.v1.TopicService/ListTopics", admin_pb2.ListTopicsRequest(page_size=2_000)),
-        ("ditto.admin.v1.TopicService/GetTopic", admin_pb2.GetTopicRequest(name="wide")),
+        pytest.param("ditto.admin.v1.TopicService/GetTopic", admin_pb2.GetTopicRequest(name="wide"), marks=pytest.mark.tier("nightly")),
     ],
     ids=["a table", "topics", "queues"],
 )

@@ -12,19 +12,20 @@ from tests.simulation.simulate import Run, simulate
 from tests.support.cores import on_all_cores
 
 SAMPLE = 16
-"""So many seeds run in `make test`, and again under stress."""
+"""So many seeds run in `make test`; under stress those do that find deliberate bugs."""
 _MOST_PROBLEMS = 10
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is kept of a run. `report` is empty when everything held; `cpu_s` is what it cost."""
+    """What is kept of a run. `report` is empty when everything held; `calls` of its loop, and `cpu_s` here and now, are what it cost."""
 
     seed: int
     report: tuple[str, ...]
     happened: tuple[Happened, ...]
     publishes: int
+    calls: int
     cpu_s: float
 
 
@@ -58,4 +59,4 @@ def _keep_imports() -> None:
 def _tell(seed: int, stress: tuple[FaultKind, ...]) -> Told:
     began = time.process_time()
     run = simulate(seed, stress=stress)
-    return Told(seed, tuple(report(run)) if run.problems else (), run.happened, run.publishes, time.process_time() - began)
+    return Told(seed, tuple(report(run)) if run.problems else (), run.happened, run.publishes, run.calls, time.process_time() - began)

@@ -58,7 +58,10 @@ _CHANGES_ROLES = 0.5  # of the runs with slaves: another node becomes the master
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one seed: what checkers found, and what failed that must not fail. Both empty: everything held."""
+    """What came of one seed: what checkers found, and what failed that must not fail. Both empty: everything held.
+
+    `calls` of its loop are what it cost, on every machine the same.
+    """
 
     seed: int
     broken: tuple[Broken, ...]
@@ -71,6 +74,7 @@ class Run:
     transcript: tuple[str, ...]
     publishes: int
     reads: int
+    calls: int
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -104,6 +108,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
         transcript=tuple(world.transcript.lines),
         publishes=len(cluster.history.publishes),
         reads=len(cluster.history.reads),
+        calls=world.loop.calls,
     )
 
 

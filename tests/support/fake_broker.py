@@ -77,6 +77,7 @@ class Log:
     """What the copies of one group hold; shared by its nodes."""
 
     placed: list[Placed] = field(default_factory=list)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
     by_sequence: dict[tuple[str, int], Placed] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
     removed_end: int = 0
@@ -92,7 +93,9 @@ class Log:
             raise OutOfOrderSequence(producer_id, expected, first)
         new = []
         for at, message in enumerate(messages):
-            offset = sum(one.message.topic == message.topic and one.message.queue == message.queue for one in self.placed)
+            queue = (message.topic, message.queue)
+            offset = self.ends.get(queue, 0)
+            self.ends[queue] = offset + 1
             place = Placed(message, len(self.placed), offset)
             self.placed.append(place)
             self.by_sequence[producer_id, first + at] = place

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from dittomq.offsets import Epoch
-from dittomq.routes import BrokerState, DataVersion, HeartbeatRequest, Registration, Role, TopicQueues
+from dittomq.routes import BrokerState, ChangedTopics, DataVersion, HeartbeatRequest, Registration, Role, TopicQueues
 from services.nameserver.key_values import KeyValues
 from services.nameserver.key_values_file import Namespaces
 from services.nameserver.seen import Now
@@ -46,6 +46,11 @@ def slave(uuid: str = UUID_B, *, host: str = "a-1", broker_id: int = 1, epoch: i
 def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: BrokerState = BrokerState.SERVING) -> HeartbeatRequest:
     """That of a node that holds what `master` and `slave` hold."""
     return HeartbeatRequest(session, version or DataVersion(1, 2, 3), Epoch(epoch), state)
+
+
+def beat_with(changes: ChangedTopics, version: DataVersion) -> HeartbeatRequest:
+    """That of session "s1", whose topics have changed to that version."""
+    return replace(beat("s1", version=version), changes=changes)
 
 
 def at(ms: int) -> Now:

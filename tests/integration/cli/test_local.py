@@ -20,6 +20,7 @@ def command(tmp_path: Path) -> Iterator[CommandLine]:
     LocalCluster(tmp_path / ".dittomq").stop(grace_s=0.0)
 
 
+@pytest.mark.tier("nightly")  # test_readme.py does the same
 def test_the_first_minute_of_the_readme(command: CommandLine) -> None:
     up = command.run("local", "up", "--slaves", "2")
     assert up.code == 0

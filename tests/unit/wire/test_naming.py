@@ -9,14 +9,32 @@ from dittomq.errors import InvalidField
 from dittomq.naming.nameserver_session import NameserverAnswer
 from dittomq.naming.registrar import RouteUpdate
 from dittomq.offsets import Epoch
-from dittomq.routes import GroupMaster, HeartbeatResult, Registration, RegistrationResult
+from dittomq.routes import ChangedTopics, DataVersion, GroupMaster, HeartbeatResult, Registration, RegistrationResult
 from dittomq.wire import naming as wire
-from tests.support.naming import master
+from tests.support.naming import beat, master, orders
 
 
 @pytest.mark.parametrize("sent", [master(), replace(master(), configured_id=1)])
 def test_a_registration_survives_the_way(sent: Registration) -> None:
     assert wire.registration(wire.registration_request(sent)) == sent
+
+
+@pytest.mark.parametrize("changes", [None, ChangedTopics(DataVersion(1, 2, 2), (orders(4), orders(9)), ("gone", "too"))])
+def test_a_heartbeat_survives_the_way(changes: ChangedTopics | None) -> None:
+    sent = replace(beat("s"), changes=changes)
+
+    assert wire.beat(wire.beat_request(sent)) == sent
+
+
+@pytest.mark.parametrize(
+    ("field", "many"), [("changed_topics", [pb.TopicEntry()] * 1_001), ("removed_topics", [""] * 1_001)], ids=["changed", "removed"]
+)
+def test_heartbeat_with_too_many_changes_is_refused(field: str, many: list[pb.TopicEntry] | list[str]) -> None:
+    request = wire.beat_request(beat("s"))
+    getattr(request, field).extend(many)
+
+    with pytest.raises(InvalidField, match=f"number of {field}: 1,001 is outside"):
+        wire.beat(request)
 
 
 @pytest.mark.parametrize(
