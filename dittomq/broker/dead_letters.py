@@ -7,7 +7,7 @@ from typing import Final, NoReturn, Protocol, TypeVar
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.commitlog.reading import QueueSlice
 from dittomq.consumer.dead_letters import (
-    DeadLetter,
+    DeadLetterMessage,
     DeadLetterPage,
     DeadLetterQuery,
     LetterCursor,
@@ -72,17 +72,17 @@ class DeadLetterReads:
         end = PhysicalOffset(confirmed if cursor is None else cursor.end)
         return await self._call(lambda: self._read(query, queues, end, cursor))
 
-    async def one(self, group: str, place: LetterPlace) -> DeadLetter:
+    async def one(self, group: str, place: LetterPlace) -> DeadLetterMessage:
         """The dead letter there; raises GroupNotFound, OffsetOutOfRange where there is none, and CorruptRecord."""
         self.offsets.find_group(group, self.rules)
         end, topic = self.rules.confirmed(), dead_letter_topic(group)
 
-        def read() -> DeadLetter:
+        def read() -> DeadLetterMessage:
             found = self._messages(topic, place, 1, end)
             if not found or found[0].queue_offset != place.offset:
                 bounds = self.store.queue_range_below(topic, place.queue, end)
                 raise OffsetOutOfRange(f"queue {place.queue}: queue offset", place.offset, *bounds)
-            return DeadLetter(found[0])
+            return DeadLetterMessage(found[0])
 
         return await self._call(read)
 
@@ -114,7 +114,7 @@ class DeadLetterReads:
                 behind = found[-1].queue_offset + 1
                 next_place = LetterPlace(queue, behind) if behind < high else LetterPlace(queue + 1, 0)
                 token = cursor_token(query, LetterCursor(end, next_place)) if next_place.queue < queues else ""
-                return DeadLetterPage(tuple(map(DeadLetter, found)), token)
+                return DeadLetterPage(tuple(map(DeadLetterMessage, found)), token)
         return DeadLetterPage((), "")
 
     def _messages(self, topic: str, place: LetterPlace, count: int, end: PhysicalOffset) -> list[StoredMessage]:

@@ -17,7 +17,7 @@ from dittomq.cli.results import failures, shown_exit
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.consumer.dead_letters import (
     MAX_DEAD_LETTERS,
-    DeadLetter,
+    DeadLetterMessage,
     DeadLetterQuery,
     LetterPlace,
     ReplayedLetter,
@@ -113,7 +113,7 @@ def _list(mq: "Client", query: DeadLetterQuery, limit: int, broker: str | None, 
     return shown_exit(ended)
 
 
-def _show(broker: str, letter: DeadLetter, *, json: bool) -> None:
+def _show(broker: str, letter: DeadLetterMessage, *, json: bool) -> None:
     if json:
         more = {"origin_topic": letter.origin_topic, "tries": letter.tries}
         say_json(message_document(broker, letter.message) | more, stream=True)

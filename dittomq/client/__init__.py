@@ -12,7 +12,7 @@ from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
 from dittomq.client.transactions import Transaction, TransactionChecks
 from dittomq.consumer.dead_letters import (
-    DeadLetter,
+    DeadLetterMessage,
     DeadLetterPage,
     DeadLetterQuery,
     LetterPlace,
@@ -44,7 +44,7 @@ __all__ = [
     "CopyState",
     "CreatedGroup",
     "CreatedTopic",
-    "DeadLetter",
+    "DeadLetterMessage",
     "DeadLetterPage",
     "DeadLetterQuery",
     "DittoError",

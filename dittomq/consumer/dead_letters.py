@@ -27,7 +27,7 @@ class DeadLetterQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterMessage:
     """A message that a group has given up, as it lies in the group's dead-letter topic."""
 
     message: StoredMessage
@@ -47,7 +47,7 @@ class DeadLetter:
 class DeadLetterPage:
     """Dead letters by queue and offset; `next_token` "" behind the last."""
 
-    letters: tuple[DeadLetter, ...]
+    letters: tuple[DeadLetterMessage, ...]
     next_token: str
 
 

@@ -4,7 +4,7 @@ from dittomq._pb.ditto.admin.v1 import groups_pb2 as pb
 from dittomq.consumer.dead_letters import (
     DEFAULT_DEAD_LETTERS,
     MAX_DEAD_LETTERS,
-    DeadLetter,
+    DeadLetterMessage,
     DeadLetterPage,
     DeadLetterQuery,
     LetterPlace,
@@ -47,7 +47,9 @@ def letters_response(page: DeadLetterPage, *, prefer_text: bool) -> pb.ListDeadL
 
 def letter_page(response: pb.ListDeadLettersResponse) -> DeadLetterPage:
     """Decode a page."""
-    return DeadLetterPage(tuple([DeadLetter(stored_message(each.message)) for each in response.dead_letters]), response.next_page_token)
+    return DeadLetterPage(
+        tuple([DeadLetterMessage(stored_message(each.message)) for each in response.dead_letters]), response.next_page_token
+    )
 
 
 def replay_request(order: ReplayOrder) -> pb.ReplayDeadLettersRequest:

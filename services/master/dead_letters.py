@@ -12,7 +12,7 @@ import structlog
 from dittomq.broker.dead_letters import DeadLetterReads
 from dittomq.broker.topics import MasterTopics
 from dittomq.consumer.dead_letters import (
-    DeadLetter,
+    DeadLetterMessage,
     DeadLetterPage,
     LetterPlace,
     ReplayedLetter,
@@ -68,6 +68,6 @@ class MasterReplays:
         return DeadLetterPage((await self.reads.one(order.query.group, order.only),), "")
 
 
-def _placed(letter: DeadLetter, queues: int) -> ReplayedLetter:
+def _placed(letter: DeadLetterMessage, queues: int) -> ReplayedLetter:
     place = LetterPlace(letter.message.queue, letter.message.queue_offset)
     return ReplayedLetter(place, place.offset % queues)
