@@ -139,6 +139,12 @@ LINES: Final = {
         '{"group":"billing","topic":"orders","target":"RESET_TARGET_EARLIEST","validate_only":true}',
         "Without `validate_only` the offsets are moved; refused while the group has members.",
     ),
+    f"{_GROUPS}/ListDeadLetters": RpcLine(_CLIENTS, '{"group":"billing","page_size":10,"prefer_text":true}'),
+    f"{_GROUPS}/ReplayDeadLetters": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","page_size":10,"validate_only":true}',
+        "Without `validate_only` members of the group get copies; `next_page_token` goes into the next call.",
+    ),
     f"{_BROKER}/GetBroker": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/WatchHaStatus": RpcLine(

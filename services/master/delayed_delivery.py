@@ -8,6 +8,7 @@ there, and what a copy's batch left out cannot be delivered. Only confirmed mess
 
 import asyncio
 import contextlib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -290,13 +291,7 @@ class DelayedDelivery:
         store = self.parts.store
         saved = {row.level: row.offset for row in self.parts.topics.metadata.table(DELAY_OFFSETS).rows.values()}
         for queue in self.queues:
-            low, high = store.queue_range(queue.topic, queue.queue)
-            last = store.last_delivered(queue.producer_id)
-            queue.next = QueueOffset(max(low, 0 if last is None else last + 1))
-            told = min(saved.get(queue.queue + 1, 0), high) if queue.topic == SCHEDULE_TOPIC else 0
-            if told > queue.next and self._is_foreign(queue, told - 1):
-                queue.next = QueueOffset(told)
-
+            queue.next = delivered_to(store, queue, saved.get(queue.queue + 1, 0) if queue.topic == SCHEDULE_TOPIC else 0)
         self._recall_cancellations()
 
     def _recall_cancellations(self) -> None:
@@ -310,14 +305,6 @@ class DelayedDelivery:
                 continue
             self.marks |= {int(message.keys[0]): CancelMark.CANCELLED for message in found.messages if message.keys}
             low = QueueOffset(max(found.next_offset, low + 1))
-
-    def _is_foreign(self, queue: DelayQueue, offset: int) -> bool:
-        """Whether no master of ours wrote that message: then RocketMQ's file says what became of it."""
-        try:
-            found = self.parts.store.read_queue(queue.topic, queue.queue, offset, 1, 1)
-        except Refused:
-            return False
-        return bool(found.messages) and entry_at(self.parts.store.epoch_history, found.messages[0].physical_offset) is None
 
     async def _save(self) -> NoReturn:
         """Tell RocketMQ, in its own file, what is delivered: only what no election undoes, some seconds late."""
@@ -344,6 +331,26 @@ class DelayedDelivery:
     def _now(self) -> Moment:
         clock = self.parts.clock
         return Moment(clock.wall_ms(), int(clock.monotonic() * 1_000))
+
+
+def delivered_to(store: Store, queue: DelayQueue, told: int) -> QueueOffset:
+    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `told`, of what RocketMQ wrote."""
+    low, high = store.queue_range(queue.topic, queue.queue)
+    last = store.last_delivered(queue.producer_id)
+    known = max(low, 0 if last is None else last + 1)
+    believed = range(known, max(known, min(told, high)))
+    return QueueOffset(known + bisect_left(believed, True, key=lambda offset: not _is_foreign(store, queue, offset)))
+
+
+def _is_foreign(store: Store, queue: DelayQueue, offset: int) -> bool:
+    """Whether no master of ours wrote that message: then RocketMQ's file says what became of it."""
+    try:
+        found = store.read_queue(queue.topic, queue.queue, QueueOffset(offset), 1, 1).messages
+    except CorruptRecord as problem:
+        return entry_at(store.epoch_history, PhysicalOffset(problem.position)) is None
+    except Refused:
+        return False
+    return bool(found) and entry_at(store.epoch_history, found[0].physical_offset) is None
 
 
 def _later(now: Moment, ms: int) -> Moment:

@@ -125,6 +125,24 @@ async def test_failover_of_the_master_skips_nothing(group: Group, mq: AsyncClien
     members.judge(bodies)
 
 
+@pytest.mark.parametrize("shift_s", [-3_600, 3_600], ids=["back", "forward"])
+@played_by(play)
+async def test_clock_of_a_member_that_jumps_an_hour_changes_nothing(group: Group, mq: AsyncClient, /, shift_s: int) -> None:
+    await make(mq)
+    members = Members(group)
+    for name in ("m1", "m2"):
+        members.start(name)
+    publishing = asyncio.create_task(publish(mq, 0, 100, every_s=0.25))
+    await asyncio.sleep(13)
+    group.node("m1").clock.jump(shift_s * 1_000)
+    bodies = await publishing
+
+    await members.until_handled(bodies)
+
+    assert members.judge(bodies).twice == 0
+    assert sorted(len(members.consumers[name].assignment) for name in ("m1", "m2")) == [2, 2]
+
+
 @played_by(play)
 async def test_message_sent_back_comes_again_until_it_is_a_dead_letter(group: Group, mq: AsyncClient) -> None:
     await make(mq, GroupConfig(GROUP, retry_max_times=2))

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+from typing import Any
+
+import pytest
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
@@ -15,9 +18,11 @@ from dittomq.client import (
     ResetOrder,
     ResetTarget,
 )
-from dittomq.errors import GroupNotFound, OffsetOutOfRange, Unavailable
+from dittomq.errors import GroupNotFound, OffsetOutOfRange, Unavailable, WrongCluster
 from dittomq.metadata.rows import GroupConfig
 from dittomq.routes import Role
+from dittomq.rpc.channel import breaking
+from dittomq.rpc.headers import GroupTarget, meant_for
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import machine_of
 from tests.support.virtual_time import played_by
@@ -102,6 +107,31 @@ async def test_reset_survives_a_failover_and_commits_from_before_it_do_not(group
     assert moved.value == [QueueReset(0, 4, 0)]
     assert await commit(mq, 5, resets=0) == CommittedOffset("orders", 0, 0, 1)
     assert await commit(mq, 2, resets=1) == CommittedOffset("orders", 0, 2, 1)
+
+
+@pytest.mark.parametrize("target", [GroupTarget("other", "a"), GroupTarget("dittomq", "b")], ids=["cluster", "broker group"])
+@played_by(play)
+async def test_nodes_of_another_cluster_or_group_are_refused_tables_and_offsets(
+    group: Group, mq: AsyncClient, /, target: GroupTarget
+) -> None:
+    await fill(mq)
+    await commit(mq, 3)
+    stub: Any = mq.admin._around.channels.stub(MetadataServiceStub, "a0:10911")  # noqa: SLF001
+    [row] = (await stub.GetAllConsumerOffset(pb.GetAllConsumerOffsetRequest())).offsets
+    row.offset = 5
+    calls = {
+        "ReturnConsumerOffsets": pb.ReturnConsumerOffsetsRequest(offsets=[row]),
+        "GetAllConsumerOffset": pb.GetAllConsumerOffsetRequest(),
+        "GetAllDelayOffset": pb.GetAllDelayOffsetRequest(),
+        "GetAllSubscriptionGroupConfig": pb.GetAllSubscriptionGroupConfigRequest(),
+        "GetAllTopicConfig": pb.GetAllTopicConfigRequest(),
+    }
+
+    for method, request in calls.items():
+        with pytest.raises(WrongCluster), breaking("a0:10911"):
+            await getattr(stub, method)(request, metadata=meant_for(target))
+
+    assert await committed(mq) == CommittedOffset("orders", 0, 3, 0)
 
 
 @played_by(play)
