@@ -124,7 +124,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchOrder:
+class RouteWatchOrder:
     """Topics whose routes are to be told again and again, in `max_responses` answers at most; 0: any number."""
 
     topics: tuple[str, ...]

@@ -22,9 +22,9 @@ from dittomq.routes import (
     RegistrationResult,
     Role,
     Route,
+    RouteWatchOrder,
     TopicQueues,
     WatchedRoute,
-    WatchOrder,
 )
 from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.times import ms_from_pb, timestamp_to_pb
@@ -150,10 +150,10 @@ def route_response(value: Route) -> pb.GetRouteResponse:
     )
 
 
-def watch_order(request: pb.WatchRoutesRequest) -> WatchOrder:
+def watch_order(request: pb.WatchRoutesRequest) -> RouteWatchOrder:
     if request.max_responses < 0:
         raise InvalidField("max_responses", f"{request.max_responses} is negative; 0 means any number")
-    return WatchOrder(tuple(request.topics), request.network, request.max_responses)
+    return RouteWatchOrder(tuple(request.topics), request.network, request.max_responses)
 
 
 def watched_route_response(value: WatchedRoute) -> pb.WatchRoutesResponse:

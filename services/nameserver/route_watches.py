@@ -11,7 +11,7 @@ from typing import Final
 from dittomq.errors import InvalidField, LimitReached, Refused
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.validation import check_network
-from dittomq.routes import DEFAULT_NETWORK, DataVersion, Route, WatchedRoute, WatchOrder
+from dittomq.routes import DEFAULT_NETWORK, DataVersion, Route, RouteWatchOrder, WatchedRoute
 
 MAX_ROUTE_WATCHES: Final = 256
 MAX_WATCHED_TOPICS: Final = 32
@@ -28,7 +28,7 @@ class RouteWatches:
         self._watches: set[asyncio.Event] = set()  # MAX_ROUTE_WATCHES at most
         self._is_over = asyncio.Event()
 
-    async def watch(self, order: WatchOrder) -> AsyncGenerator[WatchedRoute, None]:
+    async def watch(self, order: RouteWatchOrder) -> AsyncGenerator[WatchedRoute, None]:
         """What is found of each topic, then of each that has changed, until all answers are given or `end`.
 
         Raises InvalidField, LimitReached.
@@ -46,12 +46,12 @@ class RouteWatches:
             self._watches.discard(changed)
             await answers.aclose()
 
-    async def _answers(self, order: WatchOrder, changed: asyncio.Event) -> AsyncGenerator[WatchedRoute, None]:
-        told: dict[str, _Found] = {}
+    async def _answers(self, order: RouteWatchOrder, changed: asyncio.Event) -> AsyncGenerator[WatchedRoute, None]:
+        sent: dict[str, _Found] = {}
         count = 0
         while not self._is_over.is_set():
             changed.clear()
-            for news in self._news(order, told):
+            for news in self._news(order, sent):
                 yield news
                 count += 1
                 if count == order.max_responses:
@@ -69,12 +69,12 @@ class RouteWatches:
         self._is_over.set()
         self.look_again()
 
-    def _news(self, order: WatchOrder, told: dict[str, _Found]) -> Iterator[WatchedRoute]:
+    def _news(self, order: RouteWatchOrder, sent: dict[str, _Found]) -> Iterator[WatchedRoute]:
         """What differs from what was told; each is looked at when the one before it is taken."""
         for topic in order.topics:
             found = self._look(topic, order.network)
-            if told.get(topic) != (known := _essence(found)):
-                told[topic] = known
+            if sent.get(topic) != (known := _essence(found)):
+                sent[topic] = known
                 yield WatchedRoute(topic, None, found) if isinstance(found, str) else WatchedRoute(topic, found, "")
 
     def _look(self, topic: str, network: str) -> _Found:
@@ -92,7 +92,7 @@ class RouteWatches:
             return
 
 
-def _check(order: WatchOrder) -> None:
+def _check(order: RouteWatchOrder) -> None:
     if not 1 <= len(order.topics) <= MAX_WATCHED_TOPICS:
         raise InvalidField("topics", f"are {len(order.topics):,}; watch 1 to {MAX_WATCHED_TOPICS} topics in one call")
     if len(set(order.topics)) != len(order.topics):

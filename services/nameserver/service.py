@@ -45,7 +45,7 @@ class NameServer:
         self._looked_ms = started.monotonic_ms
         self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started, values.namespace)
         self.watches = RouteWatches(self.route)
-        self._told: tuple[object, ...] = ()
+        self._woken_for: tuple[object, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -70,13 +70,13 @@ class NameServer:
             address=registration.addresses[DEFAULT_NETWORK],
             topics=len(registration.topics),
         )
-        self.tell_watches()
+        self.wake_watches()
         return membership
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResult:
         """Keep a session alive. Raises SessionExpired, InvalidField."""
         answer = self._registry.heartbeat(beat, self._now())
-        self.tell_watches()
+        self.wake_watches()
         return answer
 
     def unregister(self, session_id: str) -> bool:
@@ -84,7 +84,7 @@ class NameServer:
         removed = self._registry.unregister(session_id)
         if removed is not None:
             log.info("broker_left", node=removed)
-        self.tell_watches()
+        self.wake_watches()
         return removed is not None
 
     def route(self, topic: str, network: str) -> Route:
@@ -112,7 +112,7 @@ class NameServer:
             changed = await self._values.put(KeyValue(WRITES_OFF, broker, "off"))
         if changed:
             log.warning("write_permission_changed", broker=broker, writable=writable, topics=topics or 0)
-            self.tell_watches()
+            self.wake_watches()
         return topics or 0
 
     def expire(self) -> None:
@@ -124,13 +124,15 @@ class NameServer:
             self._registry.add_suspension(since_ms, now)
         for node in self._registry.expire(now):
             log.warning("broker_expired", node=node)
-        self.tell_watches()
+        self.wake_watches()
 
-    def tell_watches(self) -> None:
+    def wake_watches(self) -> None:
         """Let watches of routes look, where something has changed that routes are made of since they were told last."""
         made_of = (self._registry.changes, self._registry.is_settled(self._now()), *map(self._values.namespace, _OF_ROUTES))
-        if len(made_of) != len(self._told) or any(now is not then and now != then for now, then in zip(made_of, self._told, strict=True)):
-            self._told = made_of
+        if len(made_of) != len(self._woken_for) or any(
+            now is not then and now != then for now, then in zip(made_of, self._woken_for, strict=True)
+        ):
+            self._woken_for = made_of
             self.watches.look_again()
 
     async def expire_forever(self) -> None:

@@ -65,7 +65,7 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
 
     async def PutKeyValue(self, request: pb.PutKeyValueRequest, context: Context) -> pb.PutKeyValueResponse:
         changed = await self._values.put(wire.key_value(request.key_value))
-        self._names.tell_watches()
+        self._names.wake_watches()
         return pb.PutKeyValueResponse(changed=changed)
 
     async def GetKeyValue(self, request: pb.GetKeyValueRequest, context: Context) -> pb.GetKeyValueResponse:
@@ -80,7 +80,7 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
 
     async def DeleteKeyValue(self, request: pb.DeleteKeyValueRequest, context: Context) -> pb.DeleteKeyValueResponse:
         removed = await self._values.delete(request.namespace, request.key)
-        self._names.tell_watches()
+        self._names.wake_watches()
         return pb.DeleteKeyValueResponse(removed=removed)
 
 

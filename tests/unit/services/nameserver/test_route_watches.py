@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from dittomq.errors import InvalidField, LimitReached
-from dittomq.routes import ORDER_TOPIC_CONFIG, BrokerState, ChangedTopics, DataVersion, KeyValue, WatchedRoute, WatchOrder
+from dittomq.routes import ORDER_TOPIC_CONFIG, BrokerState, ChangedTopics, DataVersion, KeyValue, RouteWatchOrder, WatchedRoute
 from services.nameserver import route_watches
 from services.nameserver.config import NameserverConfig
 from services.nameserver.service import NameServer
@@ -16,13 +16,13 @@ from tests.support.manual_clock import HandClock
 from tests.support.naming import beat, kept_values, master, orders, slave
 
 Watch = AsyncGenerator[WatchedRoute, None]
-ORDERS = WatchOrder(("orders",))
+ORDERS = RouteWatchOrder(("orders",))
 
 
 class Watched:
     """A nameserver, and a watch of it."""
 
-    def __init__(self, order: WatchOrder = ORDERS) -> None:
+    def __init__(self, order: RouteWatchOrder = ORDERS) -> None:
         self.clock, self.values = HandClock(), kept_values()
         self.names = NameServer(NameserverConfig(), self.clock, random.Random(1), self.values)
         self.watch: Watch = self.names.watches.watch(order)
@@ -42,7 +42,7 @@ class Watched:
         await self.watch.aclose()
 
 
-def told(story: Callable[[Watched], Awaitable[None]], order: WatchOrder = ORDERS) -> None:
+def told(story: Callable[[Watched], Awaitable[None]], order: RouteWatchOrder = ORDERS) -> None:
     async def run() -> None:
         watched = Watched(order)
         try:
@@ -131,7 +131,7 @@ def test_every_change_of_a_route_is_told(change: str) -> None:
                 await names.set_writable("a", writable=False)
             case "order":
                 await watched.values.put(KeyValue(ORDER_TOPIC_CONFIG, "orders", "a:4"))
-                names.tell_watches()
+                names.wake_watches()
             case "expiry":
                 watched.clock.now_s += 31
                 names.register(slave())
@@ -159,27 +159,27 @@ def test_only_the_topic_that_changed_is_told_again() -> None:
         assert (await anext(watched.watch)).topic == "orders"
         assert await watched.is_silent()
 
-    told(story, WatchOrder(("orders", "other")))
+    told(story, RouteWatchOrder(("orders", "other")))
 
 
 def test_watch_ends_behind_the_answers_that_were_asked_for() -> None:
     async def story(watched: Watched) -> None:
         assert [news.topic async for news in watched.watch] == ["orders"]
 
-    told(story, WatchOrder(("orders",), "", 1))
+    told(story, RouteWatchOrder(("orders",), "", 1))
 
 
 @pytest.mark.parametrize(
     "order",
     [
-        WatchOrder(()),
-        WatchOrder(tuple(f"t{number}" for number in range(33))),
-        WatchOrder(("orders", "orders")),
-        WatchOrder(("no topic",)),
-        WatchOrder(("orders",), "no network!"),
+        RouteWatchOrder(()),
+        RouteWatchOrder(tuple(f"t{number}" for number in range(33))),
+        RouteWatchOrder(("orders", "orders")),
+        RouteWatchOrder(("no topic",)),
+        RouteWatchOrder(("orders",), "no network!"),
     ],
 )
-def test_malformed_watch_is_refused(order: WatchOrder) -> None:
+def test_malformed_watch_is_refused(order: RouteWatchOrder) -> None:
     async def story(watched: Watched) -> None:
         with pytest.raises(InvalidField):
             await anext(watched.watch)
