@@ -91,7 +91,7 @@ async def _measured(folder: Path, names: tuple[list[str], list[str]], data: byte
         Figure(f"{where}: one write of the file, processor time of the slave", "ms", [used[1] / saves * 1_000]),
         Figure(f"{where}: a read of offsets while the file is written and while not, p99", "ms", *_percentiles(during, calm, 99)),
         Figure(f"{where}: the longest read of offsets while the file is written and while not", "ms", *_percentiles(during, calm, 100)),
-        Figure(f"{where}: memory of the master, of the slave", "MiB", memory),
+        *(Figure(f"{where}: memory of the {role}", "MiB", [each]) for role, each in zip(("master", "slave"), memory, strict=True)),
     ]
 
 
