@@ -333,12 +333,12 @@ class DelayedDelivery:
         return Moment(clock.wall_ms(), int(clock.monotonic() * 1_000))
 
 
-def delivered_to(store: Store, queue: DelayQueue, told: int) -> QueueOffset:
-    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `told`, of what RocketMQ wrote."""
+def delivered_to(store: Store, queue: DelayQueue, saved: int) -> QueueOffset:
+    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `saved`, of what RocketMQ wrote."""
     low, high = store.queue_range(queue.topic, queue.queue)
     last = store.last_delivered(queue.producer_id)
     known = max(low, 0 if last is None else last + 1)
-    believed = range(known, max(known, min(told, high)))
+    believed = range(known, max(known, min(saved, high)))
     return QueueOffset(known + bisect_left(believed, True, key=lambda offset: not _is_foreign(store, queue, offset)))
 
 
