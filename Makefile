@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test nightly interop coordination sim explore soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-failover lint proto docs lock clean
+.PHONY: help demo check test nightly interop coordination sim explore soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -61,8 +61,11 @@ bench-store: .venv/ready ## measure the store by itself: append, recovery, memor
 bench-replication: .venv/ready ## measure replication beside PostgreSQL, RabbitMQ, etcd, Redis and RocketMQ on this machine (ONLY=postgres: one of them)
 	@$(RUN) -m bench.replication $(if $(ONLY),--only $(ONLY))
 
-bench-clients: .venv/ready ## measure what clients get, many callers of one producer for instance, beside PostgreSQL and bare gRPC (ONLY=callers: one of them)
+bench-clients: .venv/ready ## measure what clients get, many callers of one producer, a reader, held pulls, beside PostgreSQL and bare gRPC (ONLY=callers: one of them)
 	@$(RUN) -m bench.clients $(if $(ONLY),--only $(ONLY))
+
+bench-scale: .venv/ready ## measure large tables: a nameserver of 1,000 groups, a topic more of 60,000, a commit of 1,000,000 offsets (ONLY=topics: one of them)
+	@$(RUN) -m bench.scale $(if $(ONLY),--only $(ONLY))
 
 bench-failover: .venv/ready ## kill, suspend, part and replace the master under load: how long producers wait, and that nothing is lost (SCENARIO=kill RUNS=3)
 	@$(RUN) -m bench.failover $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(BACKEND),--backend $(BACKEND)) $(if $(RUNS),--runs $(RUNS))

@@ -20,6 +20,18 @@ def machine(folder: Path) -> dict[str, str]:
     }
 
 
+def resident_bytes(pid: int) -> int:
+    """Bytes of memory that the process has."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor time that the process has used, its own and the kernel's for it; the kernel counts steps of 10 ms."""
+    user, system = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

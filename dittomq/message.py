@@ -135,8 +135,7 @@ class DraftRuns(Sequence[Draft]):
         return next(iter(self)) if index == 0 and self.runs else list(self)[index]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """A message as it lies in the log. `properties` are those the producer set; ours are left out."""
 
     topic: str

@@ -83,6 +83,9 @@ _HANDSHAKE = (
 
 LINES: Final = {
     f"{_NAMING}/GetRoute": RpcLine(_NAMESERVER, '{"topic":"orders"}'),
+    f"{_NAMING}/WatchRoutes": RpcLine(
+        _NAMESERVER, '{"topics":["orders"],"max_responses":1}', "Without `max_responses` it goes on until you leave."
+    ),
     f"{_NAMING}/ListBrokers": RpcLine(_NAMESERVER, "{}"),
     f"{_NAMING}/RegisterBroker": RpcLine(_NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later."),
     f"{_NAMING}/Heartbeat": RpcLine(
@@ -138,6 +141,12 @@ LINES: Final = {
         _CLIENTS,
         '{"group":"billing","topic":"orders","target":"RESET_TARGET_EARLIEST","validate_only":true}',
         "Without `validate_only` the offsets are moved; refused while the group has members.",
+    ),
+    f"{_GROUPS}/ListDeadLetters": RpcLine(_CLIENTS, '{"group":"billing","page_size":10,"prefer_text":true}'),
+    f"{_GROUPS}/ReplayDeadLetters": RpcLine(
+        _CLIENTS,
+        '{"group":"billing","page_size":10,"validate_only":true}',
+        "Without `validate_only` members of the group get copies; `next_page_token` goes into the next call.",
     ),
     f"{_BROKER}/GetBroker": RpcLine(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": RpcLine(_CLIENTS, "{}"),

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.machine import resident_bytes
 from bench.ratios import Figure
 from bench.store.stores import BORN_MS, lead, open_store
 from dittomq.broker.config_files import ConfigFiles
@@ -80,7 +81,7 @@ def master_at_rest(folder: Path, queues: int, gib: float, *, waits: bool) -> Res
         if waits:
             _await_checkpoint(place)
         pid = cluster.pid(_MASTER)
-        memory, files = _resident(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        memory, files = resident_bytes(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))
         cluster.stop_node(_MASTER)
         rest = Rest(memory, files, *_disk_use(place))
         place.rename(store)
@@ -96,12 +97,6 @@ def _await_checkpoint(store: Path) -> None:
     deadline, before = time.monotonic() + _CHECKPOINT_S, (store / "dittomq/checkpoint").stat().st_mtime_ns
     while (store / "dittomq/checkpoint").stat().st_mtime_ns == before and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-
-
-def _resident(pid: int) -> int:
-    """Bytes of memory that the process has."""
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
 
 
 def _disk_use(folder: Path) -> tuple[int, int]:

@@ -76,9 +76,9 @@ class Metadata:
         """Of one of the four tables."""
         return self.offsets.version if kind is CONSUMER_OFFSETS else self._tables[kind.name].version
 
-    def answer(self, kind: TableKind[R], ask: Ask) -> TablePage[R]:
-        """The page asked for, or that the caller's version is the newest; VersionConflict for a token of another version."""
-        return replace(answer(kind.name, self.table(kind), ask), led=self._led)
+    def answer(self, kind: TableKind[R], ask: Ask, *, takes_changes: bool = False) -> TablePage[R]:
+        """The page asked for, what has changed, or that nothing has; VersionConflict for a token of another version."""
+        return replace(answer(kind.name, self.table(kind), ask, takes_changes=takes_changes), led=self._led)
 
     async def change(self, kind: TableKind[R], next_table: Callable[[Table[R]], Table[R]]) -> Table[R]:
         """Replace a table by what `next_table` makes of its newest version, durably before anyone sees it; tells what is newest then.
@@ -100,7 +100,7 @@ class Metadata:
         """
 
         def led(table: Table[Any]) -> Table[Any]:
-            return table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
+            return table if table == Table() else table.renewed(epoch, self._clock.wall_ms())
 
         if (before := self.version(TOPICS)).state_version != epoch:  # a full disk has this tried again
             self.topics_before = before

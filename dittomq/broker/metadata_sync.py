@@ -8,7 +8,7 @@ round waiting. A round ends with its last table.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -260,17 +260,20 @@ class MetadataPuller:
             self._topics_led = page.version if page.led and page.led == page.version.state_version else None
         if page.not_modified:
             return held, held
-        version, rows, minimums = page.version, list(page.rows), dict(page.minimums)
+        version = page.version
         if not version.is_newer_than(held.version) and not version.state_version == held.version.state_version == page.led:
             self._record_problem(
                 kind.name, f"the master offers version {version}, older than {held.version}, which is held here; discarded"
             )
             return None
+        if page.is_delta:
+            return held, held.following(page)
+        rows, minimums = _as_held(held, page.rows), dict(page.minimums)
         while page.next_token:
             page = await self._source.fetch(kind, Ask(page_token=page.next_token), PAGE_DEADLINE_S)
             if page.version != version:
                 raise VersionConflict(kind.name)
-            rows += page.rows
+            rows += _as_held(held, page.rows)
             minimums |= page.minimums
         return held, Table(version, sorted_rows(rows), held.other_fields, minimums)
 
@@ -279,6 +282,12 @@ class MetadataPuller:
         if pulled.minimums:
             await self._hide(pulled.minimums)
         await self._metadata.change(kind, lambda now: pulled if now is held or pulled.version.is_newer_than(now.version) else now)
+
+
+def _as_held(held: Table[R], rows: Sequence[R]) -> list[R]:
+    """Those that are held already are the same objects: of a large table only the others are encoded, and told to nameservers."""
+    known = [held.rows.get(row.key) for row in rows]
+    return [row if before is None or before != row else before for row, before in zip(rows, known, strict=True)]
 
 
 async def take_tables(source: MetadataSource, metadata: Metadata, clock: Clock) -> None:

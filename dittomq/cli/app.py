@@ -27,6 +27,7 @@ from dittomq.cli import (
     repair,
     route,
     serve,
+    top,
     topic,
     version,
     writes,
@@ -46,7 +47,7 @@ app = typer.Typer(
 )
 for _group in (local, context, serve, topic, message, group, writes, ha, log, audit):
     app.add_typer(_group.app)
-for _command in (demo, cluster, route, publish, consume, repair, completion, version):
+for _command in (demo, cluster, route, publish, consume, repair, top, completion, version):
     _command.add_to(app)
 
 

@@ -1,32 +1,25 @@
 """`dittomq group …`: consumer groups; one call on every broker group, which can be run again until it is done in all."""
 
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from dittomq.cli import dead_letters
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.exits import ExitCode
-from dittomq.cli.output import hint, printable, say, say_json, table
+from dittomq.cli.output import printable, say, say_json, table
 from dittomq.cli.quantities import past_or_moment
 from dittomq.cli.results import failures, report, report_deleted, shown_exit
-from dittomq.cli.stored_message import message_document, message_line
-from dittomq.consumer.retries import RETRY_TOPIC, dead_letter_topic
 from dittomq.consumer_progress import QueueProgress, ResetOrder, ResetTarget
-from dittomq.errors import GroupNotFound, TopicNotFound
-from dittomq.message import StoredMessage
+from dittomq.errors import GroupNotFound
 from dittomq.metadata.groups import GROUP_SETTINGS, MAX_GROUP_CHARACTERS, GroupUpdate
 from dittomq.metadata.rows import GroupConfig
-
-if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
-    from dittomq.client.sync_client import Client
 
 _MOST_DIGITS: Final = 19
 
 app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
+dead_letters.add_to(app)
 
 GroupName = Annotated[str, typer.Argument(help=f"Name: 1 to {MAX_GROUP_CHARACTERS} characters of letters, digits and % | _ -")]
 Broker = Annotated[str | None, typer.Option("--broker", help="Only in that broker group.")]
@@ -106,43 +99,6 @@ def delete(name: GroupName, broker: Broker = None, json: JsonFlag = False, names
     with Client(nameserver_address(nameserver)) as mq:
         results = mq.admin.delete_group(name, broker=broker)
     return report_deleted("group", name, results, GroupNotFound, json=json)
-
-
-@app.command("dead-letters", epilog=example("group dead-letters billing", "group dead-letters billing --max 5 --json"))
-def dead_letters(
-    name: GroupName,
-    limit: Annotated[int, typer.Option("--max", min=1, help="At most so many of each queue, the oldest.")] = 100,
-    json: JsonFlag = False,
-    nameserver: Nameserver = None,
-) -> int:
-    """Print the messages that a consumer group has given up, one line each; with --json one object a line."""
-    from dittomq.client import Client
-
-    count = 0
-    with Client(nameserver_address(nameserver)) as mq:
-        for broker, message in _dead_letters(mq, name, limit):
-            count += 1
-            if json:
-                say_json(message_document(broker, message), stream=True)
-            else:
-                say(f"{message_line(broker, message)}  from {printable(message.properties.get(RETRY_TOPIC, '-'))}")
-    if not count:
-        hint(f"consumer group {printable(name)} has no dead letters")
-    return ExitCode.DONE
-
-
-def _dead_letters(mq: "Client", name: str, limit: int) -> "Iterator[tuple[str, StoredMessage]]":
-    """The oldest `limit` of each queue, with their broker groups. Raises GroupNotFound."""
-    mq.admin.describe_group(name)
-    try:
-        queues = mq.queues(dead_letter_topic(name))
-    except TopicNotFound:  # it is made for the first one
-        return
-    for broker, queue in queues:
-        reader = mq.reader(dead_letter_topic(name), queue, broker=broker)
-        first, _ = reader.bounds()
-        for message in islice(reader.messages(first, until_end=True), limit):
-            yield broker, message
 
 
 @app.command("list", epilog=example("group list", "group list --json"))

@@ -11,6 +11,15 @@ from dittomq.client.producer import Producer, ProducerOptions
 from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.sync_client import Client
 from dittomq.client.transactions import Transaction, TransactionChecks
+from dittomq.consumer.dead_letters import (
+    DeadLetterMessage,
+    DeadLetterPage,
+    DeadLetterQuery,
+    LetterPlace,
+    ReplayedLetter,
+    ReplayOrder,
+    ReplayResult,
+)
 from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueProgress, QueueReset, ResetOrder, ResetTarget
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
@@ -35,12 +44,16 @@ __all__ = [
     "CopyState",
     "CreatedGroup",
     "CreatedTopic",
+    "DeadLetterMessage",
+    "DeadLetterPage",
+    "DeadLetterQuery",
     "DittoError",
     "FoundMessage",
     "GroupConfig",
     "GroupProgress",
     "GroupResult",
     "GroupUpdate",
+    "LetterPlace",
     "Message",
     "MessageLookups",
     "NameserverResult",
@@ -59,6 +72,9 @@ __all__ = [
     "Reader",
     "ReaderOptions",
     "Receipt",
+    "ReplayOrder",
+    "ReplayResult",
+    "ReplayedLetter",
     "ResetOrder",
     "ResetTarget",
     "StoredMessage",

@@ -10,6 +10,7 @@ from dittomq._pb.ditto.admin.v1.groups_pb2_grpc import GroupServiceStub
 from dittomq._pb.ditto.messaging.v1.consumer_groups_pb2_grpc import ConsumerGroupServiceStub
 from dittomq.client.group_result import GroupResult
 from dittomq.client.routing import ClientContext
+from dittomq.consumer.dead_letters import DeadLetterPage, DeadLetterQuery, ReplayOrder, ReplayResult
 from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueReset, ResetOrder
 from dittomq.errors import GroupNotFound, NotMaster, Unavailable
 from dittomq.metadata.groups import GroupUpdate, check_group_name, check_new_group
@@ -17,11 +18,13 @@ from dittomq.metadata.rows import GroupConfig
 from dittomq.routes import Node, Role
 from dittomq.rpc.channel import call
 from dittomq.wire import consumer_groups as offsets_wire
+from dittomq.wire import dead_letters as letters_wire
 from dittomq.wire import groups as wire
 
 T = TypeVar("T")
 
 _DEADLINE_S: Final = 5.0
+_CONFIRMED_WITHIN_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,33 @@ class GroupAdmin(ABC):
 
         return await self._on_masters(reset, broker)
 
+    async def list_dead_letters(self, query: DeadLetterQuery, *, broker: str | None = None) -> list[GroupResult[DeadLetterPage]]:
+        """A page of what the consumer group has given up, of each broker group that has the group, or of one; a page token is one's own.
+
+        Raises GroupNotFound when none has it.
+        """
+        check_group_name(query.group)
+        request = letters_wire.letters_request(query)
+
+        async def page(node: Node) -> DeadLetterPage:
+            return letters_wire.letter_page(await _known(node, self._of_groups(node, "ListDeadLetters", request), query.group))
+
+        return _with_group(await self._on_any(page, broker))
+
+    async def replay_dead_letters(self, order: ReplayOrder, *, broker: str | None = None) -> list[GroupResult[ReplayResult]]:
+        """Let the consumer group read dead letters once more: a page, or one, in each broker group that has the group, or in one.
+
+        An answer tells what is confirmed. After Unavailable nobody knows, but for ConnectionRefused: repeated, members get some twice.
+        Raises GroupNotFound when no broker group has it.
+        """
+        check_group_name(order.query.group)
+        request = letters_wire.replay_request(order)
+
+        async def replay(node: Node) -> ReplayResult:
+            return letters_wire.replay_result(await self._of_groups(node, "ReplayDeadLetters", request, _CONFIRMED_WITHIN_S))
+
+        return _with_group(await self._on_masters(replay, broker))
+
     async def _groups_of(self, node: Node) -> tuple[GroupConfig, ...]:
         groups: list[GroupConfig] = []
         token = ""
@@ -153,20 +183,20 @@ class GroupAdmin(ABC):
             if not token:
                 return tuple(groups)
 
-    async def _of_groups(self, node: Node, method: str, request: object) -> Any:
-        return await self._ask(GroupServiceStub, node, method, request)
+    async def _of_groups(self, node: Node, method: str, request: object, deadline_s: float = _DEADLINE_S) -> Any:
+        return await self._ask(GroupServiceStub, node, method, request, deadline_s=deadline_s)
 
     async def _of_consumers(self, node: Node, method: str, request: object) -> Any:
         return await self._ask(ConsumerGroupServiceStub, node, method, request)
 
-    async def _ask(self, service: Any, node: Node, method: str, request: object) -> Any:
+    async def _ask(self, service: Any, node: Node, method: str, request: object, *, deadline_s: float = _DEADLINE_S) -> Any:
         channels, address = self._around.channels, self._around.routing.address(node)
         stub: Any = channels.stub(service, address)
         return await call(
             getattr(stub, method),
             request,
             who=f"{node.name} at {address}",
-            deadline_s=_DEADLINE_S,
+            deadline_s=deadline_s,
             patient=channels.backs_off(address),
             node=node,
         )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dittomq.client.group_admin import CreatedGroup, GroupAdmin, UpdatedGroup
 from dittomq.client.group_result import GroupResult
 from dittomq.client.sync_bridge import SyncBridge
+from dittomq.consumer.dead_letters import DeadLetterPage, DeadLetterQuery, ReplayOrder, ReplayResult
 from dittomq.consumer_progress import CommittedOffset, GroupProgress, OffsetCommit, QueueReset, ResetOrder
 from dittomq.metadata.groups import GroupUpdate
 from dittomq.metadata.rows import GroupConfig
@@ -54,3 +55,11 @@ class SyncGroupAdmin:
     def reset_offsets(self, order: ResetOrder, *, broker: str | None = None) -> list[GroupResult[list[QueueReset]]]:
         """Move offsets of the consumer group in a topic, in every broker group, or in one."""
         return self._thread.run(self._admin.reset_offsets(order, broker=broker))
+
+    def list_dead_letters(self, query: DeadLetterQuery, *, broker: str | None = None) -> list[GroupResult[DeadLetterPage]]:
+        """A page of what the consumer group has given up, of each broker group that has the group, or of one."""
+        return self._thread.run(self._admin.list_dead_letters(query, broker=broker))
+
+    def replay_dead_letters(self, order: ReplayOrder, *, broker: str | None = None) -> list[GroupResult[ReplayResult]]:
+        """Let the consumer group read dead letters once more: a page, or one, in each broker group that has the group, or in one."""
+        return self._thread.run(self._admin.replay_dead_letters(order, broker=broker))

@@ -2,6 +2,9 @@
 
 import contextlib
 from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
@@ -12,6 +15,7 @@ from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.compression import DecompressionFailed, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES, START, intact, problem_of
+from dittomq.commitlog.records.plain_messages import Place, plain_messages
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, View, span_at
 from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
@@ -22,6 +26,7 @@ from dittomq.reads import ReadableRange
 _MAX_UNITS = 16_384
 _UNITS_AT_ONCE = 1_024
 _GAP_BYTES = 16 * 1024
+_SIZE = attrgetter("size")
 
 Unit = tuple[PhysicalOffset, int, int]
 """Of a message: its position, its size, the code of its tag."""
@@ -52,19 +57,6 @@ class ReadRequest:
     max_bytes: int
     tags: frozenset[str]
     readable: ReadableRange
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A unit that is wanted."""
-
-    offset: int
-    position: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        return self.position + self.size
 
 
 class StoreReader:
@@ -154,7 +146,8 @@ class StoreReader:
         at, room = wanted.offset, wanted.max_bytes
         stop = min(high, at + _MAX_UNITS)
         while at < stop and len(messages) < wanted.max_messages:
-            units = self._units(queue, at, min(stop - at, _UNITS_AT_ONCE))
+            most = _UNITS_AT_ONCE if codes else max(2, wanted.max_messages - len(messages))  # of two neighbours one may tell of the other
+            units = self._units(queue, at, min(stop - at, most, _UNITS_AT_ONCE))
             least, log_stop = 0 if messages else 1, self._log.stop
             choice = _Room(wanted.max_messages - len(messages), room, least, min(wanted.readable.end, log_stop))
             found, looked_at = _choose(units, at, codes, choice)
@@ -181,33 +174,44 @@ class StoreReader:
                 break
         return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high), unconfirmed_from, read_to)
 
-    def _fetch(self, queue: ConsumeQueue, found: list[_Found], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
+    def _fetch(self, queue: ConsumeQueue, found: list[Place], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
         """Messages as far as their bodies have room, the first one in any case; the bytes they take; and why the next one is not there."""
         fetched: list[StoredMessage] = []
-        first = taken = 0
-        while first < len(found):
-            base, sealed_range = found[first].position, self._seals.at(found[first].position)
-            last = _last_neighbour(found, first, min(self._log.segment_of(base)[1], sealed_range.end))
+        at = taken = 0
+        block = _Block(0, b"", 0, sealed=False)
+        while at < len(found):
             try:
-                block = self._bytes(base, found[last - 1].end - base)
-            except CorruptRecord as problem:
-                if last == first + 1:
-                    return fetched, taken, problem
-                last, block = first + 1, b""  # each by itself: most of them can be had
-            for each in found[first:last]:
-                size = each.size
-                try:
-                    record = block[each.position - base : each.position - base + size] or self._bytes(each.position, size)
-                    message = self._message(queue, each, record, sealed=sealed_range.sealed)
-                except Refused as problem:
-                    return fetched, taken, problem
-                size = max(size, len(message.body))
-                if size > each.size and fetched and taken + size > room:  # it grew when it was inflated
-                    return fetched, taken, None
-                taken += size
-                fetched.append(message)
-            first = last
+                if at == block.stop:
+                    block = self._block(found, at)
+                plain = block.messages(queue, found[at : block.stop])
+                fetched += plain
+                taken += sum(map(_SIZE, found[at : at + len(plain)]))
+                at += len(plain)
+                if at == block.stop:
+                    continue
+                each = found[at]
+                message = self._message(queue, each, block.record(each) or self._bytes(each.position, each.size), sealed=block.sealed)
+            except Refused as problem:
+                return fetched, taken, problem
+            size = max(each.size, len(message.body))
+            if size > each.size and fetched and taken + size > room:  # it grew when it was inflated
+                return fetched, taken, None
+            taken += size
+            fetched.append(message)
+            at += 1
         return fetched, taken, None
+
+    def _block(self, found: list[Place], first: int) -> "_Block":
+        """The bytes of the records from that one on that lie close together. Raises CorruptRecord, when the disk does not give even one."""
+        base, sealed_range = found[first].position, self._seals.at(found[first].position)
+        stop = _last_neighbour(found, first, min(self._log.segment_of(base)[1], sealed_range.end))
+        try:
+            data = self._bytes(base, found[stop - 1].end - base)
+        except CorruptRecord:
+            if stop == first + 1:
+                raise
+            stop, data = first + 1, b""  # each by itself: most of them can be had
+        return _Block(base, data, stop, sealed=sealed_range.sealed)
 
     def _bytes(self, start: int, length: int) -> bytes:
         try:
@@ -228,7 +232,7 @@ class StoreReader:
                 at += len(page)
         return b"".join(pages)
 
-    def _message(self, queue: ConsumeQueue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
+    def _message(self, queue: ConsumeQueue, unit: Place, record: bytes, *, sealed: bool) -> StoredMessage:
         """The message that a unit names. Raises CorruptRecord, MessageTooLarge, NotReady, and OffsetOutOfRange when it was cut."""
         if len(record) != unit.size or not sealed or not intact(record, unit.position):
             if unit.end > self._log.end:  # cut meanwhile
@@ -275,6 +279,23 @@ class StoreReader:
         return CorruptRecord(self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} {problem}")
 
 
+class _Block(NamedTuple):
+    """Bytes of the log from position `base` on, with the records of units up to number `stop`; none where each is to be read by itself."""
+
+    base: int
+    data: bytes
+    stop: int
+    sealed: bool
+
+    def messages(self, queue: ConsumeQueue, places: list[Place]) -> list[StoredMessage]:
+        """The messages of a queue at these places, up to the first that is to be looked at more closely."""
+        return plain_messages(self.data, self.base, places, topic=queue.topic, queue=queue.queue) if self.sealed else []
+
+    def record(self, place: Place) -> bytes:
+        """That record; b"" where there are no bytes."""
+        return self.data[place.position - self.base : place.end - self.base]
+
+
 @dataclass(frozen=True, slots=True)
 class _Room:
     """How much is still wanted; `least` messages are taken whatever their size, none that ends above `end`."""
@@ -285,11 +306,13 @@ class _Room:
     end: int
 
 
-def _last_neighbour(found: list[_Found], first: int, stop: int) -> int:
+def _last_neighbour(found: list[Place], first: int, stop: int) -> int:
     """One past the last of the units from `first` on that are read at once: they lie close together and end at or below `stop`."""
-    last = first + 1
-    while last < len(found) and found[last - 1].end <= found[last].position <= found[last - 1].end + _GAP_BYTES and found[last].end <= stop:
-        last += 1
+    last, end = first + 1, found[first].end
+    for _, position, size in islice(found, last, None):
+        if not end <= position <= end + _GAP_BYTES or position + size > stop:
+            break
+        last, end = last + 1, position + size
     return last
 
 
@@ -323,10 +346,10 @@ def _newest_end(units: list[Unit]) -> PhysicalOffset | None:
     return PhysicalOffset(position + size) if _can_be(position, size) else None
 
 
-def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tuple[list[_Found], int]:
+def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tuple[list[Place], int]:
     """Wanted units as far as there is room, up to a hole or what is not readable; and how many were looked at."""
-    found: list[_Found] = []
-    taken = 0
+    found: list[Place] = []
+    taken, make = 0, tuple.__new__
     for index, (position, size, code) in enumerate(units):
         if not _can_be(position, size) or position + size > room.end:
             return found, index
@@ -334,6 +357,6 @@ def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tupl
             continue
         if len(found) == room.messages or (len(found) >= room.least and taken + size > room.size):
             return found, index
-        found.append(_Found(first + index, position, size))
+        found.append(make(Place, (first + index, position, size)))
         taken += size
     return found, len(units)

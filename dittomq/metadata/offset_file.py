@@ -77,7 +77,7 @@ class OffsetFile:
             (OFFSET_INCARNATIONS_FIELD, self._incarnations),
             (OFFSET_RESETS_FIELD, self._resets),
         ):
-            lines = [pieces[each] for each in snapshot.names if each in pieces] if pieces else []
+            lines = [line for line in map(pieces.get, snapshot.names) if line is not None] if pieces else []
             if lines or name == CONSUMER_OFFSETS.field:
                 fields[name] = lines
         return file_of(fields)

@@ -1,10 +1,9 @@
 """Versioned tables: immutable, changed by making the next version, read in pages of one version."""
 
 import re
-from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from dittomq.errors import InvalidField, VersionConflict
@@ -14,6 +13,7 @@ from dittomq.routes import DataVersion
 
 MAX_PAGE_ROWS = 10_000
 DEFAULT_PAGE_ROWS = 2_000
+_MAX_STEPS = 500
 
 # The version and the index of the page's first row.
 _TOKEN = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20}){3}")
@@ -34,41 +34,70 @@ R_co = TypeVar("R_co", bound=Row, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
+class _TableStep:
+    """One change of a table: the version before it, and what it changed."""
+
+    before: DataVersion
+    keys: tuple[Any, ...] = ()
+    minimums: QueueMinimums = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Table(Generic[R_co]):
     """One version of a table: rows by key, in the order of their keys. `other_fields`: the rest of RocketMQ's file, kept as it is.
 
-    `minimums` belong to the topics, the other tables have none. They only grow: a topic that is made again keeps them.
+    `minimums` belong to the topics, the other tables have none. They only grow: a topic that is made again keeps them. `steps` are the
+    last changes, of which the last one led to this version: for who holds a version before, see `answer`.
     """
 
     version: DataVersion = field(default_factory=DataVersion)
     rows: Mapping[Any, R_co] = field(default_factory=dict)
     other_fields: Mapping[str | int, Json] = field(default_factory=dict)
     minimums: QueueMinimums = field(default_factory=dict)
+    steps: tuple[_TableStep, ...] = field(default=(), compare=False, repr=False)
 
     def changed(self, rows: Iterable[R_co], epoch: int, now_ms: int) -> Self:
-        """The next version of this table, with these rows instead."""
-        return replace(self, version=self.version.next(epoch, now_ms), rows=sorted_rows(rows))
+        """The next version of this table, with these rows instead; what of them has changed is not remembered."""
+        return replace(self, version=self.version.next(epoch, now_ms), rows=sorted_rows(rows), steps=())
+
+    def renewed(self, epoch: int, now_ms: int) -> Self:
+        """The next version of this table, with the same rows."""
+        return replace(self, version=self.version.next(epoch, now_ms), steps=self._with_step(_TableStep(self.version)))
 
     def with_row(self, row: R_co, epoch: int, now_ms: int) -> Self:  # type: ignore[misc]  # nothing is put into this table
         """The next version of this table, with this row beside the others, or in the place of one with its key."""
-        key = row.key
-        rows = {**self.rows, key: row}
-        if key not in self.rows:
-            keys = list(self.rows)
-            insort(keys, key)
-            rows = {each: rows[each] for each in keys}
-        return replace(self, version=self.version.next(epoch, now_ms), rows=rows)
+        return self._with_rows({row.key: row}, self.version.next(epoch, now_ms))
 
     def without(self, key: object, epoch: int, now_ms: int) -> Self:
         """The next version of this table, without the row of that key."""
-        rows = dict(self.rows)
-        rows.pop(key, None)
-        return replace(self, version=self.version.next(epoch, now_ms), rows=rows)
+        return self._with_rows({key: None}, self.version.next(epoch, now_ms))
 
     def hiding(self, minimums: QueueMinimums) -> Self:
-        """This version with these minimums too; a queue keeps the higher one."""
-        keys = sorted({**self.minimums, **minimums})
-        return replace(self, minimums={key: max(self.minimums.get(key, 0), minimums.get(key, 0)) for key in keys})
+        """This version, which has just been made, with these minimums too; a queue keeps the higher one."""
+        higher = {key: low for key, low in minimums.items() if key not in self.minimums or low > self.minimums[key]}
+        if not higher:
+            return self
+        steps = self.steps
+        if steps:
+            steps = (*steps[:-1], replace(steps[-1], minimums={**steps[-1].minimums, **higher}))
+        return replace(self, minimums=dict(sorted({**self.minimums, **higher}.items())), steps=steps)
+
+    def following(self, page: "TablePage[R_co]") -> Self:
+        """This table with what has changed up to the page's version."""
+        changed: dict[Any, R_co | None] = {**dict.fromkeys(page.removed), **{row.key: row for row in page.rows}}
+        return self._with_rows(changed, page.version).hiding(page.minimums)
+
+    def _with_rows(self, changed: Mapping[Any, R_co | None], version: DataVersion) -> Self:
+        """That version, with these rows by key; None removes one."""
+        rows: dict[Any, R_co] = {**self.rows, **{key: row for key, row in changed.items() if row is not None}}
+        for key in [key for key, row in changed.items() if row is None]:
+            rows.pop(key, None)
+        if any(row is not None and key not in self.rows for key, row in changed.items()):
+            rows = {key: rows[key] for key in sorted(rows)}
+        return replace(self, version=version, rows=rows, steps=self._with_step(_TableStep(self.version, tuple(changed))))
+
+    def _with_step(self, step: _TableStep) -> tuple[_TableStep, ...]:
+        return (*self.steps[1 - _MAX_STEPS :], step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +113,8 @@ class Ask:
 class TablePage(Generic[R_co]):
     """Rows of one version. `not_modified`: the caller holds this version already, and gets no rows. `next_token` empty: the last page.
 
+    `is_delta`: these are the rows and minimums that have changed since the version that the caller holds; rows of the keys in `removed`
+    are gone.
     Behind the last row come the table's minimums, counted as rows. `led`: the epoch in which who answers leads, which each of its tables
     was given that ever held something; 0: it does not lead.
     """
@@ -94,6 +125,8 @@ class TablePage(Generic[R_co]):
     not_modified: bool = False
     minimums: QueueMinimums = field(default_factory=dict)
     led: Epoch = NO_EPOCH
+    is_delta: bool = False
+    removed: tuple[Any, ...] = ()
 
 
 def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
@@ -103,12 +136,17 @@ def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
     return by_key if keys == list(by_key) else {key: by_key[key] for key in keys}
 
 
-def answer(name: str, table: Table[R], ask: Ask) -> TablePage[R]:
-    """The page asked for, or that the caller's version is the newest. A token of another version raises VersionConflict."""
+def answer(name: str, table: Table[R], ask: Ask, *, takes_changes: bool = False) -> TablePage[R]:
+    """The page asked for, or that the caller's version is the newest. A token of another version raises VersionConflict.
+
+    `takes_changes`: what has changed since the caller's version is enough, where the table remembers that.
+    """
     if not 0 <= ask.page_size <= MAX_PAGE_ROWS:
         raise InvalidField("page_size", f"{ask.page_size:,} is outside 0 to {MAX_PAGE_ROWS:,}; 0 means {DEFAULT_PAGE_ROWS:,}")
     if ask.known == table.version:
         return TablePage(table.version, not_modified=True)
+    if takes_changes and not ask.page_token and (delta := _delta(table, ask.known)) is not None:
+        return delta
     start = _start(name, table, ask.page_token)
     end = start + (ask.page_size or DEFAULT_PAGE_ROWS)
     count = len(table.rows)
@@ -116,6 +154,20 @@ def answer(name: str, table: Table[R], ask: Ask) -> TablePage[R]:
     minimums = dict(islice(table.minimums.items(), max(0, start - count), max(0, end - count)))
     next_token = _token(table.version, end) if end < count + len(table.minimums) else ""
     return TablePage(table.version, rows, next_token, minimums=minimums)
+
+
+def _delta(table: Table[R], known: DataVersion | None) -> TablePage[R] | None:
+    """None where that is not known. Who holds no version yet may have minimums of its own, and gets all."""
+    first = next((index for index, step in enumerate(table.steps) if step.before == known), None)
+    if first is None or known == DataVersion():
+        return None
+    keys = dict.fromkeys(chain.from_iterable(step.keys for step in table.steps[first:]))
+    minimums = {key: table.minimums[key] for step in table.steps[first:] for key in step.minimums}
+    if len(keys) + len(minimums) > MAX_PAGE_ROWS:
+        return None
+    rows = tuple(table.rows[key] for key in keys if key in table.rows)
+    removed = tuple(key for key in keys if key not in table.rows)
+    return TablePage(table.version, rows, minimums=minimums, is_delta=True, removed=removed)
 
 
 def _token(version: DataVersion, start: int) -> str:

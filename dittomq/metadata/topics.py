@@ -158,11 +158,13 @@ def topics_of_queues(queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig
     return {topic: TopicConfig(topic, count, count) for topic, count in sorted(counts.items())}
 
 
-def with_held(topics: Mapping[str, TopicConfig], queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig]:
+def with_held(topics: Mapping[str, TopicConfig], queues: Iterable[tuple[str, int]]) -> Mapping[str, TopicConfig]:
     """The topics of a table, and what only the log knows yet, which has messages in `queues`: topics, and further queues to read."""
-    counts = {name: max(topic.read_queues, topic.write_queues) for name, topic in topics.items()}
+    further = [key for key in queues if (topic := topics.get(key[0])) is None or key[1] >= max(topic.read_queues, topic.write_queues)]
+    if not further:
+        return topics
     known = dict(topics)
-    for name, held in topics_of_queues(key for key in queues if key[1] >= counts.get(key[0], 0)).items():
+    for name, held in topics_of_queues(further).items():
         known[name] = replace(topics[name], read_queues=held.read_queues) if name in topics else held
     return known
 

@@ -57,6 +57,7 @@ _PULL_FROM_PB = {
 _PULL_TO_PB = {status: number for number, status in _PULL_FROM_PB.items()}
 _TAG_SEPARATOR = "||"
 _Response = TypeVar("_Response", pb.PullResponse, pb.PullStreamResponse)
+_make = tuple.__new__
 _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by one
 
 
@@ -399,21 +400,23 @@ def pull_answer(response: pb.PullResponse) -> PullResult:
 
 
 def stored_message(message: pb.StoredMessage) -> StoredMessage:
-    """Decode a message."""
-    return StoredMessage(
-        topic=message.topic,
-        queue=message.queue,
-        queue_offset=QueueOffset(message.queue_offset),
-        physical_offset=PhysicalOffset(message.physical_offset),
-        record_bytes=message.record_bytes,
-        body=message.body or message.text.encode(),
-        keys=tuple(message.keys),
-        tag=message.tag,
-        properties=dict(message.properties),
-        flag=message.flag,
-        born_ms=message.born_ms,
-        store_ms=message.store_ms,
+    """Decode a message. To find a list or a map empty takes a tenth of the time of taking it, and a tuple half of that of its class."""
+    body, keys, properties = message.body, message.keys, message.properties
+    fields = (
+        message.topic,
+        message.queue,
+        message.queue_offset,
+        message.physical_offset,
+        message.record_bytes,
+        body or message.text.encode(),
+        tuple(keys) if keys else (),
+        message.tag,
+        dict(properties) if properties else {},
+        message.flag,
+        message.born_ms,
+        message.store_ms,
     )
+    return _make(StoredMessage, fields)
 
 
 def _text(body: bytes) -> str | None:

@@ -1,6 +1,7 @@
 """ditto.metadata.v1 ↔ `dittomq.metadata`. The four RPCs have one shape; each has its own messages."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
@@ -46,13 +47,16 @@ def version_to_pb(version: DataVersion) -> pb.DataVersion:
 
 
 def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
-    return pb.GetAllTopicConfigRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+    return pb.GetAllTopicConfigRequest(
+        known_version=_known(value), page_size=value.page_size, page_token=value.page_token, takes_changes=True
+    )
 
 
 def topics_page(response: pb.GetAllTopicConfigResponse) -> TablePage[TopicConfig]:
     rows = tuple(map(_topic, response.topics))
     minimums = {(each.topic, each.queue): each.min_offset for each in response.minimums}
-    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, _led(response))
+    page = TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, _led(response))
+    return replace(page, is_delta=response.is_delta, removed=tuple(response.removed))
 
 
 def topics_response(page: TablePage[TopicConfig]) -> pb.GetAllTopicConfigResponse:
@@ -63,16 +67,21 @@ def topics_response(page: TablePage[TopicConfig]) -> pb.GetAllTopicConfigRespons
         topics=map(_pb_topic, page.rows),
         next_page_token=page.next_token,
         minimums=(pb.QueueMinimum(topic=topic, queue=queue, min_offset=low) for (topic, queue), low in page.minimums.items()),
+        is_delta=page.is_delta,
+        removed=page.removed,
     )
 
 
 def groups_request(value: Ask) -> pb.GetAllSubscriptionGroupConfigRequest:
-    return pb.GetAllSubscriptionGroupConfigRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+    return pb.GetAllSubscriptionGroupConfigRequest(
+        known_version=_known(value), page_size=value.page_size, page_token=value.page_token, takes_changes=True
+    )
 
 
 def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> TablePage[GroupConfig]:
     rows = tuple(map(_group, response.groups))
-    return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
+    page = TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
+    return replace(page, is_delta=response.is_delta, removed=tuple(response.removed))
 
 
 def groups_response(page: TablePage[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
@@ -82,6 +91,8 @@ def groups_response(page: TablePage[GroupConfig]) -> pb.GetAllSubscriptionGroupC
         version=version_to_pb(page.version),
         groups=map(_pb_group, page.rows),
         next_page_token=page.next_token,
+        is_delta=page.is_delta,
+        removed=page.removed,
     )
 
 
@@ -253,8 +264,10 @@ def _text(other_fields: Mapping[str | int, Json]) -> str:
 
 
 def _other_fields(text: str) -> dict[str | int, Json]:
+    if not text:
+        return {}
     try:
-        fields = fastjson.loads(text or "{}")
+        fields = fastjson.loads(text)
     except ValueError as error:
         raise InvalidField("other_fields", f"is not JSON ({error}); send one object, or nothing") from error
     if not isinstance(fields, dict):

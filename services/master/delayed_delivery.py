@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
@@ -222,7 +222,7 @@ class DelayedDelivery:
         properties = dict(found[0].properties)
         if end == TransactionEnd.EXPIRED:
             properties |= {REAL_TOPIC: EXPIRED_TOPIC, REAL_QUEUE: "0"}
-        return replace(found[0], queue_offset=op.queue_offset, store_ms=op.store_ms, properties=properties)
+        return found[0]._replace(queue_offset=op.queue_offset, store_ms=op.store_ms, properties=properties)
 
     def _meet_damage(self, queue: DelayQueue, problem: CorruptRecord) -> None:
         """Wait for the repair; what cannot be had for ten minutes is passed over, so that it does not hold up all behind it."""

@@ -130,8 +130,8 @@ class SendBack:
         draft = _copy_of(message, group, decided, _message_id(host, message.physical_offset))
         if len(draft.properties) > MAX_WAITING_PROPERTIES_BYTES:  # no room for what another try needs
             decided = DeadLetter(decided.times)
-            draft = _draft(message, dead_letter_topic(group.name), 0, message.properties)
-        await self._show_topic(draft.topic, group)
+            draft = copied_to(message, dead_letter_topic(group.name), 0, message.properties)
+        draft = draft._replace(queue=draft.queue % await self._show_topic(draft.topic, group))
         if isinstance(decided, RetryAfter) and decided.level:
             draft = schedule(draft, decided.level)
         ticket = await self.parts.appends.begin(PublishOrder.of_broker([draft]))
@@ -155,10 +155,12 @@ class SendBack:
 
         return await self.parts.lane.call(read)
 
-    async def _show_topic(self, name: str, group: GroupConfig) -> None:
-        """The group's own topics are made when they are first used."""
+    async def _show_topic(self, name: str, group: GroupConfig) -> int:
+        """The group's own topics are made when they are first used; the queues that members read, as many as the group asked for then."""
         queues = group.retry_queues if name == retry_topic(group.name) else 1
         await self.parts.topics.add_system(TopicConfig(name, queues, queues))
+        known = self.parts.topics.metadata.table(TOPICS).rows.get(name)
+        return queues if known is None else known.read_queues
 
 
 async def confirmed(ticket: PendingProduce) -> None:
@@ -186,12 +188,12 @@ def _copy_of(message: StoredMessage, group: GroupConfig, decided: RetryAfter | D
     extra[RECONSUME_TIME] = str(decided.times)
     properties = {name: value for name, value in extra.items() if value}
     if isinstance(decided, DeadLetter):
-        return _draft(message, dead_letter_topic(group.name), 0, properties)
-    return _draft(message, retry_topic(group.name), int(message.queue_offset) % group.retry_queues, properties)
+        return copied_to(message, dead_letter_topic(group.name), 0, properties)
+    return copied_to(message, retry_topic(group.name), int(message.queue_offset) % group.retry_queues, properties)
 
 
-def _draft(message: StoredMessage, topic: str, queue: int, properties: Mapping[str, str]) -> Draft:
-    """The same message for another topic."""
+def copied_to(message: StoredMessage, topic: str, queue: int, properties: Mapping[str, str]) -> Draft:
+    """The same message for that queue of another topic, with these properties of its own."""
     encoded = encode_properties(message.keys, message.tag, properties)
     return Draft(topic, queue, message.flag, message.born_ms, message.body, encoded, tags_code(message.tag))
 

@@ -14,6 +14,7 @@ from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
+from dittomq.broker.dead_letters import DeadLetterReads
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_progress import MasterResets, ProgressReads
@@ -63,6 +64,7 @@ from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
 from services.master.cancellation import Cancellation
 from services.master.config import FlushMode, MasterConfig
+from services.master.dead_letters import MasterReplays
 from services.master.delayed_delivery import DelayedDelivery, DeliveryParts
 from services.master.group_coordinator import GroupCoordinator
 from services.master.history import HaHistory
@@ -420,12 +422,15 @@ class Master:
     def _groups(self, node: MasterNode, around: "_MasterContext", room: AdmissionControl) -> GroupServicer:
         parts, rules, activity = around.parts, self._offset_rules(node), around.members.coordinator
         offsets, reads_lane = parts.offsets, parts.lanes.reads
+        letters = DeadLetterReads(offsets, parts.store, reads_lane, rules, around.mender.suspect)
         return GroupServicer(
             GroupReads(node.name, parts.metadata, check_complete=node.check_complete),
             around.groups,
             room,
             progress=ProgressReads(offsets, parts.store, reads_lane, parts.clock, rules=rules, activity=activity),
             resets=MasterResets(offsets, parts.store, reads_lane, rules, activity),
+            letters=letters,
+            replays=MasterReplays(letters, around.topics, around.appends, node.leading_term),
         )
 
     def _offset_rules(self, node: MasterNode) -> OffsetRules:

@@ -17,6 +17,7 @@ from dittomq.broker.checkpointer import Checkpointer
 from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
+from dittomq.broker.dead_letters import DeadLetterReads, SlaveReplays
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.group_progress import NoMembers, ProgressReads, SlaveResets
@@ -326,6 +327,8 @@ class Slave:
                     room,
                     progress=ProgressReads(bound.offsets, store, lanes.reads, clock, rules=offset_rules, activity=NoMembers()),
                     resets=SlaveResets(config.name, master),
+                    letters=DeadLetterReads(bound.offsets, store, lanes.reads, offset_rules, bound.mender.suspect),
+                    replays=SlaveReplays(config.name, master),
                 )
             ),
             names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules, MembersElsewhere(config.name, master))),

@@ -71,6 +71,13 @@ def test_quick_clients_benchmark_prints_every_measure_and_leaves_no_file(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_quick_scale_benchmark_prints_every_measure_and_leaves_no_file(tmp_path: Path) -> None:
+    figures = _quick_figures("bench.scale", tmp_path)
+
+    assert {"create_topic", "a commit", "memory of the nameserver"} <= {figure["name"].rpartition(": ")[2] for figure in figures}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Path) -> None:
     async def with_rocketmq(bench: PairBench) -> list[Figure]:
         (bench.folder / "rocketmq").mkdir()

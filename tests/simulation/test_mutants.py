@@ -1,5 +1,8 @@
 """The checkers bite: each deliberate bug is found in a seed that is known to find it, and the honest product passes that seed."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from tests.simulation.mutants import MUTANTS, Mutant, hunt
 from tests.simulation.parallel_seeds import SAMPLE
 from tests.simulation.simulate import simulate
 
+_CHECKOUT = Path(__file__).parents[2]
 _MORE = range(12)  # a change of the product moves everything a little, and a seed may find another bug than before
 
 
@@ -22,15 +26,45 @@ def test_a_bug_is_found_by_a_checker(mutant: Mutant) -> None:
     assert hunt(mutant, [mutant.seed, *_MORE]) is not None
 
 
+_FOUND_BY = {
+    "retry-fsync": "commitlog/state/test_incarnation.py::test_the_mark_of_a_failed_sync_makes_a_stranger",
+    "count-twice": "replication/test_confirmed_offset.py::test_the_faster_of_two_members_is_enough_for_two_copies",
+    "quorum-of-one": "replication/test_election.py::test_a_replica_of_another_birth_keeps_nobody_from_leading_with_data_loss",
+    "quorum-short": "replication/test_election.py::test_a_replica_of_another_birth_keeps_nobody_from_leading_with_data_loss",
+    "any-replica": "replication/test_confirmed_offset.py::test_the_faster_of_two_members_is_enough_for_two_copies",
+    "deposed-goes-on": "replication/test_membership.py::test_writes_are_refused_while_fewer_members_stream_than_the_minimum",
+    "shortest-wins": "replication/test_election.py::test_a_tail_that_was_not_taken_ends_an_election",
+    "leads-alone": "replication/test_election.py::test_too_few_answers_end_an_election",
+    "members-by-streams": "replication/test_confirmed_offset.py::test_the_faster_of_two_members_is_enough_for_two_copies",
+    "unknown-is-written": "replication/test_record_writes.py::test_an_unknown_write_is_sent_again_unchanged_and_both_sets_confirm",
+    "nobody-joins": "replication/test_membership.py::test_a_slave_joins_with_everything_confirmed",
+    "forgotten-as-new": "client/test_accumulator_model.py::test_stored_message_of_a_forgotten_producer_is_never_stored_again",
+    "early-proof": "client/test_in_doubt.py::test_a_master_of_a_newer_epoch_than_all_that_were_sent_to_is_proof",
+}
+"""Unit tests that find a bug as well, so no run of a seed in `make test` need do so."""
+
+
+@pytest.mark.tier("nightly")
+@pytest.mark.parametrize("name", sorted(_FOUND_BY))
+def test_a_unit_test_finds_the_bug_as_well(name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tests.simulation.bugs.in_a_process", f"tests/unit/{_FOUND_BY[name]}"]
+
+    ran = subprocess.run(command, cwd=_CHECKOUT, env={**os.environ, "BUG": name}, check=False, capture_output=True, text=True)
+
+    assert (ran.returncode, " failed" in ran.stdout) == (pytest.ExitCode.TESTS_FAILED, True), ran.stdout
+
+
 _FINDING = {(mutant.seed, mutant.stress) for mutant in MUTANTS if not mutant.groups} - {(seed, ()) for seed in range(SAMPLE)}
+_ONLY_FINDING = {(mutant.seed, mutant.stress) for mutant in MUTANTS if mutant.name not in _FOUND_BY} & _FINDING
+_NIGHTLY = [pytest.param(*run, marks=pytest.mark.tier("nightly")) for run in sorted(_FINDING - _ONLY_FINDING, key=str)]
 
 
-@pytest.mark.parametrize(("seed", "stress"), sorted(_FINDING, key=str))
+@pytest.mark.parametrize(("seed", "stress"), [*sorted(_ONLY_FINDING, key=str), *_NIGHTLY])
 def test_the_honest_product_passes_that_seed(seed: int, stress: tuple[FaultKind, ...]) -> None:
     assert simulate(seed, stress=stress).problems == ()
 
 
 def test_the_page_names_every_bug() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    page = (_CHECKOUT / "docs" / "simulation.md").read_text()
 
     assert [mutant.name for mutant in MUTANTS if f"| {mutant.name} |" not in page] == []

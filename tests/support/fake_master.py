@@ -24,7 +24,7 @@ from tests.support.metadata_node import FakeTopicStore, MetadataNode
 class FakeMaster:
     """Answers pages as a broker does. `before` runs before each answer and may change a table or fail the call.
 
-    While it is `silent_about` a table, calls for it end at their deadline.
+    While it is `silent_about` a table, calls for it end at their deadline. `told` are its pages.
     """
 
     def __init__(self) -> None:
@@ -34,6 +34,8 @@ class FakeMaster:
         self.page_size = 0
         self.silent_about: set[str] = set()
         self.led = NO_EPOCH
+        self.tells_changes = False
+        self.told: list[TablePage[Any]] = []
 
     def put(self, kind: TableKind[R], rows: list[R], version: DataVersion) -> None:
         self.tables[kind.name] = Table(version, sorted_rows(rows))
@@ -50,7 +52,9 @@ class FakeMaster:
             raise Unavailable("a/0", "no answer")
         self.before(kind.name, ask)
         table: Table[R] = self.tables.get(kind.name, Table())
-        return replace(answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token)), led=self.led)
+        page = answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token), takes_changes=self.tells_changes)
+        self.told.append(page)
+        return replace(page, led=self.led)
 
     async def fetch_offsets(self, ask: Ask, deadline_s: float) -> OffsetPage:
         """As `fetch`; of changes it knows nothing."""

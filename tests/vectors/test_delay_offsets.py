@@ -14,7 +14,7 @@ from dittomq.offsets import Epoch
 from services.master.delay_queues import DelayQueue
 from services.master.delayed_delivery import delivered_to
 from tests.vectors.conftest import Vector
-from tests.vectors.test_store_opening import open_copy
+from tests.vectors.opened_stores import open_copy
 
 QUEUES = {level + 1: DelayQueue(topic, level, delay_ms) for topic, level, delay_ms in DELAY_QUEUES if topic == SCHEDULE_TOPIC}
 STORES = pytest.mark.parametrize("vector", ["plain-5.3.3/master", "plain-4.9.7/master", "plain-5.3.3/slave"], indirect=True)
@@ -22,7 +22,7 @@ STORES = pytest.mark.parametrize("vector", ["plain-5.3.3/master", "plain-4.9.7/m
 
 @pytest.fixture
 def store(vector: Vector, tmp_path: Path) -> Iterator[Store]:
-    opened = open_copy(vector, tmp_path / "store")
+    opened = open_copy(vector.folder, tmp_path / "store")
     opened.dispatch(opened.end)
     yield opened
     opened.close(clean=True)

@@ -14,7 +14,7 @@ from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from tests.vectors.conftest import STORES, Vector
-from tests.vectors.rebuilt_store import NOT_READ
+from tests.vectors.opened_stores import NOT_READ
 
 SIZES = KeySizes(slots=500, entries=2_000)
 # Killed before it had indexed all of its log.

@@ -15,7 +15,7 @@ from dittomq.commitlog.records.rocketmq_records import INNER_BATCH
 from tests.support import vectors
 from tests.support.sequence_difference import first_difference
 from tests.vectors.conftest import Line
-from tests.vectors.rebuilt_store import rebuilt
+from tests.vectors.opened_stores import rebuilt
 
 # A delayed message and one of a transaction wait in a topic of the broker's; its own are properties then.
 WAITS_AS = {"topic": "REAL_TOPIC", "queueId": "REAL_QID"}

@@ -14,7 +14,7 @@ from dittomq.properties import OURS
 from tests.support import vectors
 from tests.support.sequence_difference import first_difference
 from tests.vectors.conftest import STORES, Vector
-from tests.vectors.rebuilt_store import NOT_READ, rebuilt
+from tests.vectors.opened_stores import NOT_READ, rebuilt
 
 # Killed before all of the log was in the queues; some hold a unit of a torn record. What is refused, NOT_READ, is not built either.
 KILLED = [name for name in STORES if name.startswith(("killed", "diverged"))]

@@ -1,19 +1,14 @@
 """Stores of RocketMQ opened here: what RocketMQ's own start makes of them, and what it does not notice."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.doors.chance import os_chance
-from dittomq.doors.clock import OsClock
 from dittomq.errors import StoreOpenFailed
 from tests.vectors.conftest import STORES, Vector
-from tests.vectors.rebuilt_store import QUEUE_FILE_UNITS
+from tests.vectors.opened_stores import open_copy
 
 Units = dict[int, tuple[int, ...]]
 """By queue offset: position, size and tags code of a message."""
@@ -21,16 +16,9 @@ Units = dict[int, tuple[int, ...]]
 REFUSED = {"queues-5.3.3/master": "batch queues", "queues-5.3.3/slave": "queue extensions"}
 
 
-def open_copy(vector: Vector, folder: Path) -> Store:
-    shutil.copytree(vector.folder, folder)
-    segment_bytes = next((folder / "commitlog").iterdir()).stat().st_size
-    options = StoreOptions(segment_bytes=segment_bytes, queue_file_units=QUEUE_FILE_UNITS, min_free_bytes=0)
-    return Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
-
-
 @pytest.mark.parametrize("vector", [name for name in STORES if name not in REFUSED], indirect=True)
 def test_a_store_is_opened_and_its_queues_hold_what_rocketmqs_hold(vector: Vector, tmp_path: Path) -> None:
-    store = open_copy(vector, tmp_path / "store")
+    store = open_copy(vector.folder, tmp_path / "store")
 
     store.dispatch(store.end)
     ours = {key: units(tmp_path / "store", *key, store.queue_range(*key)) for key in store.queues()}
@@ -49,7 +37,7 @@ def test_a_store_is_opened_and_its_queues_hold_what_rocketmqs_hold(vector: Vecto
 @pytest.mark.parametrize("vector", REFUSED, indirect=True)
 def test_what_is_not_read_is_refused_by_name(vector: Vector, tmp_path: Path) -> None:
     with pytest.raises(StoreOpenFailed, match=REFUSED[vector.name]):
-        open_copy(vector, tmp_path / "store")
+        open_copy(vector.folder, tmp_path / "store")
 
 
 def queues_of(vector: Vector) -> Iterator[tuple[tuple[str, int], Units]]:

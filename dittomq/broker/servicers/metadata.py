@@ -30,7 +30,8 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
         self, request: pb.GetAllTopicConfigRequest, context: Context
     ) -> AsyncIterator[pb.GetAllTopicConfigResponse]:
         async with self._room.page(context.peer()) as share:
-            yield share.of(wire.topics_response(self._metadata.answer(TOPICS, wire.ask(request))))
+            page = self._metadata.answer(TOPICS, wire.ask(request), takes_changes=request.takes_changes)
+            yield share.of(wire.topics_response(page))
 
     async def GetAllConsumerOffset(  # type: ignore[override]
         self, request: pb.GetAllConsumerOffsetRequest, context: Context
@@ -49,7 +50,8 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
         self, request: pb.GetAllSubscriptionGroupConfigRequest, context: Context
     ) -> AsyncIterator[pb.GetAllSubscriptionGroupConfigResponse]:
         async with self._room.page(context.peer()) as share:
-            yield share.of(wire.groups_response(self._metadata.answer(GROUPS, wire.ask(request))))
+            page = self._metadata.answer(GROUPS, wire.ask(request), takes_changes=request.takes_changes)
+            yield share.of(wire.groups_response(page))
 
     async def WatchVersions(self, request: pb.WatchVersionsRequest, context: Context) -> None:
         await self._watches.watch(wire.watched_responses(request), lambda versions: context.write(wire.versions_response(versions)))

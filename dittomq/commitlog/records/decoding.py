@@ -108,16 +108,22 @@ def message_of(record: bytes) -> StoredMessage:
         _, _, _, queue, flag, queue_offset, position, system_flag, born_ms, _, _, store_ms, *_ = HEADER.unpack_from(record)
     end = len(record)
     seal = end - CRC_BYTES
-    values = decode_properties(record[properties : seal if properties <= seal and record.startswith(CRC_NAME, seal) else end])
+    keys, tag, values = values_of(record[properties : seal if properties <= seal and record.startswith(CRC_NAME, seal) else end])
     stored = record[body:body_end]
-    keys = tuple(values[KEYS].split(KEY_SEPARATOR)) if KEYS in values else ()
-    tag = values.get(TAGS, "")
-    for name in OURS:
-        values.pop(name, None)
     return StoredMessage(
         record[topic : properties - 2].decode("utf-8", "replace"), queue, QueueOffset(queue_offset), PhysicalOffset(position), end,
         inflate(stored, system_flag) if system_flag & COMPRESSED else stored, keys, tag, values, flag, born_ms, store_ms,
     )  # fmt: skip
+
+
+def values_of(properties: bytes) -> tuple[tuple[str, ...], str, dict[str, str]]:
+    """Keys, tag, and what else a producer has set."""
+    values = decode_properties(properties)
+    keys = tuple(values[KEYS].split(KEY_SEPARATOR)) if KEYS in values else ()
+    tag = values.get(TAGS, "")
+    for name in OURS:
+        values.pop(name, None)
+    return keys, tag, values
 
 
 def _host(record: bytes, at: int, *, ipv6: bool) -> tuple[Host, int]:

@@ -357,3 +357,42 @@ def test_each_new_reason_why_a_table_is_not_taken_is_logged_once(tmp_path: Path)
     assert len(reasons) == 2
     assert "connection refused" in reasons[0]
     assert "older than" in reasons[1]
+
+
+@under(run)
+async def test_slave_is_sent_what_has_changed_and_writes_the_whole_table(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.tells_changes = True
+    master.topics("bills", "orders", "users", counter=1)
+    slave = Slave(tmp_path, master)
+    await slave.puller.pull_once()
+    before = slave.node.metadata.table(TOPICS)
+    master.told.clear()
+    table = master.tables[TOPICS.name].with_row(TopicConfig("more", 2, 2), 1, 2_000).without("bills", 1, 3_000).hiding({("bills", 0): 7})
+    master.tables[TOPICS.name] = table
+
+    await slave.puller.pull_once()
+
+    assert [(page.is_delta, len(page.rows), page.removed) for page in master.told if page.is_delta] == [(True, 1, ("bills",))]
+    now = slave.node.metadata.table(TOPICS)
+    assert now == table
+    assert now.rows["orders"] is before.rows["orders"]
+    assert slave.store.hidden == {("bills", 0): 7}
+    again = MetadataNode.make(tmp_path)
+    await again.metadata.load()
+    assert again.metadata.table(TOPICS) == table
+
+
+@under(run)
+async def test_rows_of_a_whole_pull_that_have_not_changed_stay_the_same_objects(tmp_path: Path) -> None:
+    master = FakeMaster()
+    master.topics("bills", "orders", counter=1)
+    slave = Slave(tmp_path, master)
+    await slave.puller.pull_once()
+    before = slave.node.metadata.table(TOPICS)
+    master.topics("bills", "more", "orders", counter=2)
+
+    await slave.puller.pull_once()
+
+    now = slave.node.metadata.table(TOPICS)
+    assert (list(now.rows), now.rows["bills"] is before.rows["bills"]) == (["bills", "more", "orders"], True)

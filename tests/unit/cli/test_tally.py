@@ -132,7 +132,7 @@ def test_a_message_is_printed_as_documented() -> None:
 def test_a_message_for_programs_has_text_or_base64_never_both() -> None:
     assert message_document("a", MESSAGE)["body"] == "AP8Qqwc="
     assert "text" not in message_document("a", MESSAGE)
-    assert message_document("a", replace(MESSAGE, body=b"paid"))["text"] == "paid"
+    assert message_document("a", MESSAGE._replace(body=b"paid"))["text"] == "paid"
 
 
 def test_unanswered_message_is_unknown_when_a_publish_is_broken_off() -> None:

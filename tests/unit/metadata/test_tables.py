@@ -1,5 +1,6 @@
 """Tables have versions, are never changed in place, and are read in pages of one version."""
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from dittomq.errors import InvalidField, VersionConflict
 from dittomq.metadata.tables import Ask, Table, TablePage, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
+from tests.support.replayable_chance import replayable
 
 
 def table_of(count: int, version: DataVersion | None = None) -> Table[TopicConfig]:
@@ -129,3 +131,68 @@ def test_a_row_is_put_in_its_place_and_taken_out_again() -> None:
         assert after.rows[name] == TopicConfig(name, 9, 9)
         assert after.version == before.version.next(3, 2_000)
         assert list(after.without(name, 3, 2_000).rows) == sorted(before.rows.keys() - {name})
+
+
+def changed_by_chance(table: Table[TopicConfig], chance: random.Random, number: int) -> Table[TopicConfig]:
+    """One change, as masters make them."""
+    name = f"t{chance.randrange(12)}"
+    match chance.randrange(8):
+        case 0:
+            return table.renewed(2, number).hiding({(name, 1): number})
+        case 1:
+            return table.changed([*table.rows.values(), TopicConfig(name, 9, 9)], 2, number)
+        case 2 | 3:
+            return table.without(name, 2, number).hiding({(name, queue): number for queue in range(2)})
+        case _:
+            return table.with_row(TopicConfig(name, number, number), 2, number)
+
+
+def test_slaves_that_take_changes_or_pages_hold_the_masters_table() -> None:
+    chance = replayable()
+    master, slaves, deltas = table_of(5), [table_of(5) for _ in range(3)], 0
+    for number in range(2_000):
+        master = changed_by_chance(master, chance, number)
+        at = chance.randrange(len(slaves))
+        page = answer("topics", master, Ask(known=slaves[at].version, page_size=10_000), takes_changes=True)
+        if page.is_delta:
+            slaves[at], deltas = slaves[at].following(page), deltas + 1
+        elif not page.not_modified:
+            slaves[at] = Table(page.version, sorted_rows(page.rows), {}, page.minimums)
+        if chance.randrange(50) == 0:
+            master, slaves[at] = slaves[at], master  # it is elected, and what it did not have is lost
+            slaves = [master] * len(slaves)
+
+        assert slaves[at] == master or slaves[at].version != master.version
+        assert list(slaves[at].rows) == sorted(slaves[at].rows)
+
+    assert deltas > 200
+
+
+def test_one_changed_row_is_all_that_a_slave_is_sent() -> None:
+    before = table_of(100)
+    master = before.with_row(TopicConfig("new"), 1, 2_000).renewed(2, 3_000).without("t00007", 2, 4_000).hiding({("t00007", 0): 5})
+
+    page = answer("topics", master, Ask(known=before.version), takes_changes=True)
+
+    assert (page.rows, page.removed, dict(page.minimums)) == ((TopicConfig("new"),), ("t00007",), {("t00007", 0): 5})
+    assert before.following(page) == master
+
+
+@pytest.mark.parametrize(
+    "known",
+    [None, DataVersion(), DataVersion(1, 999, 100), DataVersion(1, 1_000, 99)],
+    ids=["none", "the first", "another master's", "an older one"],
+)
+def test_who_holds_a_version_that_is_not_remembered_is_sent_all(known: DataVersion | None) -> None:
+    page = answer("topics", table_of(100).with_row(TopicConfig("new"), 1, 2_000), Ask(known=known), takes_changes=True)
+
+    assert not page.is_delta
+    assert len(page.rows) == 101
+
+
+def test_table_that_changes_for_ever_remembers_a_bounded_number_of_changes() -> None:
+    table = table_of(1)
+    for number in range(2_000):
+        table = table.with_row(TopicConfig("t00000", number), 1, number)
+
+    assert len(table.steps) <= 500
