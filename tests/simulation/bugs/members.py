@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from dittomq.client.group_member import GroupMember
 from dittomq.client.handled_offsets import HandledOffsets
-from dittomq.wire.consumer_sessions import SentBack
 from tests.simulation.bugs.patches import Patches
 
 
@@ -21,12 +19,3 @@ def an_offset_is_committed_one_too_far(patches: Patches) -> None:
 def _lowest(handled: Any) -> int:
     waiting = handled._waiting  # the bug is in there
     return int(waiting[0]) if waiting else int(handled.position)
-
-
-def sent_back_is_forgotten(patches: Patches) -> None:
-    """Another try is promised to the caller, and not stored."""
-
-    async def send_back(_: GroupMember, __: Any) -> SentBack:
-        return SentBack(dead_letter=False, tries=1)
-
-    patches.put(GroupMember, "send_back", lambda _: send_back)
