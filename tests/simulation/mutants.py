@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.simulation.bugs import batches, confirmation, disks, elections, groups, leases, members, producers, streams, topics
+from tests.simulation.bugs import batches, confirmation, delays, disks, elections, groups, leases, members, producers, streams, topics
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultKind
@@ -180,4 +180,7 @@ MUTANTS = (
     Mutant("lease-half", "every other message counts as done", _alone(leases.every_other_message_counts_as_done), 0, groups=True),
     Mutant("commits-all", "what is handed out counts as handled", _alone(members.what_is_handed_out_counts_as_handled), 0, groups=True),
     Mutant("commits-more", "an offset is committed one too far", _alone(members.an_offset_is_committed_one_too_far), 0, groups=True),
+    Mutant("delay-forgotten", "deliveries are remembered by no replica", _alone(delays.deliveries_are_forgotten), 0, groups=True),
+    Mutant("delay-anew", "each term delivers from the beginning", _alone(delays.delivery_begins_anew_at_each_term), 0, groups=True),
+    Mutant("delay-skips", "a new master leaves a delivery out", _alone(delays.delivery_leaves_out_the_first_of_a_term), 0, groups=True),
 )
