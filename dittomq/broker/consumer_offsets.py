@@ -19,7 +19,7 @@ from dittomq.broker.unreturned_offsets import UnreturnedOffsets
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
-from dittomq.errors import DiskFull, GroupNotFound, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import DiskFull, GroupNotFound, InvalidField, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import CONSUMER_OFFSETS, GROUPS, TOPICS
 from dittomq.metadata.groups import check_group_name, find_group
 from dittomq.metadata.offset_file import OffsetFile
@@ -29,6 +29,8 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 
 SAVE_S: Final = 5.0  # RocketMQ's flushConsumerOffsetInterval
+MOST_UNHEARD_RESETS: Final = 1_000
+"""A node that never heard of the last resets learns of them by a commit, so that nothing is passed over. So many it may have missed."""
 _NAMES_AT_ONCE: Final = 500
 _SHOWN_CLAMPS: Final = 20
 
@@ -93,8 +95,8 @@ class ConsumerOffsets:
     async def commit(self, group: str, commits: Sequence[OffsetCommit], rules: OffsetRules) -> list[CommittedOffset]:
         """Record how far the group has read: all, or none where one is refused; tells what is recorded now.
 
-        What is lower than recorded, or from before a reset, changes nothing. Raises GroupNotFound, TopicNotFound, QueueNotFound, and
-        OffsetOutOfRange for an offset beyond the end of what is confirmed.
+        What is lower than recorded, or from before a reset, changes nothing. Raises GroupNotFound, TopicNotFound, QueueNotFound,
+        OffsetOutOfRange for an offset beyond the end of what is confirmed, and InvalidField for a count of resets that none can have told.
         """
         config = self._check(group, commits, rules)
         rules.epoch()
@@ -105,7 +107,7 @@ class ConsumerOffsets:
                 raise OffsetOutOfRange("queue offset", commit.offset, low, high)
         if self._check(group, commits, rules).incarnation != config.incarnation:
             raise GroupNotFound(group, rules.node)  # it was deleted, and made again, while the queues were looked at
-        epoch, rows = rules.epoch(), [self._row(config, commit) for commit in commits]
+        epoch, rows = rules.epoch(), [self._row(config, commit, index) for index, commit in enumerate(commits)]
         if rules.keeps_apart:
             self.unreturned.put(rows)
         else:
@@ -113,9 +115,10 @@ class ConsumerOffsets:
         return [self._of_queue(config, commit.topic, commit.queue) for commit in commits]
 
     async def take_returned(self, rows: Sequence[ConsumerOffset], rules: OffsetRules) -> tuple[int, int]:
-        """Take what a slave took while no master was there; tells how many were newer, and how many belong to what was deleted.
+        """Take what a slave took while no master was there; tells how many were newer, and how many it dropped.
 
-        One beyond what is confirmed here counts as its end.
+        One beyond what is confirmed here counts as its end. Dropped is what belongs to what was deleted, or has a count of resets that no
+        commit may have.
         """
         rules.epoch()
         end = rules.confirmed()
@@ -128,6 +131,7 @@ class ConsumerOffsets:
             and group.incarnation == row.incarnation
             and row.topic in topics.rows
             and row.offset >= topics.minimums.get((row.topic, row.queue), 0)
+            and row.resets <= self._most_resets(group, row.topic, row.queue)
         ]
         newer = [row for row in known if self.table.is_newer(row)]
         self.table.put(newer, rules.epoch(), self._clock.wall_ms())
@@ -228,11 +232,19 @@ class ConsumerOffsets:
             rules.check_complete()
             raise
 
-    def _row(self, group: GroupConfig, commit: OffsetCommit) -> ConsumerOffset:
+    def _row(self, group: GroupConfig, commit: OffsetCommit, index: int) -> ConsumerOffset:
         held = self._held(group, commit.topic, commit.queue)
         known = 0 if held is None else held.resets
         resets = known if commit.resets is None else commit.resets
+        if resets > self._most_resets(group, commit.topic, commit.queue):
+            problem = f"{resets} is far above {known}, which is recorded; send what came with the offset, or nothing"
+            raise InvalidField(f"commits[{index}].reset_count", problem)
         return ConsumerOffset(commit.topic, group.name, commit.queue, commit.offset, resets, group.incarnation)
+
+    def _most_resets(self, group: GroupConfig, topic: str, queue: int) -> int:
+        """The highest count that a commit may carry: a far higher one would void all later commits, and at last leave the field's range."""
+        held = self._held(group, topic, queue)
+        return MOST_UNHEARD_RESETS + (0 if held is None else held.resets)
 
     def _of_queue(self, group: GroupConfig, topic: str, queue: int) -> CommittedOffset:
         held = self._held(group, topic, queue)

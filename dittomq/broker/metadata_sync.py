@@ -17,7 +17,7 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.offset_sync import OffsetPuller, OffsetsPulled
+from dittomq.broker.offset_sync import OffsetPuller
 from dittomq.doors.clock import Clock
 from dittomq.errors import DiskFull, DittoError, Refused, StorageFailure, Unavailable, VersionConflict, first_of
 from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS, WHOLE_KINDS, TableKind
@@ -182,18 +182,19 @@ class MetadataPuller:
 
     async def _take(self, kind: TableKind[Any]) -> None:
         try:
-            pulled = await self._retrying(self._offsets.pull if kind is CONSUMER_OFFSETS else partial(self._pull_pages, kind))
+            if kind is CONSUMER_OFFSETS:
+                await self._retrying(self._offsets.pull_and_take)
+                return
+            pulled = await self._retrying(partial(self._pull_pages, kind))
         except DittoError as error:
             raise Unavailable(f"the table of {kind.name}", str(error)) from error
-        if isinstance(pulled, OffsetsPulled):
-            self._offsets.take(pulled)
-        elif pulled is not None:
+        if pulled is not None:
             await self._apply(kind, *pulled)
 
     async def _pull_offsets(self) -> None:
         name = CONSUMER_OFFSETS.name
         try:
-            self._offsets.take(await self._retrying(self._offsets.pull))
+            await self._retrying(self._offsets.pull_and_take)
         except DittoError as error:
             self._record_problem(name, error)
         else:

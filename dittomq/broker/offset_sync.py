@@ -54,14 +54,26 @@ class OffsetPuller:
             add_rows(by_name, page.rows)
         return OffsetsPulled(held, version, by_name=by_name)
 
-    def take(self, pulled: OffsetsPulled) -> None:
-        """Let it be our version, unless ours has become another one meanwhile."""
-        if self._table.version != pulled.held:
-            return
+    async def pull_and_take(self) -> None:
+        """Ask the master, and let what it answers be our version. Raises what `pull` does.
+
+        VersionConflict where ours has become another one meanwhile, as by another pull that ended first: the answer may be newer than that.
+        """
+        pulled = await self.pull()
+        if not self._take(pulled):
+            raise VersionConflict(CONSUMER_OFFSETS.name)
+
+    def _take(self, pulled: OffsetsPulled) -> bool:
+        """Let it be our version, unless ours has become another one meanwhile; whether it is."""
+        if self._table.version not in {pulled.held, pulled.version}:
+            return False
+        if self._table.version == pulled.version:
+            return True
         if pulled.by_name is not None:
             self._table.load(pulled.by_name, pulled.version)
         for page in pulled.changes:
             self._table.apply(page.rows, page.removed, page.version)
+        return True
 
     async def _changes(self, page: OffsetPage) -> tuple[DataVersion, tuple[OffsetPage, ...]]:
         parts = [page]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.consumer_offsets import SAVE_S, ConsumerOffsets
+from dittomq.broker.consumer_offsets import MOST_UNHEARD_RESETS, SAVE_S, ConsumerOffsets
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
-from dittomq.errors import DittoError, GroupNotFound, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import DittoError, GroupNotFound, InvalidField, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.rows import ConsumerOffset, GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from tests.support.failing_storage import CrashingStorage
@@ -221,6 +221,37 @@ async def test_offsets_that_a_slave_took_come_home_and_those_of_what_was_deleted
     assert await master.committed() == [7, 10]
     assert await master.offsets.take_returned([replace(row, offset=6)], master.rules) == (0, 0)
     assert await master.committed() == [7, 10]
+
+
+@under(run)
+async def test_commit_with_a_reset_count_that_none_can_have_told_is_refused(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(9)
+    await master.offsets.reset("billing", "orders", {0: 9}, master.rules)
+
+    with pytest.raises(InvalidField, match=r"commits\[0\].reset_count"):
+        await master.commit(5, resets=1 + MOST_UNHEARD_RESETS + 1)
+
+    assert await master.commit(10, resets=1) == [10]
+
+
+@under(run)
+async def test_commit_tells_a_master_of_resets_that_it_never_heard_of(tmp_path: Path) -> None:
+    """The group was moved back, and the master that did it died before others knew: what it has not read since comes."""
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(9)
+
+    assert await master.commit(5, resets=2) == [5]
+
+
+@under(run)
+async def test_returned_offset_with_a_reset_count_that_none_can_have_told_is_dropped(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(9)
+    [row] = master.offsets.table.rows()
+
+    assert await master.offsets.take_returned([replace(row, offset=5, resets=2**63 - 1)], master.rules) == (0, 1)
+    assert await master.committed() == [9, None]
 
 
 @under(run)

@@ -396,3 +396,29 @@ async def test_rows_of_a_whole_pull_that_have_not_changed_stay_the_same_objects(
 
     now = slave.node.metadata.table(TOPICS)
     assert (list(now.rows), now.rows["bills"] is before.rows["bills"]) == (["bills", "more", "orders"], True)
+
+
+@under(run)
+async def test_whoever_takes_all_tables_has_commits_that_a_pull_in_flight_lacks(tmp_path: Path) -> None:
+    """That one asked a moment before, and is answered a moment before."""
+    master, later = FakeMaster(), [5, 9]
+    slave = Slave(tmp_path, master)
+
+    def put(offset: int) -> None:
+        master.put(CONSUMER_OFFSETS, [ConsumerOffset("orders", "billing", 0, offset)], DataVersion(1, 1_000, offset))
+
+    def commit(kind: str, _: Ask) -> None:
+        asked = sum(name == CONSUMER_OFFSETS.name for _, name, _ in master.asked)
+        if kind == CONSUMER_OFFSETS.name and asked == 2:  # both have asked
+            put(later.pop(0) if later else 9)
+
+    put(1)
+    await slave.puller.pull_once()
+    master.asked.clear()
+    master.before = commit
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(slave.puller.pull_once())
+        tasks.create_task(slave.puller.take_all())
+
+    assert [row.offset for row in slave.offsets.table.rows()] == [9]
