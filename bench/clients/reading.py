@@ -104,12 +104,13 @@ async def held_pulls(bench: PairBench) -> list[Figure]:
     kib: dict[str, list[float]] = {method: [] for method in _METHODS}
     busy: dict[str, list[float]] = {method: [] for method in _METHODS}
     write_frames(bench.folder / "frames", [])
+    takes_s = min(_TAKES_THEM_S, 4.0 * bench.sizes.pairs)
     with standing_still(bench.product.pids):
         for number in range(min(2, bench.sizes.pairs)):
             with bare_server(bench.folder / "frames") as (address, pid):
-                bare_kib, _ = await _held(address, pid, _hold_nothing)
+                bare_kib, _ = await _held(address, pid, _hold_nothing, takes_s)
             for method in _METHODS:
-                mine, busy_ms = await _held_by_master(bench.folder / f"{method}-{number}", method)
+                mine, busy_ms = await _held_by_master(bench.folder / f"{method}-{number}", method, takes_s)
                 kib[method].append(mine - bare_kib)
                 busy[method].append(busy_ms)
         bench.step("held")
@@ -123,7 +124,7 @@ async def held_pulls(bench: PairBench) -> list[Figure]:
     ]
 
 
-async def _held_by_master(folder: Path, method: str) -> tuple[float, float]:
+async def _held_by_master(folder: Path, method: str, takes_s: float) -> tuple[float, float]:
     with LocalCluster(folder, Shape(slaves=0, mode="ASYNC_MASTER", usual_ports=False)) as cluster:
         async with AsyncClient(cluster.nameserver) as mq:
             await mq.admin.create_topic(_TOPIC, 1)
@@ -133,7 +134,7 @@ async def _held_by_master(folder: Path, method: str) -> tuple[float, float]:
             kind: Any = pb.PullRequest if method == "Pull" else pb.PullStreamRequest
             return getattr(stub, method)(kind(topic=_TOPIC, queue=0, offset=0, wait={"seconds": _WAIT_S}), timeout=_WAIT_S * 2)
 
-        return await _held(cluster.node(MASTER).address, cluster.pid(MASTER), hold)
+        return await _held(cluster.node(MASTER).address, cluster.pid(MASTER), hold, takes_s)
 
 
 def _hold_nothing(channel: grpc.aio.Channel) -> Any:
@@ -141,7 +142,7 @@ def _hold_nothing(channel: grpc.aio.Channel) -> Any:
     return hold(b"", timeout=_WAIT_S * 2)
 
 
-async def _held(address: str, pid: int, hold: Callable[[grpc.aio.Channel], Any]) -> tuple[float, float]:
+async def _held(address: str, pid: int, hold: Callable[[grpc.aio.Channel], Any], takes_s: float) -> tuple[float, float]:
     """KiB of each of 5,000 calls, and the ms of processor time in a second that the process takes more while it holds them."""
     async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
         await channel.channel_ready()
@@ -149,7 +150,7 @@ async def _held(address: str, pid: int, hold: Callable[[grpc.aio.Channel], Any])
         await asyncio.sleep(_STILL_S)
         idle_ms, before = await _busy_ms(pid), _resident_kib(pid)
         calls += [hold(channel) for _ in range(_HELD)]
-        await asyncio.sleep(_TAKES_THEM_S)
+        await asyncio.sleep(takes_s)
         held_ms, after = await _busy_ms(pid), _resident_kib(pid)
         assert not any(call.done() for call in calls), "all are held"
         for call in calls:
