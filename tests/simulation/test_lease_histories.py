@@ -118,7 +118,7 @@ async def _drop(_: Leasing, name: str, leases: LeasedQueue, token: Any) -> None:
     leases.settled(token)
 
 
-def _forget(leases: LeasedQueue, token: Any, *, acknowledged: bool = True) -> None:
+def _forget(leases: LeasedQueue, token: Any) -> None:
     leases.not_settled(token)
 
 
