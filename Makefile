@@ -61,7 +61,7 @@ bench-store: .venv/ready ## measure the store by itself: append, recovery, memor
 bench-replication: .venv/ready ## measure replication beside PostgreSQL, RabbitMQ, etcd, Redis and RocketMQ on this machine (ONLY=postgres: one of them)
 	@$(RUN) -m bench.replication $(if $(ONLY),--only $(ONLY))
 
-bench-clients: .venv/ready ## measure what clients get, many callers of one producer for instance, beside PostgreSQL and bare gRPC (ONLY=callers: one of them)
+bench-clients: .venv/ready ## measure what clients get, many callers of one producer, a reader, held pulls, beside PostgreSQL and bare gRPC (ONLY=callers: one of them)
 	@$(RUN) -m bench.clients $(if $(ONLY),--only $(ONLY))
 
 bench-scale: .venv/ready ## measure large tables: a nameserver of 1,000 groups, a topic more of 60,000, a commit of 1,000,000 offsets (ONLY=topics: one of them)

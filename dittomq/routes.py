@@ -123,6 +123,24 @@ class Route:
     order_config: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RouteWatchOrder:
+    """Topics whose routes are to be told again and again, in `max_responses` answers at most; 0: any number."""
+
+    topics: tuple[str, ...]
+    network: str = ""
+    max_responses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRoute:
+    """What is known of a topic: its route, or the `reason` why there is none, "" where there is one."""
+
+    topic: str
+    route: Route | None
+    reason: str
+
+
 DEFAULT_NETWORK = "default"
 
 

@@ -83,6 +83,9 @@ _HANDSHAKE = (
 
 LINES: Final = {
     f"{_NAMING}/GetRoute": RpcLine(_NAMESERVER, '{"topic":"orders"}'),
+    f"{_NAMING}/WatchRoutes": RpcLine(
+        _NAMESERVER, '{"topics":["orders"],"max_responses":1}', "Without `max_responses` it goes on until you leave."
+    ),
     f"{_NAMING}/ListBrokers": RpcLine(_NAMESERVER, "{}"),
     f"{_NAMING}/RegisterBroker": RpcLine(_NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later."),
     f"{_NAMING}/Heartbeat": RpcLine(

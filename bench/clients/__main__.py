@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench.clients import groups, publishing
+from bench.clients import groups, publishing, reading
 from bench.product import cluster_in, product_of
 from bench.ratios import Figure
 from bench.replication.pairs import QUICK, PairBench, PairSizes, figures_of
@@ -21,9 +21,12 @@ from dittomq.rpc.buffers import keep_buffers
 
 MEASURES: Mapping[str, Callable[[PairBench], Awaitable[list[Figure]]]] = {
     "callers": publishing.postgres_pair,
+    "reader": reading.reader_beside_bare,
+    "held": reading.held_pulls,
     "member": groups.member_beside_readers,
     "ack": groups.publish_to_ack,
 }
+_RUNS = {"held": 1}
 
 
 def main() -> int:
@@ -38,7 +41,7 @@ def main() -> int:
 def _measured(folder: Path, options: argparse.Namespace) -> list[Figure]:
     sizes = QUICK if options.quick else PairSizes()
     chosen: list[str] = list(dict.fromkeys(options.only or MEASURES))
-    with bar(len(chosen) * (sizes.pairs + 1)) as step, cluster_in(folder / "cluster") as cluster:
+    with bar(sum(_RUNS.get(name, sizes.pairs + 1) for name in chosen)) as step, cluster_in(folder / "cluster") as cluster:
 
         async def run() -> list[Figure]:
             async with product_of(cluster) as product:

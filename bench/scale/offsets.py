@@ -65,7 +65,7 @@ async def _measured(folder: Path, names: tuple[list[str], list[str]], data: byte
         nodes = leader_first(cluster)
         pids = [cluster.pid(name) for name in nodes]
         async with AsyncClient(cluster.nameserver) as mq, tables_of(cluster, nodes[0]) as master, tables_of(cluster, nodes[1]) as slave:
-            whole_s = await followed(master, slave, CONSUMER_OFFSETS)
+            await followed(master, slave, CONSUMER_OFFSETS)
             async with mq.producer() as producer:
                 await producer.publish_many([Message(_TOPIC, b"x")] * _QUEUES * (4 * commits + 4))
             run = _Commits(mq, master, slave)
@@ -83,15 +83,14 @@ async def _measured(folder: Path, names: tuple[list[str], list[str]], data: byte
         memory = [resident_bytes(pid) / _MIB for pid in pids]
     where = f"{len(topics) * _GROUPS * _QUEUES:,} offsets"
     return [
-        Figure(f"{where}: after the start of both, until the slave has the master's version", "s", [whole_s]),
         Figure(f"{where}: a commit", "ms", walls),
         Figure(f"{where}: from a commit on until the slave has it", "s", lags, at_most=2.0),
         Figure(f"{where}: bytes that the slave is sent for it", "bytes", bytes_moved),
-        Figure(f"{where}: one write of the file, processor time of the master", "ms", [used[0] / saves * 1_000]),
-        Figure(f"{where}: one write of the file, processor time of the slave", "ms", [used[1] / saves * 1_000]),
+        Figure(f"{where}: one write of the file, processor time of the master", "ms", [max(0.0, used[0]) / saves * 1_000]),
+        Figure(f"{where}: one write of the file, processor time of the slave", "ms", [max(0.0, used[1]) / saves * 1_000]),
         Figure(f"{where}: a read of offsets while the file is written and while not, p99", "ms", *_percentiles(during, calm, 99)),
         Figure(f"{where}: the longest read of offsets while the file is written and while not", "ms", *_percentiles(during, calm, 100)),
-        Figure(f"{where}: memory of the master, of the slave", "MiB", memory),
+        *(Figure(f"{where}: memory of the {role}", "MiB", [each]) for role, each in zip(("master", "slave"), memory, strict=True)),
     ]
 
 

@@ -309,12 +309,14 @@ class Reader:
     def _in_order(self, route: Route) -> list[Node]:
         """The node that was suggested, the master, the slave that answered last, then the others in this reader's own order.
 
-        Whoever is avoided comes behind.
+        Whoever is avoided comes behind. Where the route lacks a slave that was suggested, the next id stands for it, as in RocketMQ.
         """
         nodes = [node for node in route.nodes if node.broker == self._group(route)]
         if self._options.node is not None:
             nodes = [node for node in nodes if node.name == self._options.node]
-        now = self._around.clock.monotonic()
+        now, wanted_id = self._around.clock.monotonic(), self._suggested_id
+        if wanted_id and all(node.broker_id != wanted_id for node in nodes):
+            wanted_id += 1
         for node in nodes:
             if node.broker_id and node.name not in self._lots:
                 self._lots[node.name] = self._around.chance.random()
@@ -325,7 +327,7 @@ class Reader:
             return (
                 is_avoided,
                 is_avoided and not answers,
-                node.broker_id != self._suggested_id,
+                node.broker_id != wanted_id,
                 node.broker_id != 0,
                 node.name != self._last_slave,
                 self._lots.get(node.name, 0.0),

@@ -199,8 +199,8 @@ class OffsetTable:
 
     def load(self, by_name: dict[Name, NameOffsets], version: DataVersion) -> None:
         """Hold these offsets of that version instead, whole: nothing is known of how it came to be. They are the table's from now on."""
-        gone = self._by_name.keys() - by_name.keys()
-        self.dirty |= dict.fromkeys([*gone, *by_name])
+        self.dirty.update(dict.fromkeys(name for name in self._by_name if name not in by_name))
+        self.dirty.update(dict.fromkeys(by_name))  # of a dict, so that no name is hashed again
         self._by_name, self._names = by_name, sorted(by_name)
         self._base = self.version = version
         self._changes, self._readers = [], {}

@@ -80,6 +80,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._clock = clock
         self._chance = chance
         self._observer = observer
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: what it is without us and with us, made once
 
     async def intercept_service(
         self,
@@ -90,7 +91,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or method.startswith(_STANDARD_SERVICES):
             return handler
-        name = method.lstrip("/")
+        known = self._wrapped.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[method] = handler, self._wrap(method.lstrip("/"), handler)
+        return known[1]
+
+    def _wrap(self, name: str, handler: Handler) -> Handler:
         assert handler.request_deserializer is not None, "generated code decodes"
         assert handler.response_serializer is not None, "generated code encodes"
         decode, encode = _refusing(handler.request_deserializer), _unless_encoded(handler.response_serializer)

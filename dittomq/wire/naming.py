@@ -22,7 +22,9 @@ from dittomq.routes import (
     RegistrationResult,
     Role,
     Route,
+    RouteWatchOrder,
     TopicQueues,
+    WatchedRoute,
 )
 from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.times import ms_from_pb, timestamp_to_pb
@@ -146,6 +148,17 @@ def route_response(value: Route) -> pb.GetRouteResponse:
         warming_up=value.warming_up,
         order_config=value.order_config,
     )
+
+
+def watch_order(request: pb.WatchRoutesRequest) -> RouteWatchOrder:
+    if request.max_responses < 0:
+        raise InvalidField("max_responses", f"{request.max_responses} is negative; 0 means any number")
+    return RouteWatchOrder(tuple(request.topics), request.network, request.max_responses)
+
+
+def watched_route_response(value: WatchedRoute) -> pb.WatchRoutesResponse:
+    found = None if value.route is None else route_response(value.route)
+    return pb.WatchRoutesResponse(topic=value.topic, route=found, reason=value.reason)
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:

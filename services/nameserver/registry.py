@@ -99,6 +99,8 @@ class Registry:
         self._started_ms = started.monotonic_ms
         self._listens_since_ms = started.monotonic_ms  # the end of the last suspension, or the start
         self._version = started.wall_ms
+        self.changes = 0
+        """Of anything that routes are made of, but for the values that the nameserver keeps, and the time."""
         self._members: dict[NodeKey, _RegisteredNode] = {}
         self._groups: dict[str, dict[int, _RegisteredNode]] = {}  # the same members, by broker and id
         self._of_session: dict[str, _RegisteredNode] = {}  # the same
@@ -137,6 +139,7 @@ class Registry:
         known = member.registration
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, state=beat.state)
+            self.changes += 1
         is_taken = beat.changes is None or self._take_changes(member, beat.changes, beat.data_version)
         is_current = is_taken and beat.data_version == member.registration.data_version
         must_reregister = not is_current or member.order_topics is not self._values(ORDER_TOPIC_CONFIG)
@@ -276,6 +279,7 @@ class Registry:
         return queues
 
     def _index_topics(self, broker: str, before: Mapping[str, TopicQueues], after: Mapping[str, TopicQueues]) -> None:
+        self.changes += 1
         for topic in after:
             holders = self._holders.get(topic)
             if holders is None:

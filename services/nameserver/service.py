@@ -10,11 +10,24 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DuplicateBrokerId, InvalidField
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.validation import check_network
-from dittomq.routes import DEFAULT_NETWORK, HeartbeatRequest, HeartbeatResult, KeyValue, NodePage, Registration, RegistrationResult, Route
+from dittomq.routes import (
+    DEFAULT_NETWORK,
+    ORDER_TOPIC_CONFIG,
+    HeartbeatRequest,
+    HeartbeatResult,
+    KeyValue,
+    NodePage,
+    Registration,
+    RegistrationResult,
+    Route,
+)
 from services.nameserver.config import NameserverConfig
 from services.nameserver.key_values import KeyValues
 from services.nameserver.registry import WRITES_OFF, Registry
+from services.nameserver.route_watches import RouteWatches
 from services.nameserver.seen import Now
+
+_OF_ROUTES = (WRITES_OFF, ORDER_TOPIC_CONFIG)
 
 log = structlog.get_logger()
 
@@ -31,6 +44,8 @@ class NameServer:
         started = self._now()
         self._looked_ms = started.monotonic_ms
         self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started, values.namespace)
+        self.watches = RouteWatches(self.route)
+        self._woken_for: tuple[object, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -55,17 +70,21 @@ class NameServer:
             address=registration.addresses[DEFAULT_NETWORK],
             topics=len(registration.topics),
         )
+        self.wake_watches()
         return membership
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResult:
         """Keep a session alive. Raises SessionExpired, InvalidField."""
-        return self._registry.heartbeat(beat, self._now())
+        answer = self._registry.heartbeat(beat, self._now())
+        self.wake_watches()
+        return answer
 
     def unregister(self, session_id: str) -> bool:
         """Remove a session's node; whether it was the node's newest session."""
         removed = self._registry.unregister(session_id)
         if removed is not None:
             log.info("broker_left", node=removed)
+        self.wake_watches()
         return removed is not None
 
     def route(self, topic: str, network: str) -> Route:
@@ -93,6 +112,7 @@ class NameServer:
             changed = await self._values.put(KeyValue(WRITES_OFF, broker, "off"))
         if changed:
             log.warning("write_permission_changed", broker=broker, writable=writable, topics=topics or 0)
+            self.wake_watches()
         return topics or 0
 
     def expire(self) -> None:
@@ -104,6 +124,16 @@ class NameServer:
             self._registry.add_suspension(since_ms, now)
         for node in self._registry.expire(now):
             log.warning("broker_expired", node=node)
+        self.wake_watches()
+
+    def wake_watches(self) -> None:
+        """Let watches of routes look, where something has changed that routes are made of since they were told last."""
+        made_of = (self._registry.changes, self._registry.is_settled(self._now()), *map(self._values.namespace, _OF_ROUTES))
+        if len(made_of) != len(self._woken_for) or any(
+            now is not then and now != then for now, then in zip(made_of, self._woken_for, strict=True)
+        ):
+            self._woken_for = made_of
+            self.watches.look_again()
 
     async def expire_forever(self) -> None:
         """Forget silent nodes; runs until cancelled."""

@@ -1,5 +1,6 @@
 """ditto.naming.v1.NameServerService: decode, call, encode."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -38,6 +39,12 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
         async with self._room.page(context.peer()) as share:
             yield share.of(wire.route_response(self._names.route(request.topic, request.network)))
 
+    async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> AsyncIterator[pb.WatchRoutesResponse]:
+        async with contextlib.aclosing(self._names.watches.watch(wire.watch_order(request))) as routes:
+            async for watched in routes:
+                async with self._room.page(context.peer()) as share:
+                    yield share.of(wire.watched_route_response(watched))
+
     async def ListBrokers(  # type: ignore[override]
         self, request: pb.ListBrokersRequest, context: Context
     ) -> AsyncIterator[pb.ListBrokersResponse]:
@@ -57,7 +64,9 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
         return pb.SetWritePermissionResponse(topics=await self._names.set_writable(request.broker, writable=request.writable))
 
     async def PutKeyValue(self, request: pb.PutKeyValueRequest, context: Context) -> pb.PutKeyValueResponse:
-        return pb.PutKeyValueResponse(changed=await self._values.put(wire.key_value(request.key_value)))
+        changed = await self._values.put(wire.key_value(request.key_value))
+        self._names.wake_watches()
+        return pb.PutKeyValueResponse(changed=changed)
 
     async def GetKeyValue(self, request: pb.GetKeyValueRequest, context: Context) -> pb.GetKeyValueResponse:
         return pb.GetKeyValueResponse(key_value=wire.pb_key_value(self._values.get(request.namespace, request.key)))
@@ -70,7 +79,9 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
             yield share.of(wire.key_value_page_response(page))
 
     async def DeleteKeyValue(self, request: pb.DeleteKeyValueRequest, context: Context) -> pb.DeleteKeyValueResponse:
-        return pb.DeleteKeyValueResponse(removed=await self._values.delete(request.namespace, request.key))
+        removed = await self._values.delete(request.namespace, request.key)
+        self._names.wake_watches()
+        return pb.DeleteKeyValueResponse(removed=removed)
 
 
 def coordination_service(records: GroupRecords) -> Service:

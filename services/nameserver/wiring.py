@@ -61,15 +61,17 @@ class Nameserver:
             await server.start()
             await self.vitals.become(Phase.READY)
             log.info("nameserver_started", cluster=config.node.cluster, port=server.port, group_records=records.groups)
-            await self._serve(server, [names.expire_forever, records.run, values.watch_disk], records, stop)
+            ends = [records.end_watches, names.watches.end]
+            await self._serve(server, [names.expire_forever, records.run, values.watch_disk], ends, stop)
         log.info("nameserver_stopped")
 
-    async def _serve(self, server: RpcServer, runs: Sequence[_Duty], records: GroupRecords, stop: asyncio.Event) -> None:
+    async def _serve(self, server: RpcServer, runs: Sequence[_Duty], ends: Sequence[Callable[[], None]], stop: asyncio.Event) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 duties = [tasks.create_task(run(), name=run.__qualname__) for run in runs]
                 await stop.wait()
-                records.end_watches()
+                for end_watches in ends:
+                    end_watches()
                 await self._drain(server, _GRACE_S)  # who is answered last still waits for the disk
                 for duty in duties:
                     duty.cancel()

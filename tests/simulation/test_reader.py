@@ -64,6 +64,21 @@ async def test_with_the_suggested_node_gone_another_one_serves(town: ClientTown,
     assert (await mq.reader("orders", 0, node="a/1").pull(0)).node == "a/1"
 
 
+@played_by(play, slaves=2)
+async def test_with_the_suggested_slave_out_of_the_route_the_next_id_serves(town: ClientTown, mq: AsyncClient) -> None:
+    """RocketMQ's findBrokerAddressInSubscribe: far readers do not fall back to the master while there is another slave."""
+    await fill(mq)
+    for broker in town.brokers.values():
+        broker.suggests = 1
+    reader = mq.reader("orders", 0)
+    await reader.pull(0)
+    town.kill("a-1")
+    town.forget("a/1")
+    await asyncio.sleep(60)
+
+    assert [(await reader.pull(0)).node for _ in range(3)] == ["a/2", "a/2", "a/2"]
+
+
 @pytest.mark.parametrize("registered", [True, False])
 @played_by(play)
 async def test_slave_serves_while_the_master_is_gone_unnoticed_or_not(town: ClientTown, mq: AsyncClient, /, *, registered: bool) -> None:
