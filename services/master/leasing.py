@@ -225,7 +225,7 @@ class Leasing:
             leases, offset = queue.leases, message.queue_offset
             if offset < leases.next_offset or leases.is_done(offset) or not leases.fits(offset):
                 continue
-            if self._hold(group, queue) is queue:
+            if self._keep(group, queue) is queue:
                 self._number += 1
                 leased.append(Leased(message, leases.lease(offset, self._number, until)))
         return leased
@@ -236,7 +236,7 @@ class Leasing:
         is_own = token.epoch == self._parts.rules.epoch()
         if queue is None or (is_own and group.queues.get(token.source) is not queue):
             return False
-        held = self._hold(group, queue)
+        held = self._keep(group, queue)
         if held is None:
             return False  # nobody can note it, and it comes again
         try:
@@ -247,7 +247,7 @@ class Leasing:
             self._acknowledged.add(name, token)
         return True
 
-    def _hold(self, group: _GroupLeases, queue: _QueueLeases) -> _QueueLeases | None:
+    def _keep(self, group: _GroupLeases, queue: _QueueLeases) -> _QueueLeases | None:
         """Keep what is known of a queue, or what somebody else keeps of it already; None where as many are kept as may be."""
         source = queue.leases.source
         held = group.queues.get(source)
