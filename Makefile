@@ -40,8 +40,8 @@ mutants: .venv/ready ## let the simulator hunt deliberate bugs and print the tab
 transcripts: .venv/ready ## write down in tests/transcripts/*.txt what the deciders answer now; read the diff
 	@$(RUN) -m tests.transcripts.rewrite
 
-sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds
-	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS))
+sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds, GROUPS=1 with consumer groups
+	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS)) $(if $(GROUPS),--groups)
 
 explore: .venv/ready ## take the deciders of elections, members and the confirmed offset through every order of events in small worlds: MINUTES=15, BUG=no-holders
 	@$(RUN) -m tests.explore.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUG),--bug $(BUG))

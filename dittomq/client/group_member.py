@@ -33,6 +33,7 @@ _HANDLE_S: Final = 5.0  # half of what a session lasts
 _SEND_BACK_S: Final = 30.0
 _MOST_UNHANDLED: Final = 4_096  # of one queue: then it is not read on
 _PAGE_MESSAGES: Final = 64
+_BEYOND: Final = 1 << 62  # an offset that no queue has: whoever asks for it is told the queue's bounds, and no damaged message hides them
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # a nameserver hears of a topic later than the master that gives its queues out
 
 StartFrom = Literal["earliest", "latest"] | datetime
@@ -46,7 +47,7 @@ class OwnQueue:
     """One queue while it is this member's; `is_over`: it is no longer, and no message of it is handed out.
 
     `committed`: what the group has there as far as it is known. `resets`: how often that was reset. `in_hand`: queue offsets of
-    messages that the caller has had and not handled.
+    messages that the caller has had and not handled. `has_begun`: `progress` is where the group is, so it may be committed.
     """
 
     member: "GroupMember"
@@ -54,6 +55,7 @@ class OwnQueue:
     progress: HandledOffsets = field(default_factory=lambda: HandledOffsets(0))
     committed: int | None = None
     resets: int = 0
+    has_begun: bool = False
     in_hand: set[int] = field(default_factory=set)
     is_over: bool = False
     task: asyncio.Task[None] | None = None
@@ -161,20 +163,16 @@ class GroupMember:
         """Read a queue on and on, from where the group is. Raises the DittoError that no other try can put right."""
         source, wanted = run.source, self._wanted(run.source)
         tags = wanted.expression if wanted.tags else ""
-        reader = Reader(
-            source.topic, source.queue, self._around, ReaderOptions(broker=self.order.broker, tag=tags, max_messages=_PAGE_MESSAGES)
-        )
-        failures, began = 0, False
+        options = ReaderOptions(broker=self.order.broker, tag=tags, max_messages=_PAGE_MESSAGES, group=self.order.group)
+        reader = Reader(source.topic, source.queue, self._around, options)
+        failures = 0
         while True:
             try:
-                if not began:
-                    await self._find_start(run, reader)
-                    began = True
+                if not run.has_begun:
+                    await self._find_start(run)
                 await self._read_page(run, reader, wanted)
                 failures = 0
-            except OffsetOutOfRange as outside:
-                await self._move(run, outside)
-            except (*PASSES, *_UNHEARD_OF, CorruptRecord) as problem:
+            except (*PASSES, *_UNHEARD_OF, CorruptRecord, OffsetOutOfRange) as problem:
                 failures += 1
                 log.debug("queue %s %d is not read: %s", source.topic, source.queue, problem)
                 await asyncio.sleep(backoff_s(failures, self._around.chance, first_s=0.1, most_s=5.0))
@@ -183,7 +181,11 @@ class GroupMember:
         """Hand one page out: what no new master can undo."""
         while run.progress.unhandled >= _MOST_UNHANDLED:  # noqa: ASYNC110  # the caller handles them one by one
             await asyncio.sleep(_REST_S)
-        page = await reader.pull(run.progress.position, wait_s=_PULL_S)
+        try:
+            page = await reader.pull(run.progress.position, wait_s=_PULL_S)
+        except OffsetOutOfRange as outside:
+            await self._move(run, outside)
+            return
         end = page.next_offset if page.unconfirmed_from is None else min(page.next_offset, page.unconfirmed_from)
         for message in page.messages:
             if run.progress.position <= message.queue_offset < end and wanted.matches(message.tag):
@@ -194,38 +196,58 @@ class GroupMember:
             await asyncio.sleep(_REST_S)
 
     async def _move(self, run: OwnQueue, outside: OffsetOutOfRange) -> None:
-        """What was dropped for its age is passed over; behind the end of one copy another one may hold more."""
-        if outside.asked < outside.start:
-            lost = (run.source.topic, run.source.queue, outside.asked, outside.start)
+        """What the master has dropped for its age is passed over, up to what any copy has that answers.
+
+        What only a slave has dropped is not: it may keep less than its master, who may be silent just now.
+        """
+        position = run.progress.position
+        first, _ = await self._bounds(run.source)
+        if position < first:
+            start = min(first, outside.start) if outside.asked < outside.start else first
+            lost = (run.source.topic, run.source.queue, position, start)
             log.warning("messages of %s %d from %d to %d were dropped for their age before the group read them", *lost)
-            run.progress.pass_to(outside.start)
+            run.progress.pass_to(start)
         else:
-            await asyncio.sleep(_REST_S)
+            await asyncio.sleep(_REST_S)  # behind the end of one copy another one may hold more
+
+    async def _bounds(self, source: TopicQueue) -> tuple[int, int]:
+        """The first offset that the master has, and one past its last."""
+        return await (await self._reader_of_master(source)).bounds(_BEYOND)
+
+    async def _reader_of_master(self, source: TopicQueue) -> Reader:
+        """Whose answers no other copy contradicts; raises Unavailable while nobody knows a master."""
+        master = await self.session.find_master()
+        return Reader(source.topic, source.queue, self._around, ReaderOptions(node=master.name, group=self.order.group))
 
     def _wanted(self, source: TopicQueue) -> TagFilter:
         return TagFilter() if source.topic == retry_topic(self.order.group) else self._tags
 
-    async def _find_start(self, run: OwnQueue, reader: Reader) -> None:
-        """Begin where the group is; where it has committed nothing, where the caller asked for, which is committed at once."""
-        start: int | None = None
-        if self.order.mode is ConsumeMode.CLUSTERING:
-            request = offsets_wire.get_offsets_request(self.order.group, [(run.source.topic, run.source.queue)])
-            [found] = offsets_wire.committed_offsets(await self._call("GetOffsets", request))
-            run.resets, run.committed, start = found.resets, found.offset, found.offset
-        if start is None:
-            start = await self._first_offset(run.source, reader)
-            run.progress = HandledOffsets(start)
-            await self._commit([run])
-        run.progress = HandledOffsets(start)
+    async def _find_start(self, run: OwnQueue) -> None:
+        """Begin where the group is; where it has committed nothing, where the caller asked for.
 
-    async def _first_offset(self, source: TopicQueue, reader: Reader) -> int:
+        That is committed before anything is handed out. Else the next member would begin elsewhere, and miss what this one had in hand.
+        """
+        if self.order.mode is ConsumeMode.BROADCASTING:
+            start = await self._first_offset(run.source)
+        else:
+            request = offsets_wire.get_offsets_request(self.order.group, [run.source])
+            [found] = offsets_wire.committed_offsets(await self._call("GetOffsets", request))
+            if found.offset is None:
+                first = OffsetCommit(*run.source, await self._first_offset(run.source), found.resets)
+                commit = offsets_wire.commit_offsets_request(self.order.group, [first])
+                [found] = offsets_wire.committed_offsets(await self._call("CommitOffsets", commit))
+            run.resets, run.committed, start = found.resets, found.offset, found.offset or 0
+        run.progress = HandledOffsets(start)
+        run.has_begun = True
+
+    async def _first_offset(self, source: TopicQueue) -> int:
         """A queue that was added while this member was there is read whole, and so are retries."""
         route = await self._around.routing.route(source.topic)
         known = next((group.read_queues for group in route.queues if group.broker == self.order.broker), source.queue + 1)
         is_new = source.queue >= self._first_queues.setdefault(source.topic, known)
         if isinstance(self._start, datetime) and not is_new:
-            return await reader.offset_at(self._start)
-        first, end = await reader.bounds()
+            return await (await self._reader_of_master(source)).offset_at(self._start)
+        first, end = await self._bounds(source)
         is_whole = self._start == "earliest" or is_new or source.topic == retry_topic(self.order.group)
         return first if is_whole else end
 
@@ -240,7 +262,7 @@ class GroupMember:
         """Commit how far the queues are handled, where that has changed. What cannot be committed now comes later, or comes again."""
         if self.order.mode is ConsumeMode.BROADCASTING:
             return
-        changed = [run for run in runs if run.progress.committable != (run.committed or 0)]
+        changed = [run for run in runs if run.has_begun and run.progress.committable != run.committed]
         for at in range(0, len(changed), MAX_OFFSETS_IN_A_CALL):
             piece = changed[at : at + MAX_OFFSETS_IN_A_CALL]
             commits = [OffsetCommit(*run.source, run.progress.committable, run.resets) for run in piece]

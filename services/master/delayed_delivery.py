@@ -237,7 +237,7 @@ class DelayedDelivery:
 
     async def _show_topics(self, names: set[str]) -> None:
         """Let the table name the system's topics that are in use."""
-        for name in names - self.parts.topics.metadata.table(TOPICS).rows.keys():
+        for name in sorted(names - self.parts.topics.metadata.table(TOPICS).rows.keys()):
             await self.parts.topics.add_system(TopicConfig(name, QUEUES_OF[name], QUEUES_OF[name]))
 
     async def _store(self, queue: DelayQueue, due: Sequence[StoredMessage]) -> Refused | None:

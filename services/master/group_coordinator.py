@@ -59,7 +59,7 @@ class _LiveGroup:
     streams: dict[str, _MemberStream] = field(default_factory=dict)
 
     def wake(self, members: frozenset[str]) -> None:
-        for member in members & self.streams.keys():
+        for member in sorted(members & self.streams.keys()):
             self.streams[member].wake.set()
 
     def wake_all(self) -> None:

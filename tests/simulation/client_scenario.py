@@ -83,7 +83,7 @@ class ClientTown:
             self.world.close()
         if failed:
             raise failed[0]
-        assert self.world.findings == []
+        assert self.world.findings == [], self.world.findings
 
 
 def play(story: Story, *, groups: tuple[str, ...] = ("a",), slaves: int = 1) -> None:

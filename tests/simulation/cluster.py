@@ -187,6 +187,10 @@ class Cluster:
         if self._down[node.name] == 1 and node.name in self.brokers:
             self.history.absences.append(Absence(name_of(node.name), self.world.loop.time()))
 
+    def is_held_down(self, machine: str) -> bool:
+        """Whether a fault keeps it from being started."""
+        return bool(self._down.get(machine))
+
     def let_up(self, node: Node) -> None:
         """Let the supervisor start it, unless somebody else holds it down."""
         self._down[node.name] = max(0, self._down.get(node.name, 0) - 1)

@@ -22,6 +22,9 @@ class Invariant(Enum):
     I13 = "a topic that is made again serves nothing of what was deleted, and all that was sent to it since"
     I14 = "retention drops nothing that a known slave still lacks and is near enough to get"
     I15 = "nameservers name every node that lives, and none that has been silent for their expiry"
+    I16 = "a group deals with every message of its topics, and again after a reset"
+    I17 = "a group gets the messages of a queue in their order, and is led past none"
+    I18 = "what waits is delivered once and not early; what was cancelled or rolled back is not"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.simulation.bugs import batches, confirmation, disks, elections, groups, producers, streams, topics
+from tests.simulation.bugs import batches, confirmation, delays, disks, elections, groups, leases, members, producers, streams, topics
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultKind
+from tests.simulation.group_runs import simulate_groups
 from tests.simulation.invariants import Broken
 from tests.simulation.simulate import Run, simulate
 
@@ -21,6 +22,7 @@ from tests.simulation.simulate import Run, simulate
 class Mutant:
     """A bug by its name. `what` says it in a sentence; `seed` is one that finds it.
 
+    `groups`: in runs about consumer groups.
     `stress`: it is hunted in runs with many faults of these kinds, which bring about what the bug breaks. `refused`: the store that it
     leaves is one that the product refuses to open, or brings in order by comparing content; checkers see only that the node stays away.
     """
@@ -31,6 +33,7 @@ class Mutant:
     seed: int
     stress: tuple[FaultKind, ...] = ()
     refused: bool = False
+    groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ def sabotaged(mutant: Mutant, cluster: Cluster) -> Iterator[None]:
 def hunt(mutant: Mutant, seeds: Iterable[int]) -> Killed | None:
     """The first of these seeds whose checkers find the bug; None when none does."""
     for tries, seed in enumerate(seeds, 1):
-        run = simulate(seed, partial(sabotaged, mutant), mutant.stress)
+        broken = partial(sabotaged, mutant)
+        run = simulate_groups(seed, broken) if mutant.groups else simulate(seed, broken, mutant.stress)
         if run.broken and not _product_noticed(run, mutant):
             return Killed(seed, tries, run.broken)
     return None
@@ -82,6 +86,12 @@ _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUT_LINKS = (FaultKind.CUT,)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
+
+
+def _alone(bug: Callable[[Patches], None]) -> Callable[[Patches, Cluster], None]:
+    """A bug that asks nothing of the cluster."""
+    return lambda patches, _: bug(patches)
+
 
 MUTANTS = (
     Mutant("skip-fsync-master", "the master's fsync does nothing", disks.skip_fsync_of_master, 1),
@@ -164,4 +174,13 @@ MUTANTS = (
     Mutant("never-expires", "a nameserver names nodes for ever", groups.nodes_never_expire, 3),
     Mutant("expires-for-good", "a node that expired once is never named again", groups.nodes_are_forgotten_for_good, 2),
     Mutant("never-stands", "no slave stands for election", groups.nobody_stands_for_election, 0),
+    Mutant("lease-drops", "a message whose lease ends is dropped", _alone(leases.ended_leases_drop_their_message), 0, groups=True),
+    Mutant("lease-passed", "an offset is committed past leased messages", _alone(leases.offsets_pass_leased_messages), 0, groups=True),
+    Mutant("lease-dead", "the first failure is the last", _alone(leases.the_first_failure_is_the_last), 0, groups=True),
+    Mutant("lease-half", "every other message counts as done", _alone(leases.every_other_message_counts_as_done), 0, groups=True),
+    Mutant("commits-all", "what is handed out counts as handled", _alone(members.what_is_handed_out_counts_as_handled), 0, groups=True),
+    Mutant("commits-more", "an offset is committed one too far", _alone(members.an_offset_is_committed_one_too_far), 0, groups=True),
+    Mutant("delay-forgotten", "deliveries are remembered by no replica", _alone(delays.deliveries_are_forgotten), 0, groups=True),
+    Mutant("delay-anew", "each term delivers from the beginning", _alone(delays.delivery_begins_anew_at_each_term), 0, groups=True),
+    Mutant("delay-skips", "a new master leaves a delivery out", _alone(delays.delivery_leaves_out_the_first_of_a_term), 0, groups=True),
 )

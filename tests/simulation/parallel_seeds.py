@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.simulation.coverage import Happened
 from tests.simulation.faults import FaultKind, any_kinds
+from tests.simulation.group_runs import simulate_groups
 from tests.simulation.simulate import Run, simulate
 from tests.support.cores import on_all_cores
 
@@ -37,12 +38,19 @@ def report(run: Run) -> Iterator[str]:
     yield from (f"  {fault}" for fault in run.plan)
     yield str(run.shape)
     stress = f" STRESS={','.join(kind.word for kind in run.stress)}" if run.stress else ""
-    yield f"replay: make sim SEED={run.seed}{stress}"
+    groups = " GROUPS=1" if run.is_of_groups else ""
+    yield f"replay: make sim SEED={run.seed}{stress}{groups}"
 
 
 def stress_of(seed: int) -> tuple[FaultKind, ...]:
     """The kinds of fault for a seed that is to be run with many faults of some kinds, whichever."""
     return any_kinds(random.Random(f"stress of {seed}"))
+
+
+def run_group_seeds(seeds: Iterable[int]) -> Iterator[Told]:
+    """The same of runs about consumer groups."""
+    with on_all_cores(_keep_imports) as pool:
+        yield from pool.map(_tell_of_groups, seeds)
 
 
 def run_seeds(seeds: Iterable[int], stress: Callable[[int], Sequence[FaultKind]] = lambda _: ()) -> Iterator[Told]:
@@ -58,5 +66,13 @@ def _keep_imports() -> None:
 
 def _tell(seed: int, stress: tuple[FaultKind, ...]) -> Told:
     began = time.process_time()
-    run = simulate(seed, stress=stress)
-    return Told(seed, tuple(report(run)) if run.problems else (), run.happened, run.publishes, run.calls, time.process_time() - began)
+    return _told(simulate(seed, stress=stress), began)
+
+
+def _tell_of_groups(seed: int) -> Told:
+    began = time.process_time()
+    return _told(simulate_groups(seed), began)
+
+
+def _told(run: Run, began: float) -> Told:
+    return Told(run.seed, tuple(report(run)) if run.problems else (), run.happened, run.publishes, run.calls, time.process_time() - began)

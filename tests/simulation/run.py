@@ -1,17 +1,19 @@
 """Runs seeds from the command line: `python -m tests.simulation.run --seed 7`, or `--seeds 1000 --from 0 --stress any` for many."""
 
 import argparse
+import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.simulation.coverage import Happened
 from tests.simulation.faults import FaultKind
-from tests.simulation.parallel_seeds import report, run_seeds, stress_of
-from tests.simulation.simulate import simulate
+from tests.simulation.group_runs import simulate_groups
+from tests.simulation.parallel_seeds import Told, report, run_group_seeds, run_seeds, stress_of
+from tests.simulation.simulate import Run, simulate
 
 _KINDS = {kind.word: kind for kind in FaultKind}
 
@@ -32,11 +34,19 @@ def main() -> int:
         metavar="KINDS",
         help=f"many faults of a few kinds: `any`, which draws two or three for each seed, or some of {', '.join(_KINDS)}",
     )
+    parser.add_argument("--groups", action="store_true", help="runs about consumer groups, delayed messages and transactions instead")
     arguments = parser.parse_args()
+    if arguments.groups:
+        logging.getLogger("dittomq").addHandler(logging.NullHandler())  # what consumers log is no part of the story
+        if arguments.stress(0):
+            parser.error("--groups draws its own kinds of fault; leave --stress out")
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        return _many(seeds, run_group_seeds(seeds)) if arguments.seed is None else _one(simulate_groups(arguments.seed))
     stress = arguments.stress
     if arguments.seed is not None:
-        return _one(arguments.seed, stress(arguments.seed))
-    return _many(range(arguments.first, arguments.first + arguments.seeds), stress)
+        return _one(simulate(arguments.seed, stress=stress(arguments.seed)))
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    return _many(seeds, run_seeds(seeds, stress))
 
 
 def _stress(text: str) -> Stress:
@@ -49,17 +59,16 @@ def _stress(text: str) -> Stress:
     return lambda _: kinds
 
 
-def _one(seed: int, stress: Sequence[FaultKind]) -> int:
-    run = simulate(seed, stress=stress)
+def _one(run: Run) -> int:
     print(*run.transcript, sep="\n")
     if run.problems:
         print(*report(run), sep="\n")
     print(f"{run.shape}; happened: {', '.join(each.value for each in run.happened) or 'nothing that is counted'}")
-    print(f"seed {seed}: {'failed' if run.problems else 'ok'}, {run.publishes} messages, {run.reads} reads, transcript {run.hash}")
+    print(f"seed {run.seed}: {'failed' if run.problems else 'ok'}, {run.publishes} messages, {run.reads} reads, transcript {run.hash}")
     return 1 if run.problems else 0
 
 
-def _many(seeds: range, stress: Stress) -> int:
+def _many(seeds: range, runs: Iterable[Told]) -> int:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed: list[int] = []
@@ -67,7 +76,7 @@ def _many(seeds: range, stress: Stress) -> int:
     messages, costs = 0, []
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("simulating", total=len(seeds))
-        for told in run_seeds(seeds, stress):
+        for told in runs:
             messages += told.publishes
             costs.append(told.cpu_s)
             happened.update(told.happened)

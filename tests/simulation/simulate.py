@@ -75,6 +75,7 @@ class Run:
     publishes: int
     reads: int
     calls: int
+    is_of_groups: bool = False
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -94,7 +95,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
     world.is_interleaved = wanted.is_interleaved
     stores = locks_of_fibers() if wanted.is_interleaved else contextlib.nullcontext()
     with wanted.limits.in_force(), stores, sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
-        _live(world, _story(cluster, faults))
+        live(world, _story(cluster, faults))
     world.close()
     return Run(
         seed=seed,
@@ -154,7 +155,7 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     return wanted, faults
 
 
-def _live(world: World, story: Coroutine[Any, Any, None]) -> None:
+def live(world: World, story: Coroutine[Any, Any, None]) -> None:
     """Let it happen; what comes out of it is a finding."""
     try:
         with _cpu_limit(world.loop):

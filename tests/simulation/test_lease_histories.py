@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from dittomq.client import AckLevelNotReached, AsyncClient, Message
-from dittomq.consumer.leases import LeasedQueue
-from dittomq.consumer.retries import DeadLetter
 from dittomq.errors import DittoError
-from services.master import send_back
-from services.master.leasing import Leasing
+from tests.simulation.bugs.leases import BUGS
+from tests.simulation.bugs.patches import Patches
 from tests.simulation.group import Group, play
 from tests.support.lease_calls import acknowledged, fill, received
 
@@ -114,26 +112,11 @@ def test_every_message_is_handled_and_none_twice_in_a_term(seed: int) -> None:
     assert history(seed) == []
 
 
-async def _drop(_: Leasing, name: str, leases: LeasedQueue, token: Any) -> None:
-    leases.settled(token)
-
-
-def _forget(leases: LeasedQueue, token: Any) -> None:
-    leases.not_settled(token)
-
-
-BUGS: dict[str, tuple[object, str, object]] = {
-    "a message whose lease ends is dropped": (Leasing, "_try_again", _drop),
-    "an offset is committed past leased messages": (LeasedQueue, "committed", property(lambda leases: leases.next_offset)),
-    "an acknowledgement is not kept": (LeasedQueue, "settled", _forget),
-    "the first failure is the last": (send_back, "decide_retry", lambda times, *_, **__: DeadLetter(times)),
-    "every other message counts as done": (LeasedQueue, "is_done", lambda _, offset: offset % 2 == 1),
-}
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_checker_finds_a_bug_in_leases_when(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, name, instead = BUGS[bug]
-    monkeypatch.setattr(where, name, instead)
-
-    assert history() != []
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_checker_finds_each_bug_in_leases(bug: Callable[[Patches], None]) -> None:
+    patches = Patches()
+    try:
+        bug(patches)
+        assert history() != []
+    finally:
+        patches.undo()

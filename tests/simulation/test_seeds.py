@@ -10,14 +10,29 @@ import sys
 import pytest
 
 from tests.simulation.coverage import Happened
-from tests.simulation.parallel_seeds import SAMPLE, run_seeds, stress_of
+from tests.simulation.parallel_seeds import SAMPLE, run_group_seeds, run_seeds, stress_of
 
+_OF_GROUPS, _MANY_OF_GROUPS = 2, 10
 _SEEDS, _UNDER_STRESS = 200, 100
 _CALLS = 80_000  # of the loop for a seed, in the mean: what new timers cost, on every machine the same
 
 
 def test_no_seed_of_a_sample_breaks_a_promise() -> None:
     failed = ["\n".join(told.report) for told in run_seeds(range(SAMPLE)) if told.report]
+
+    assert not failed, "\n\n".join(failed)
+
+
+def test_no_seed_of_a_sample_of_groups_breaks_a_promise() -> None:
+    failed = ["\n".join(told.report) for told in run_group_seeds(range(_OF_GROUPS)) if told.report]
+
+    assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.tier("nightly")
+@pytest.mark.timeout(1_200)
+def test_no_seed_of_many_of_groups_breaks_a_promise() -> None:
+    failed = ["\n".join(told.report) for told in run_group_seeds(range(_OF_GROUPS, _MANY_OF_GROUPS)) if told.report]
 
     assert not failed, "\n\n".join(failed)
 

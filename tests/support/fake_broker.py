@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import consumer_groups_pb2_grpc, messaging_pb2_grpc
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.doors.clock import Clock
@@ -38,6 +38,7 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.wire import messaging as wire
 from dittomq.wire import naming as naming_wire
+from tests.support.fake_group_service import FakeGroupService
 from tests.support.frame_view import spelled_out
 
 PORT = 10911
@@ -144,6 +145,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.seats = 1_000  # for pulls that wait
         self.begins_at = 0  # queue offset
         self.topics: dict[str, admin_pb2.Topic] = {}
+        self.members = FakeGroupService()
 
     def answerer(self) -> Answerer:
         named = self.refusal is None and self.names_log_end
@@ -158,6 +160,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         server = doors.transport.server([interceptor(self, doors.clock)], ())
         messaging_pb2_grpc.add_MessagingServiceServicer_to_server(self, server)
         admin_pb2_grpc.add_TopicServiceServicer_to_server(self, server)
+        consumer_groups_pb2_grpc.add_ConsumerGroupServiceServicer_to_server(self.members, server)
         server.add_insecure_port(f"0.0.0.0:{PORT}")
         await server.start()
         await stop.wait()
@@ -290,7 +293,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             status=state,
             messages=tuple(_stored_message(one) for one in page),
             next_offset=QueueOffset(order.offset + len(page)),
-            min_offset=QueueOffset(0),
+            min_offset=QueueOffset(self.begins_at),
             max_offset=QueueOffset(len(queue)),
             confirmed=PhysicalOffset(len(self.log.placed) * RECORD_BYTES),
             suggested_broker_id=self.suggests,

@@ -1,0 +1,109 @@
+"""A group member against scripted masters and slaves: where it begins, what it passes over, and what it hands out."""
+
+import asyncio
+
+import pytest
+
+from dittomq.client import AsyncClient, ConsumedMessage, Consumer
+from dittomq.consumer_progress import CommittedOffset
+from dittomq.errors import DittoError, NotReady, OffsetOutOfRange
+from tests.simulation.client_scenario import ClientTown, play
+from tests.support.virtual_time import played_by
+
+
+async def fill(mq: AsyncClient, count: int, queue: int = 0) -> None:
+    """Put numbered messages into a queue."""
+    async with mq.producer() as orders:
+        for number in range(count):
+            await orders.publish("orders", b"%d" % number, queue=queue)
+
+
+async def handle(messages: Consumer, count: int, within_s: float = 30.0) -> list[int]:
+    """Acknowledge so many messages; their queue offsets."""
+    found: list[int] = []
+    async with asyncio.timeout(within_s):
+        while len(found) < count:
+            message: ConsumedMessage = await anext(messages)
+            await message.ack()
+            found.append(message.queue_offset)
+    return found
+
+
+@pytest.mark.parametrize("master", ["silent", "answers"])
+@played_by(play)
+async def test_what_only_a_slave_dropped_is_not_passed_over(town: ClientTown, mq: AsyncClient, /, *, master: str) -> None:
+    await fill(mq, 10)
+    town.brokers["a/1"].begins_at = 6
+    town.master.members.offsets[0] = CommittedOffset("orders", 0, 2)
+    if master == "silent":
+        town.master.pull_error = NotReady("a/0", "recovering")
+    else:
+        town.brokers["a/1"].suggests = town.master.suggests = 1
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await asyncio.sleep(3)
+        town.master.pull_error = None
+        found = await handle(messages, 8)
+
+    assert found == list(range(2, 10))
+
+
+@played_by(play)
+async def test_what_the_master_dropped_is_passed_over(town: ClientTown, mq: AsyncClient) -> None:
+    """But for what another copy still has."""
+    await fill(mq, 10)
+    town.master.begins_at, town.brokers["a/1"].begins_at = 6, 4
+    town.master.members.offsets[0] = CommittedOffset("orders", 0, 2)
+    async with mq.consumer("billing", ["orders"]) as messages:
+        found = await handle(messages, 6)
+
+    assert found == list(range(4, 10))
+
+
+@played_by(play)
+async def test_new_group_begins_where_the_masters_queue_does(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq, 10)
+    town.brokers["a/1"].begins_at = 6
+    town.master.pull_error = NotReady("a/0", "recovering")
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await asyncio.sleep(3)
+        town.master.pull_error = None
+        found = await handle(messages, 10)
+
+    assert found == list(range(10))
+
+
+@played_by(play)
+async def test_start_at_the_end_of_an_empty_queue_is_committed_at_once(town: ClientTown, mq: AsyncClient) -> None:
+    async with mq.consumer("billing", ["orders"], start="latest") as messages:
+        await asyncio.sleep(3)
+        await fill(mq, 3)
+        await anext(messages)  # in hand, and not handled: what is committed stays where it is
+    async with mq.consumer("billing", ["orders"], start="latest") as messages:
+        found = await handle(messages, 3)
+
+    assert town.master.members.commits[0] == {0: 0}
+    assert found == [0, 1, 2]
+
+
+@pytest.mark.parametrize("problem", [NotReady("a/0", "it stops"), OffsetOutOfRange("queue offset", 3, 0, 2)])
+@played_by(play)
+async def test_nothing_is_handed_out_before_the_start_is_committed(town: ClientTown, mq: AsyncClient, /, *, problem: DittoError) -> None:
+    await fill(mq, 3)
+    town.master.members.commit_errors[0] = problem
+    async with mq.consumer("billing", ["orders"]) as messages:
+        with pytest.raises(TimeoutError):
+            await handle(messages, 1, within_s=5.0)
+        town.master.members.commit_errors.clear()
+        found = await handle(messages, 3)
+
+    assert set(map(str, town.master.members.commits[:3])) == {"{0: 0}"}
+    assert found == [0, 1, 2]
+
+
+@played_by(play)
+async def test_member_names_its_group_when_it_reads(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq, 1)
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await handle(messages, 1)
+
+    assert {pull.group for pull in town.master.pulls} == {"billing"}
