@@ -13,42 +13,49 @@ from typing import Final, NoReturn
 import structlog
 
 from dittomq.broker.lookups import is_of
-from dittomq.commitlog.store import KeySearch
 from dittomq.delays import OP_TOPIC, OUTCOME, REAL_TOPIC
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, InvalidField, LimitReached, MessageNotFound, NotReady, PreconditionFailed, Refused
+from dittomq.errors import (
+    CorruptRecord,
+    InvalidField,
+    MessageNotFound,
+    MessageTooLarge,
+    NotReady,
+    PreconditionFailed,
+    Refused,
+)
 from dittomq.message import StoredMessage
 from dittomq.metadata.topics import TopicConfig, find_topic
-from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import MAX_LONG, ReadableRange
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.rpc.interceptors import taken_in_time
 from dittomq.tokens import ConsistencyToken, encode_token, parse_id
 from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, MAX_CHECKS, PRODUCER_GROUP, TransactionEnd, next_check_s, op_of
 from dittomq.wire.publishing import PublishOrder
 from dittomq.wire.transactions import EndOrder, TransactionCheck
+from services.master.check_watchers import CheckWatchers
 from services.master.delayed_delivery import DelayedDelivery
+from services.master.half_messages import HalfMessages
 from services.master.produce import PendingProduce
+from services.master.system_queues import REPAIR_S
 from services.master.term import Term
 
-MAX_WATCHERS: Final = 256
 MAX_PENDING: Final = 100_000
 _TICK_S: Final = 1.0
-_WINDOW_MS: Final = 86_400_000
-"""Transactions that began so long before the newest record ended long ago: the last check of one comes some 13 minutes after its begin."""
-_QUEUED_CHECKS: Final = 64  # of one watcher: what does not fit is asked again later
-_READ: Final = 256, 1024 * 1024
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A half message whose transaction nobody has ended. `due` is on the monotonic clock."""
+    """A half message whose transaction nobody has ended. `due` is on the monotonic clock, and so is `broken_since`: when it was
+    first found not to be whole, or what may have ended it.
+    """
 
     half: PhysicalOffset
     group: str
     due: float
     checks: int = 0
+    broken_since: float | None = None
 
 
 @dataclass(slots=True)
@@ -57,11 +64,15 @@ class Transactions:
 
     broker: str
     delivery: DelayedDelivery
+    _halves: HalfMessages = field(init=False)
     _pending: dict[int, _Pending] = field(default_factory=dict)
-    _scanned: QueueOffset = QueueOffset(0)
-    _watchers: dict[str, list[asyncio.Queue[TransactionCheck]]] = field(default_factory=dict)
+    _watchers: CheckWatchers = field(default_factory=CheckWatchers)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        parts = self.delivery.parts
+        self._halves = HalfMessages(parts.node, parts.store, parts.damaged)
 
     async def end(self, order: EndOrder) -> bool:
         """End a transaction; whether that is confirmed. Raises MessageNotFound, InvalidField, TopicNotFound, NotReady, and
@@ -79,17 +90,11 @@ class Transactions:
     async def watch(self, group: str, send: Callable[[TransactionCheck], Awaitable[None]]) -> None:
         """Ask until the node stops. Raises LimitReached, NotReady, and UnreadError when a question is not taken."""
         self.delivery.term  # noqa: B018  # NotReady before there is one
-        if sum(map(len, self._watchers.values())) >= MAX_WATCHERS:
-            raise LimitReached("the list of producers that answer checks", MAX_WATCHERS)
-        questions: asyncio.Queue[TransactionCheck] = asyncio.Queue(_QUEUED_CHECKS)
-        self._watchers.setdefault(group, []).append(questions)
-        try:
+        with self._watchers.watching(group) as questions:
             while not self._stopping.is_set():
                 question = await _next(questions)
                 if question is not None:
                     await taken_in_time(send(question))
-        finally:
-            self._watchers[group].remove(questions)
 
     def stop(self) -> None:
         """The node stops: end all watches."""
@@ -99,19 +104,26 @@ class Transactions:
         """Ask about transactions that nobody has ended, until cancelled. Raises StorageFailure."""
         parts = self.delivery.parts
         await parts.dispatcher.wait_applied(term.opened.start)
-        ended = await parts.lane.call(self._ended)
+        ended: set[int] | None = None
         while True:
-            with contextlib.suppress(NotReady, CorruptRecord):
-                while halves := await parts.lane.call(lambda: self._scan(term)):
+            with contextlib.suppress(NotReady):
+                ended = await parts.lane.call(self._halves.ended) if ended is None else ended
+                while halves := await self._unseen(term):
                     self._take([half for half in halves if half.queue_offset not in ended])
                 await self._check_due()
             await asyncio.sleep(_TICK_S)
+
+    async def _unseen(self, term: Term) -> Sequence[StoredMessage]:
+        if len(self._pending) >= MAX_PENDING:
+            return ()
+        parts = self.delivery.parts
+        return await parts.lane.call(lambda: self._halves.unseen(term.confirm.confirmed, parts.clock.monotonic()))
 
     async def _begin_end(self, position: PhysicalOffset, order: EndOrder) -> PendingProduce | None:
         """The op record that is written now; None where the transaction has ended so before, which is confirmed."""
         parts, term = self.delivery.parts, self.delivery.term
         await self.delivery.know_own_records(term, "the transaction goes on")
-        half, before = await parts.lane.call(lambda: self._look(position))
+        half, before = await parts.lane.call(lambda: self._halves.find(position))
         if half is None:
             raise MessageNotFound(parts.node, order.token)
         if half.topic != HALF_TOPIC:
@@ -135,40 +147,6 @@ class Transactions:
         self._pending.pop(half.physical_offset, None)
         return pending
 
-    def _look(self, position: PhysicalOffset) -> tuple[StoredMessage | None, StoredMessage | None]:
-        """The half message, and the op record that has ended it. Blocks."""
-        store = self.delivery.parts.store
-        found = store.message_at(position, MAX_LONG)
-        search = KeySearch(OP_TOPIC, str(position), 0, MAX_LONG, MAX_LONG, most=1, most_bytes=1)
-        return None if found is None else found[0], next(iter(store.find_by_key(search, MAX_LONG).messages), None)
-
-    def _ended(self) -> set[int]:
-        """Queue offsets of half messages of the last day that have ended, by RocketMQ too. Blocks."""
-        store = self.delivery.parts.store
-        _, high = store.queue_range(OP_TOPIC, 0)
-        _, half_high = store.queue_range(HALF_TOPIC, 0)
-        newest = store.read_queue(HALF_TOPIC, 0, half_high - 1, 1, 1).messages if half_high else []
-        since_ms = newest[0].store_ms - _WINDOW_MS if newest else 0
-        self._scanned = store.offset_at(HALF_TOPIC, 0, since_ms, MAX_LONG) or QueueOffset(0)
-        at, ended = store.offset_at(OP_TOPIC, 0, since_ms, MAX_LONG) or QueueOffset(0), set[int]()
-        while at < high:
-            found = store.read_queue(OP_TOPIC, 0, at, *_READ)
-            for message in found.messages:
-                ended.update(int(offset) for offset in message.body.split(b",") if offset.isdigit())
-            at = QueueOffset(max(found.next_offset, at + 1))
-        return ended
-
-    def _scan(self, term: Term) -> list[StoredMessage]:
-        """Half messages that were not seen yet. Blocks."""
-        store, confirmed = self.delivery.parts.store, term.confirm.confirmed
-        low, high = store.queue_range(HALF_TOPIC, 0)
-        self._scanned = max(self._scanned, low)
-        if self._scanned >= high or len(self._pending) >= MAX_PENDING:
-            return []
-        found = store.read_queue(HALF_TOPIC, 0, self._scanned, *_READ, readable=ReadableRange(confirmed, confirmed))
-        self._scanned = found.next_offset
-        return found.messages
-
     def _take(self, halves: Sequence[StoredMessage]) -> None:
         due = self.delivery.parts.clock.monotonic() + next_check_s(0)
         for half in halves:
@@ -177,7 +155,12 @@ class Transactions:
     async def _check_due(self) -> None:
         parts, now = self.delivery.parts, self.delivery.parts.clock.monotonic()
         for each in [each for each in self._pending.values() if each.due <= now]:
-            half, before = await parts.lane.call(partial(self._look, each.half))
+            try:
+                half, before = await parts.lane.call(partial(self._halves.find, each.half))
+            except (CorruptRecord, MessageTooLarge) as problem:
+                self._meet_damage(each, problem)
+                continue
+            each.broken_since = None
             if half is None or before is not None:
                 self._pending.pop(each.half, None)
             elif each.checks >= MAX_CHECKS:
@@ -186,6 +169,17 @@ class Transactions:
                 each.checks += 1
                 each.due = now + next_check_s(each.checks)
                 self._ask(half, each)
+
+    def _meet_damage(self, pending: _Pending, problem: CorruptRecord | MessageTooLarge) -> None:
+        """Ask nobody about what cannot be read; it is looked at again until it has been waited for long enough."""
+        parts, now = self.delivery.parts, self.delivery.parts.clock.monotonic()
+        pending.due = now + next_check_s(0)
+        pending.broken_since = now if pending.broken_since is None else pending.broken_since
+        if isinstance(problem, CorruptRecord):
+            parts.damaged(problem.position)
+        if isinstance(problem, MessageTooLarge) or now - pending.broken_since >= REPAIR_S:
+            log.warning("transaction_passed_over", node=parts.node, half=pending.half, reason=str(problem))
+            self._pending.pop(pending.half, None)
 
     async def _expire(self, half: StoredMessage) -> None:
         async with self._turn:
@@ -197,16 +191,15 @@ class Transactions:
 
     def _ask(self, half: StoredMessage, pending: _Pending) -> None:
         """Hand the question to one producer of the group; the next one is asked next time."""
-        watchers = self._watchers.get(pending.group)
-        if not watchers:
+        questions = self._watchers.next_of(pending.group)
+        if questions is None:
             return
-        watchers.append(watchers.pop(0))
         entry = entry_at(self.delivery.parts.store.epoch_history, half.physical_offset)
         epoch, incarnation = (Epoch(0), None) if entry is None else (entry.epoch, entry.incarnation)
         end = PhysicalOffset(half.physical_offset + half.record_bytes)
         token = encode_token(self.broker, epoch, end, incarnation, size=half.record_bytes)
         with contextlib.suppress(asyncio.QueueFull):
-            watchers[-1].put_nowait(TransactionCheck(token, half.properties.get(REAL_TOPIC, ""), half, pending.checks))
+            questions.put_nowait(TransactionCheck(token, half.properties.get(REAL_TOPIC, ""), half, pending.checks))
 
 
 async def _next(questions: "asyncio.Queue[TransactionCheck]") -> TransactionCheck | None:

@@ -190,14 +190,14 @@ class _Town:
 
         async def reset(mq: AsyncClient) -> None:
             for _ in range(8):
-                results = await mq.admin.reset_offsets(ResetOrder(SESSIONS, "orders", ResetTarget.EARLIEST))
-                if results and all(result.error is None for result in results):
-                    self.history.resets.append(self._cluster.world.loop.time())
-                    return
+                with contextlib.suppress(DittoError):
+                    results = await mq.admin.reset_offsets(ResetOrder(SESSIONS, "orders", ResetTarget.EARLIEST))
+                    if results and all(result.error is None for result in results):
+                        self.history.resets.append(self._cluster.world.loop.time())
+                        return
                 await asyncio.sleep(1.0)
 
-        with contextlib.suppress(DittoError):
-            await as_client(self._cluster, "resetter", reset)
+        await as_client(self._cluster, "resetter", reset)
         self._wanted |= set(MEMBERS)
 
     @property

@@ -230,3 +230,27 @@ async def leads(mq: AsyncClient, node: str) -> bool:
     with contextlib.suppress(DittoError):
         return (await mq.admin.ha_status(f"{machine_of(node)}:10911")).role != Role.SLAVE
     return False
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.6, 0.9, 1.2])
+@played_by(play)
+async def test_group_deleted_just_before_a_failover_is_gone_or_whole(group: Group, mq: AsyncClient, /, *, after_s: float) -> None:
+    """The new master has one version of the tables or the next: never the group without its offsets, nor they without it."""
+    await fill(mq)
+    await commit(mq, 4)
+    await asyncio.sleep(15)
+    await mq.admin.delete_group("billing")
+    await asyncio.sleep(after_s)
+    await group.kill("a0")
+    await group.fail_over("a/1")
+
+    [listed] = await mq.admin.list_groups()
+    groups = [each.name for each in listed.value or ()]
+    offset = await committed(mq)
+    if groups:
+        assert (groups, offset) == (["billing"], CommittedOffset("orders", 0, 4))
+    else:
+        assert isinstance(offset, GroupNotFound)
+    group.node("a0").start()
+    await asyncio.sleep(30)
+    assert await offsets_of(mq, "a0:10911") == await offsets_of(mq, "a1:10911") == ([4] if groups else [])

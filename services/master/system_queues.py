@@ -1,0 +1,46 @@
+"""The system's own queues, read as far as they are whole: what one of their records says must not depend on the others."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dittomq.commitlog.store import Store
+from dittomq.errors import CorruptRecord, MessageTooLarge, OffsetOutOfRange
+from dittomq.message import StoredMessage
+from dittomq.offsets import QueueOffset
+
+REPAIR_S: Final = 600.0
+"""How long a record that is not whole is waited for."""
+_READ: Final = 1_024, 4 * 1024 * 1024
+
+
+def stored_from(store: Store, topic: str, first: int) -> Iterator[StoredMessage]:
+    """What queue 0 of a topic holds from there on. What is not whole is left out, and so is what is dropped meanwhile.
+
+    Blocks. Raises NotReady.
+    """
+    at = first
+    while at < (span := store.queue_range(topic, 0))[1]:
+        at = max(at, span[0])
+        try:
+            found = store.read_queue(topic, 0, QueueOffset(at), *_READ)
+        except (CorruptRecord, MessageTooLarge):
+            at += 1
+        except OffsetOutOfRange:
+            continue  # it was dropped, or cut, after the look at the range
+        else:
+            yield from found.messages
+            at = max(found.next_offset, at + 1)
+
+
+class RepairWait:
+    """Since when somebody waits for one record that is not whole, in front of all others of its queue."""
+
+    def __init__(self) -> None:
+        self._offset = -1
+        self._since = 0.0
+
+    def is_over(self, offset: int, now_s: float) -> bool:
+        """Whether the wait for that number of the queue has been long enough; it begins with the first question."""
+        if offset != self._offset:
+            self._offset, self._since = offset, now_s
+        return now_s - self._since >= REPAIR_S
