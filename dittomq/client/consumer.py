@@ -165,7 +165,7 @@ class Consumer:
     async def _next(self) -> tuple[OwnQueue, StoredMessage] | None:
         """The next message, None after a wake-up.
 
-        A buffer that is not empty makes nobody wait: a caller that blocks would keep heartbeats from being sent, and answers from being read.
+        A buffer that is not empty makes nobody wait: a caller that blocks would keep heartbeats from being sent and answers from coming in.
         """
         clock = self._around.clock
         if self._buffer.empty():
