@@ -10,7 +10,6 @@ from typing import Final
 
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.writer import WrittenBatch
-from dittomq.commitlog.store import KeySearch
 from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, TIMER_TOPIC
 from dittomq.errors import InvalidField, LimitReached, MessageNotFound, PreconditionFailed
 from dittomq.message import Draft, StoredMessage
@@ -23,6 +22,7 @@ from dittomq.wire.lookups import CancelOrder, CancelOutcome
 from dittomq.wire.publishing import PublishOrder
 from services.master.delayed_delivery import CancelMark, DelayedDelivery
 from services.master.produce import PendingProduce
+from services.master.system_queues import newest_about
 
 MAX_CANCELLED: Final = 1_000_000
 _WAITING_TOPICS: Final = frozenset(topic for topic, _, _ in DELAY_QUEUES) - {OP_TOPIC}
@@ -37,8 +37,8 @@ class Cancellation:
         self._turn = asyncio.Lock()
 
     async def cancel(self, order: CancelOrder) -> CancelOutcome:
-        """Let the message of that token never be delivered. Raises MessageNotFound, InvalidField, PreconditionFailed, NotReady: nothing
-        was cancelled.
+        """Let the message of that token never be delivered. Raises MessageNotFound, InvalidField, PreconditionFailed, NotReady, and
+        CorruptRecord where the message or what may be its cancellation is damaged: nothing was cancelled.
         """
         token, origin = parse_id(order.token)
         if not isinstance(token, ConsistencyToken):
@@ -62,7 +62,7 @@ class Cancellation:
         async with self._held(origin):
             await delivery.settled.wait()
             await delivery.know_own_records(term, "nothing was cancelled")
-            cancelled, place = await delivery.parts.lane.call(lambda: self._look(origin, order.token))
+            cancelled, place = await delivery.parts.read(lambda: self._look(origin, order.token))
             if cancelled is not None:
                 return CancelOutcome.CANCELLED
             if known is CancelMark.CANCELLED:
@@ -89,17 +89,13 @@ class Cancellation:
         """The cancellation of a message, if there is one, and the newest record of the message itself. Blocks."""
         store = self._delivery.parts.store
 
-        def newest(topic: str) -> StoredMessage | None:
-            search = KeySearch(topic, str(origin), 0, MAX_LONG, MAX_LONG, most=1, most_bytes=1)
-            return next(iter(store.find_by_key(search, MAX_LONG).messages), None)
-
         first = store.message_at(origin, MAX_LONG)
-        place = newest(TIMER_TOPIC) or (None if first is None else first[0])
+        place = newest_about(store, TIMER_TOPIC, origin) or (None if first is None else first[0])
         if place is None:
             raise MessageNotFound(self._delivery.parts.node, token)
         if place.topic not in _WAITING_TOPICS:
             raise PreconditionFailed(f"refused: the message of this token was not delayed; it lies in topic {place.topic}")
-        return newest(CANCEL_TOPIC), place
+        return newest_about(store, CANCEL_TOPIC, origin), place
 
     def _waits(self, place: StoredMessage) -> bool:
         key = place.topic, place.queue
