@@ -99,3 +99,9 @@ def epoch_at(epoch_history: Sequence[EpochEntry], position: PhysicalOffset) -> E
     """Epoch of the byte at `position`; 0 when no entry covers it."""
     entry = entry_at(epoch_history, position)
     return Epoch(0) if entry is None else entry.epoch
+
+
+def end_of_epoch(epoch_history: Sequence[EpochEntry], epoch: int) -> PhysicalOffset | None:
+    """Where the stretch that the master of `epoch` wrote ends; None for an epoch that wrote nothing, and for the newest."""
+    entries = pairwise(epoch_history)
+    return next((after.start for entry, after in entries if entry.epoch == epoch and entry.master_id != FOREIGN), None)

@@ -42,7 +42,7 @@ from dittomq.commitlog.truncation import TruncationReport
 from dittomq.commitlog.writeback_check import has_whole_behind, is_torn, write_again
 from dittomq.copies import LEAF_BYTES
 from dittomq.epoch_history import EpochHistory, grows
-from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
+from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from dittomq.message import StoredMessage
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset, QueueOffset
@@ -254,18 +254,17 @@ class Store(StoreWithLogStart, RepairableStore):
     def message_at(self, position: int, end: int) -> tuple[StoredMessage, Host] | None:
         """The message whose record begins there and ends at or below `end`, and the host that stored it; None when there is none.
 
-        Raises CorruptRecord where the log is known to be damaged.
+        Raises CorruptRecord where it is damaged, or its place in its queue; damage of the log is noted then. MessageTooLarge where it
+        inflates beyond the limit.
         """
-        try:
-            with reading(self._options.node):
+        with reading(self._options.node):
+            try:
                 return self._lookups.message_at(position, end)
-        except CorruptRecord:
-            if self.known_damage.touches(position, position + 1):
-                raise
-            return None  # no record begins there
+            except OffsetOutOfRange:  # dropped or cut meanwhile
+                return None
 
     def find_by_key(self, search: KeySearch, end: int) -> KeyMatches:
-        """Messages of a topic with a key that end at or below `end`. One that is damaged is left out."""
+        """Messages of a topic with a key that end at or below `end`. One that is damaged is a suspect; none is verified."""
         with reading(self._options.node):
             return self._lookups.find_by_key(search, end)
 
@@ -491,7 +490,9 @@ class Store(StoreWithLogStart, RepairableStore):
         self.notes += found.notes
         self._seals = found.seals
         self._reader = StoreReader(found.log, found.seals, found.derived.index, self._options.node)
-        self._lookups = StoreLookups(found.log, found.derived.index, found.derived.dispatch.keys, self._reader)
+        self._lookups = StoreLookups(
+            self._options.node, found.log, found.derived.index, found.derived.dispatch.keys, self._reader, self._is_damaged_at
+        )
         self._receiver = ReplicaAppender(found.log, found.seals, found.derived, self._options.node)
         self._appender = Appender(found.log, found.derived, self._options.host, self._place)
         self._checkpointed = None
@@ -523,6 +524,15 @@ class Store(StoreWithLogStart, RepairableStore):
         return AppendResult(
             found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True
         )
+
+    def _is_damaged_at(self, position: int) -> bool:
+        """Whether the record that holds this byte is not whole. That is noted, unless the disk is full."""
+        if not self.known_damage.touches(position, position + 1):
+            try:
+                self.verify(position, position + 1)
+            except DiskFull:
+                return True
+        return self.known_damage.touches(position, position + 1)
 
     def _save_mark(self, flushed: int, confirmed: int, *, closed: bool = False) -> None:
         mark = recovery_point.RecoveryPoint(self._mark.number + 1, flushed, confirmed, closed)

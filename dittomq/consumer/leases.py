@@ -5,7 +5,7 @@ log, and the queue goes on behind it. The window of what is not done yet is boun
 """
 
 import re
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +16,8 @@ from dittomq.errors import InvalidField, SessionExpired
 MAX_WINDOW: Final = 4_096
 """Queue offsets between the lowest that is not done and the next to be leased."""
 MAX_LEASE_S: Final = 12 * 3600.0
+MAX_REMEMBERED: Final = 32_768
+"""Acknowledged leases of a master that it remembers, for who asks again."""
 _TOKEN = re.compile(r"([0-9]{1,19})\.([0-9]{1,10})\.([0-9]{1,19})\.([0-9]{1,19})\.([%|.a-zA-Z0-9_-]{1,255})")
 
 
@@ -42,11 +44,29 @@ def decode_lease_token(text: str) -> LeaseToken:
     return LeaseToken(int(epoch), int(number), TopicQueue(topic, int(queue)), int(offset))
 
 
+class AcknowledgedLeases:
+    """The leases of one master that were acknowledged last, at most `most`: who says so again is answered as before."""
+
+    def __init__(self, most: int = MAX_REMEMBERED) -> None:
+        self._most = most
+        self._of: OrderedDict[int, tuple[str, int]] = OrderedDict()
+
+    def add(self, group: str, token: LeaseToken) -> None:
+        """The group has acknowledged that lease of this master."""
+        self._of[token.number] = group, token.offset
+        if len(self._of) > self._most:
+            self._of.popitem(last=False)
+
+    def has(self, group: str, token: LeaseToken) -> bool:
+        """Whether it is one of them."""
+        return self._of.get(token.number) == (group, token.offset)
+
+
 @dataclass(slots=True)
 class _MessageLease:
     number: int
     until: float
-    is_settling: bool = False  # an acknowledgement, or another try, is being stored
+    is_settling: bool = False  # another try is being stored
 
 
 class LeasedQueue:
@@ -59,7 +79,6 @@ class LeasedQueue:
         self._committed = self._next = committed
         self._done = {offset for offset in done if offset >= committed}
         self._leases: dict[int, _MessageLease] = {}
-        self._acknowledged: deque[int] = deque(maxlen=MAX_WINDOW)  # numbers of the last leases that were, for who asks again
         self._advance()
 
     @property
@@ -78,18 +97,22 @@ class LeasedQueue:
         return len(self._leases)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to keep but `committed`."""
+        return self._committed == self._next and not self._done and not self._leases
+
+    @property
     def room(self) -> int:
         """How many more offsets fit into the window."""
         return max(0, self._committed + MAX_WINDOW - self._next)
 
-    @property
-    def next_end(self) -> float | None:
-        """When the next lease ends; None for no lease."""
-        return min((lease.until for lease in self._leases.values() if not lease.is_settling), default=None)
-
     def is_done(self, offset: int) -> bool:
         """Whether it needs no lease."""
         return offset < self._committed or offset in self._done
+
+    def fits(self, offset: int) -> bool:
+        """Whether the window reaches that offset, from the next one on: where nothing is open, it begins there."""
+        return self._committed == self._next or offset < self._committed + MAX_WINDOW
 
     def lease(self, offset: int, number: int, until: float) -> LeaseToken:
         """Lease the next wanted message; those between are passed over: the caller has read them and they are done or not wanted."""
@@ -100,27 +123,31 @@ class LeasedQueue:
         return LeaseToken(self._epoch, number, self.source, offset)
 
     def pass_over(self, end: int) -> None:
-        """What lies below `end` and was not leased is not there, or not wanted."""
-        self._done.update(range(self._next, end))
-        self._next = max(self._next, end)
+        """What lies below `end` and was not leased is not there, or not wanted. Where something is open, `end` is in the window."""
+        if self._committed == self._next < end:
+            self._committed = self._next = end
+            self._done = {offset for offset in self._done if offset >= end}
+        else:
+            self._done.update(range(self._next, end))
+            self._next = max(self._next, end)
         self._advance()
 
-    def begin_settling(self, token: LeaseToken, now: float) -> bool:
-        """Whether an acknowledgement must be stored; False: it was before. Raises SessionExpired when the lease has ended.
+    def acknowledge(self, token: LeaseToken, now: float) -> bool:
+        """Whether the message is done by that; False: it was before. Raises SessionExpired when the lease has ended.
 
-        Another master's lease is acknowledged too while nothing else became of the message: the caller has handled it.
+        The lease of a master before is believed while nobody has the message now: the caller has handled it. Whether that master could
+        give it is for the caller to check.
         """
-        offset = token.offset
-        lease = self._leases.get(offset)
+        offset, lease = token.offset, self._leases.get(token.offset)
         if token.epoch == self._epoch:
-            if lease is None and token.number in self._acknowledged:
-                return False
-            if lease is None or lease.number != token.number or lease.until <= now:
-                raise SessionExpired(f"the lease of {self.source.topic} queue {self.source.queue} offset {offset:,}")
-        elif self.is_done(offset):
+            is_held = lease is not None and lease.number == token.number and now < lease.until
+        elif lease is None and self.is_done(offset):
             return False
-        if lease is not None:
-            lease.is_settling = True
+        else:
+            is_held = lease is None and offset < self._committed + MAX_WINDOW
+        if not is_held:
+            raise SessionExpired(f"the lease of {self.source.topic} queue {self.source.queue} offset {offset:,}")
+        self.settled(token)
         return True
 
     def extend(self, token: LeaseToken, until: float, now: float) -> None:
@@ -130,11 +157,9 @@ class LeasedQueue:
             raise SessionExpired(f"the lease of {self.source.topic} queue {self.source.queue} offset {token.offset:,}")
         lease.until = until
 
-    def settled(self, token: LeaseToken, *, acknowledged: bool = True) -> None:
-        """The acknowledgement, or the other try, is stored: the message is done."""
+    def settled(self, token: LeaseToken) -> None:
+        """It is acknowledged, or another try of it is stored: the message is done."""
         self._leases.pop(token.offset, None)
-        if acknowledged and token.epoch == self._epoch:
-            self._acknowledged.append(token.number)
         if token.offset >= self._committed:
             self._done.add(token.offset)
         self._advance()

@@ -10,19 +10,19 @@ from typing import Final
 
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.writer import WrittenBatch
-from dittomq.commitlog.store import KeySearch
 from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, TIMER_TOPIC
 from dittomq.errors import InvalidField, LimitReached, MessageNotFound, PreconditionFailed
-from dittomq.message import Draft, StoredMessage
+from dittomq.message import StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
-from dittomq.properties import encode_properties
 from dittomq.reads import MAX_LONG
 from dittomq.tokens import ConsistencyToken, parse_id
 from dittomq.wire.lookups import CancelOrder, CancelOutcome
 from dittomq.wire.publishing import PublishOrder
+from services.master.cancelled_messages import cancellation_of
 from services.master.delayed_delivery import CancelMark, DelayedDelivery
 from services.master.produce import PendingProduce
+from services.master.system_queues import newest_about
 
 MAX_CANCELLED: Final = 1_000_000
 _WAITING_TOPICS: Final = frozenset(topic for topic, _, _ in DELAY_QUEUES) - {OP_TOPIC}
@@ -37,8 +37,8 @@ class Cancellation:
         self._turn = asyncio.Lock()
 
     async def cancel(self, order: CancelOrder) -> CancelOutcome:
-        """Let the message of that token never be delivered. Raises MessageNotFound, InvalidField, PreconditionFailed, NotReady: nothing
-        was cancelled.
+        """Let the message of that token never be delivered. Raises MessageNotFound, InvalidField, PreconditionFailed, NotReady, and
+        CorruptRecord where the message or what may be its cancellation is damaged: nothing was cancelled.
         """
         token, origin = parse_id(order.token)
         if not isinstance(token, ConsistencyToken):
@@ -62,14 +62,14 @@ class Cancellation:
         async with self._held(origin):
             await delivery.settled.wait()
             await delivery.know_own_records(term, "nothing was cancelled")
-            cancelled, place = await delivery.parts.lane.call(lambda: self._look(origin, order.token))
+            cancelled, place = await delivery.parts.read(lambda: self._look(origin, order.token))
             if cancelled is not None:
                 return CancelOutcome.CANCELLED
             if known is CancelMark.CANCELLED:
                 return CancelOutcome.UNKNOWN
             if not self._waits(place):
                 return CancelOutcome.ALREADY_DELIVERED
-            return await self._write(origin, order)
+            return await self._write(origin, place, order)
 
     @contextlib.asynccontextmanager
     async def _held(self, origin: PhysicalOffset) -> AsyncIterator[None]:
@@ -88,30 +88,24 @@ class Cancellation:
     def _look(self, origin: PhysicalOffset, token: str) -> tuple[StoredMessage | None, StoredMessage]:
         """The cancellation of a message, if there is one, and the newest record of the message itself. Blocks."""
         store = self._delivery.parts.store
-
-        def newest(topic: str) -> StoredMessage | None:
-            search = KeySearch(topic, str(origin), 0, MAX_LONG, MAX_LONG, most=1, most_bytes=1)
-            return next(iter(store.find_by_key(search, MAX_LONG).messages), None)
-
         first = store.message_at(origin, MAX_LONG)
-        place = newest(TIMER_TOPIC) or (None if first is None else first[0])
+        place = newest_about(store, TIMER_TOPIC, origin) or (None if first is None else first[0])
         if place is None:
             raise MessageNotFound(self._delivery.parts.node, token)
         if place.topic not in _WAITING_TOPICS:
             raise PreconditionFailed(f"refused: the message of this token was not delayed; it lies in topic {place.topic}")
-        return newest(CANCEL_TOPIC), place
+        return newest_about(store, CANCEL_TOPIC, origin), place
 
     def _waits(self, place: StoredMessage) -> bool:
         key = place.topic, place.queue
         return any((each.topic, each.queue) == key and place.queue_offset >= each.next for each in self._delivery.queues)
 
-    async def _write(self, origin: PhysicalOffset, order: CancelOrder) -> PendingProduce:
+    async def _write(self, origin: PhysicalOffset, place: StoredMessage, order: CancelOrder) -> PendingProduce:
         """The cancellation, when it is written."""
         parts, marks = self._delivery.parts, self._delivery.marks
         await parts.topics.add_system(TopicConfig(CANCEL_TOPIC, QUEUES_OF[CANCEL_TOPIC], QUEUES_OF[CANCEL_TOPIC]))
-        properties = encode_properties((str(origin),), "", {})
-        draft = Draft(CANCEL_TOPIC, 0, 0, parts.clock.wall_ms(), b"", properties, 0)
-        pending = await parts.appends.begin(PublishOrder.of_broker([draft], order.timeout_s))
+        record = cancellation_of(origin, place, parts.clock.wall_ms())
+        pending = await parts.appends.begin(PublishOrder.of_broker([record], order.timeout_s))
         marks[origin] = CancelMark.WRITING
 
         def settle(written: "asyncio.Future[WrittenBatch]") -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 import structlog
 
@@ -39,7 +39,17 @@ from dittomq.delays import (
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, DiskFull, FencedEpoch, NotEnoughReplicas, NotMaster, NotReady, Refused
+from dittomq.errors import (
+    CorruptRecord,
+    DiskFull,
+    FencedEpoch,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotMaster,
+    NotReady,
+    OffsetOutOfRange,
+    Refused,
+)
 from dittomq.message import Draft, StoredMessage
 from dittomq.metadata.formats import DELAY_OFFSETS, TOPICS
 from dittomq.metadata.rows import DelayOffset
@@ -50,8 +60,10 @@ from dittomq.properties import encode_properties, tags_code
 from dittomq.reads import MAX_LONG, ReadableRange
 from dittomq.transactions import EXPIRED_TOPIC, TransactionEnd
 from dittomq.wire.publishing import PublishOrder
+from services.master.cancelled_messages import still_cancelled
 from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import PendingProduce, ProduceHandler
+from services.master.system_queues import RepairWait, stored_from
 from services.master.term import Term
 from services.master.unheard_topics import UnheardTopics
 
@@ -61,9 +73,9 @@ _REST_S: Final = 0.01  # between two looks: what comes meanwhile is delivered to
 _LOOK_S: Final = 1.0  # the wall clock may be set
 _BACKOFF_S: Final = 1.0
 _HELD_MS: Final = 20
-_REPAIR_S: Final = 600.0
 _SAVE_S: Final = 10.0
 _KNOWN_S: Final = 3.0
+R = TypeVar("R")
 _PASSES = NotReady, NotMaster, NotEnoughReplicas, DiskFull
 
 log = structlog.get_logger()
@@ -81,6 +93,14 @@ class DeliveryParts:
     topics: MasterTopics
     appends: ProduceHandler
     damaged: Callable[[int], None]
+
+    async def read(self, work: Callable[[], R]) -> R:
+        """Let a lane do that; damage that it meets is told of, and raised."""
+        try:
+            return await self.lane.call(work)
+        except CorruptRecord as problem:
+            self.damaged(problem.position)
+            raise
 
 
 class CancelMark(Enum):
@@ -113,7 +133,7 @@ class DelayedDelivery:
     _term: Term | None = None
     _used: list[DelayQueue] = field(default_factory=list)  # those that ever held a message
     _queue_count: int = -1
-    _broken_since: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    _waits: dict[str, RepairWait] = field(default_factory=dict)  # by the queues' producers
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -147,7 +167,7 @@ class DelayedDelivery:
         """Deliver until cancelled. Raises StorageFailure, in a group."""
         parts = self.parts
         await parts.dispatcher.wait_applied(term.opened.start)  # what the log holds, all of its copies too
-        await parts.lane.call(self._resume)
+        await self._resume()
         self.unheard.begin(term.opened.start)
         self._term = term
         self.settled.set()
@@ -202,13 +222,33 @@ class DelayedDelivery:
         return found
 
     def _read(self, queue: DelayQueue, readable: ReadableRange) -> Sequence[StoredMessage]:
+        """The next messages of a queue, the first one at least; none while that one cannot be had."""
         try:
             found = self.parts.store.read_queue(queue.topic, queue.queue, queue.next, _MOST_MESSAGES, _MOST_BYTES, readable=readable)
-        except CorruptRecord as problem:
+            messages = neighbours(found.messages) if found.messages else ()
+            return self._all_committed(messages) if queue.topic == OP_TOPIC else messages
+        except OffsetOutOfRange:  # dropped after the look at the queue's range
+            queue.wake = _later(self._now(), _HELD_MS)
+        except (CorruptRecord, MessageTooLarge) as problem:
             self._meet_damage(queue, problem)
-            return ()
-        messages = neighbours(found.messages) if found.messages else ()
-        return [self._committed(op) for op in messages] if queue.topic == OP_TOPIC else messages
+        return ()
+
+    def _all_committed(self, ops: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """What the leading ones of these op records deliver. Raises CorruptRecord, or MessageTooLarge, for the first one."""
+        found: list[StoredMessage] = []
+        size = 0
+        for op in ops:
+            try:
+                message = self._committed(op)
+            except (CorruptRecord, MessageTooLarge):
+                if found:
+                    break
+                raise
+            size += len(message.body)
+            if found and size > _MOST_BYTES:
+                break
+            found.append(message)
+        return found
 
     def _committed(self, op: StoredMessage) -> StoredMessage:
         """The half message that an op record delivers, in the op's place; the op itself, which goes nowhere, where it delivers none."""
@@ -224,15 +264,14 @@ class DelayedDelivery:
             properties |= {REAL_TOPIC: EXPIRED_TOPIC, REAL_QUEUE: "0"}
         return found[0]._replace(queue_offset=op.queue_offset, store_ms=op.store_ms, properties=properties)
 
-    def _meet_damage(self, queue: DelayQueue, problem: CorruptRecord) -> None:
+    def _meet_damage(self, queue: DelayQueue, problem: CorruptRecord | MessageTooLarge) -> None:
         """Wait for the repair; what cannot be had for ten minutes is passed over, so that it does not hold up all behind it."""
-        parts, place, now = self.parts, (queue.topic, queue.queue, int(queue.next)), self.parts.clock.monotonic()
-        parts.damaged(problem.position)
-        since = self._broken_since.setdefault(place, now)
+        parts, wait = self.parts, self._waits.setdefault(queue.producer_id, RepairWait())
+        if isinstance(problem, CorruptRecord):
+            parts.damaged(problem.position)
         queue.wake = _later(self._now(), 1_000)
-        if now - since >= _REPAIR_S:
+        if isinstance(problem, MessageTooLarge) or wait.is_over(queue.next, parts.clock.monotonic()):
             log.warning("delayed_message_passed_over", node=parts.node, queue=queue.queue, offset=queue.next, reason=str(problem))
-            del self._broken_since[place]
             queue.pass_to(QueueOffset(queue.next + 1))
 
     async def _show_topics(self, names: set[str]) -> None:
@@ -286,7 +325,14 @@ class DelayedDelivery:
                 log.warning("delayed_message_has_no_topic", node=self.parts.node, queue=queue.queue, offset=message.queue_offset)
         return _Copies(drafts, QueueOffset(due[0].queue_offset + dropped + len(drafts)))
 
-    def _resume(self) -> None:
+    async def _resume(self) -> None:
+        """Go on where the log says; where it cannot be read now, after a while."""
+        while True:
+            with contextlib.suppress(NotReady):
+                return await self.parts.lane.call(self._find_ends)
+            await asyncio.sleep(_BACKOFF_S)
+
+    def _find_ends(self) -> None:
         """Go on behind the last copies in the log; where RocketMQ has delivered messages of its own, behind those."""
         store = self.parts.store
         saved = {row.level: row.offset for row in self.parts.topics.metadata.table(DELAY_OFFSETS).rows.values()}
@@ -295,16 +341,10 @@ class DelayedDelivery:
         self._recall_cancellations()
 
     def _recall_cancellations(self) -> None:
-        """Know what was cancelled, by this master or another one."""
-        low, high = self.parts.store.queue_range(CANCEL_TOPIC, 0)
-        while low < high:
-            try:
-                found = self.parts.store.read_queue(CANCEL_TOPIC, 0, low, _MOST_MESSAGES, _MOST_BYTES)
-            except CorruptRecord:
-                low = QueueOffset(low + 1)
-                continue
-            self.marks |= {int(message.keys[0]): CancelMark.CANCELLED for message in found.messages if message.keys}
-            low = QueueOffset(max(found.next_offset, low + 1))
+        """Know what of that which waits was cancelled, by this master or another one."""
+        ends = {(queue.topic, queue.queue): int(queue.next) for queue in self.queues}
+        waiting = still_cancelled(stored_from(self.parts.store, CANCEL_TOPIC, 0), ends)
+        self.marks = dict.fromkeys(waiting, CancelMark.CANCELLED)
 
     async def _save(self) -> NoReturn:
         """Tell RocketMQ, in its own file, what is delivered: only what no election undoes, some seconds late."""

@@ -8,14 +8,14 @@ from typing import Final
 
 import structlog
 
-from dittomq.commitlog.store import KeySearch, Store
+from dittomq.commitlog.store import Store
 from dittomq.delays import OP_TOPIC
 from dittomq.errors import CorruptRecord, MessageTooLarge, OffsetOutOfRange
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.reads import MAX_LONG, ReadableRange
 from dittomq.transactions import HALF_TOPIC
-from services.master.system_queues import RepairWait, stored_from
+from services.master.system_queues import RepairWait, newest_about, stored_from
 
 _WINDOW_MS: Final = 86_400_000
 """Transactions that began so long before the newest record ended long ago: the last check of one comes some 13 minutes after its begin."""
@@ -63,10 +63,9 @@ class HalfMessages:
         return found.messages
 
     def find(self, position: PhysicalOffset) -> tuple[StoredMessage | None, StoredMessage | None]:
-        """The half message, and the op record that has ended it."""
+        """The half message, and the op record that has ended it. Raises CorruptRecord where that is not known, MessageTooLarge."""
         found = self._store.message_at(position, MAX_LONG)
-        search = KeySearch(OP_TOPIC, str(position), 0, MAX_LONG, MAX_LONG, most=1, most_bytes=1)
-        return None if found is None else found[0], next(iter(self._store.find_by_key(search, MAX_LONG).messages), None)
+        return None if found is None else found[0], newest_about(self._store, OP_TOPIC, position)
 
     def _newest_ms(self) -> int:
         """When the newest one was stored; 0 where there is none, or it is not whole: then all that have ended are looked at."""

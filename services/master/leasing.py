@@ -6,7 +6,7 @@ acknowledged nor tried again by a copy. After a failover messages behind it come
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +16,12 @@ from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.commitlog.store import Store
 from dittomq.consumer.assignment import TopicQueue
-from dittomq.consumer.leases import MAX_WINDOW, LeasedQueue, LeaseToken
+from dittomq.consumer.leases import AcknowledgedLeases, LeasedQueue, LeaseToken
 from dittomq.consumer.retries import retry_topic
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
+from dittomq.epoch_history import end_of_epoch
 from dittomq.errors import (
     CorruptRecord,
     DittoError,
@@ -29,6 +30,8 @@ from dittomq.errors import (
     OffsetOutOfRange,
     PermissionDenied,
     PreconditionFailed,
+    QueueNotFound,
+    Refused,
     SessionExpired,
     TopicNotFound,
 )
@@ -49,6 +52,8 @@ _MOST_QUEUES: Final = 1_024
 _MOST_LEASES: Final = 100_000
 _MOST_WAITING: Final = 1_024
 _AT_ONCE: Final = 64
+_MESSAGE_BYTES: Final = 1_024  # what a leased message takes beside its record
+_NOT_TO_COMMIT: Final = (TopicNotFound, QueueNotFound, OffsetOutOfRange)  # in that queue, whenever it is tried again
 
 log = structlog.get_logger()
 
@@ -76,14 +81,31 @@ class _QueueLeases:
     resets: int
     committed: int
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is leased, and all that is done is recorded."""
+        return self.leases.is_idle and self.leases.committed <= self.committed
+
 
 @dataclass(slots=True, eq=False)
 class _GroupLeases:
-    """What one group has leased here; one call at a time hands messages out."""
+    """What one group has leased here; one call at a time hands messages out. `calls` are those that have it in hand."""
 
     incarnation: int
     queues: dict[TopicQueue, _QueueLeases] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    calls: int = 0
+
+    @contextlib.contextmanager
+    def in_hand(self) -> Iterator["_GroupLeases"]:
+        self.calls += 1
+        try:
+            yield self
+        finally:
+            self.calls -= 1
+
+
+_Found = tuple[_QueueLeases, StoredMessage]
 
 
 class Leasing:
@@ -92,13 +114,15 @@ class Leasing:
     def __init__(self, parts: LeasingParts) -> None:
         self._parts = parts
         self._groups: dict[str, _GroupLeases] = {}
+        self._acknowledged = AcknowledgedLeases()
         self._number = 0
         self._waiting = 0
 
     async def receive(self, order: ReceiveOrder) -> list[Leased]:
         """Lease messages, oldest of each queue first, as soon as there is one, at most 4 MiB; none when none came in time.
 
-        Raises GroupNotFound, TopicNotFound, PermissionDenied, PreconditionFailed while the group has members that joined, LimitReached.
+        A refusal leases nothing. Raises GroupNotFound, TopicNotFound, PermissionDenied, PreconditionFailed while the group has members
+        that joined, LimitReached.
         """
         parts = self._parts
         until = parts.clock.monotonic() + order.wait_s
@@ -117,23 +141,19 @@ class Leasing:
             self._waiting -= 1
 
     async def acknowledge(self, name: str, tokens: Sequence[LeaseToken]) -> list[bool]:
-        """Whether each is acknowledged now, or was before; False: its lease had ended. What is acknowledged is committed."""
-        group = self._group(name)
-        done: list[bool] = []
-        for token in tokens:
-            try:
-                queue = await self._queue_of(group, name, token)
-                if queue.leases.begin_settling(token, self._parts.clock.monotonic()):
-                    queue.leases.settled(token)
-                done.append(True)
-            except (SessionExpired, TopicNotFound):
-                done.append(False)
-        await self._commit(name, group, {token.source for token in tokens})
+        """Whether each is acknowledged now, or was before; False: its lease had ended. What is acknowledged is committed.
+
+        A refusal before the first one is settled changes nothing; a later one is of the commit, which is made up for.
+        """
+        with self._group(name).in_hand() as group:
+            queues = [await self._queue_of(group, name, token) for token in tokens]
+            done = [self._acknowledge(name, group, token, queue) for token, queue in zip(tokens, queues, strict=True)]
+            await self._commit(name, group, {token.source for token in tokens})
         return done
 
     async def extend(self, name: str, token: LeaseToken, lease_s: float) -> None:
         """The lease ends so many seconds from now; raises SessionExpired when it has ended."""
-        queue = self._group(name).queues.get(token.source)
+        queue = await self._queue_of(self._group(name), name, token)
         if queue is None:
             raise SessionExpired(f"the lease of {token.source.topic} queue {token.source.queue} offset {token.offset:,}")
         now = self._parts.clock.monotonic()
@@ -161,27 +181,86 @@ class Leasing:
         return group
 
     async def _lease_some(self, order: ReceiveOrder) -> list[Leased]:
-        group = self._group(order.group)
-        found: list[Leased] = []
-        room = MAX_PULL_BYTES
-        async with group.turn:
-            for source in self._sources(order):
-                try:
-                    queue = await self._queue(group, order.group, source)
-                    messages = await self._read(queue, order.max_messages - len(found), room)
-                except CorruptRecord as problem:
-                    log.warning("leased_queue_waits_for_repair", topic=source.topic, queue=source.queue, reason=str(problem))
-                    continue
-                until = self._parts.clock.monotonic() + order.lease_s
-                for message in messages:
-                    self._number += 1
-                    found.append(Leased(message, queue.leases.lease(message.queue_offset, self._number, until)))
-                    room -= len(message.body)
-                if len(found) >= order.max_messages or room <= 0:
-                    break
-        if not found:
-            await self._commit(order.group, group, list(group.queues))  # what is passed over
+        with self._group(order.group).in_hand() as group:
+            async with group.turn:
+                messages, refused = await self._read_some(group, order)
+                found = self._lease(group, order, messages)
+        if not found and refused is not None:
+            raise refused
         return found
+
+    async def _read_some(self, group: _GroupLeases, order: ReceiveOrder) -> tuple[list[_Found], Refused | None]:
+        """Messages that nobody has, and why a queue was left out. None of them is leased yet: whoever leaves now leaves no lease."""
+        found: list[_Found] = []
+        refused: Refused | None = None
+        room = MAX_PULL_BYTES
+        for source in self._sources(order):
+            try:
+                queue = await self._queue(group, order.group, source)
+                messages = await self._read(queue, order.max_messages - len(found), room)
+                if messages and source not in group.queues and self._is_full:
+                    raise LimitReached("the number of queues with leases", _MOST_QUEUES)
+            except CorruptRecord as problem:
+                log.warning("leased_queue_waits_for_repair", topic=source.topic, queue=source.queue, reason=str(problem))
+                continue
+            except Refused as problem:
+                refused = problem
+                continue
+            for message in messages:
+                room -= max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES
+                if found and room < 0:
+                    return found, None
+                found.append((queue, message))
+            if len(found) >= order.max_messages or room <= 0:
+                break
+        return found, refused
+
+    def _lease(self, group: _GroupLeases, order: ReceiveOrder, found: Sequence[_Found]) -> list[Leased]:
+        """Lease them all, but what somebody else has dealt with since they were read."""
+        if not found or self._group(order.group) is not group:
+            return []
+        until = self._parts.clock.monotonic() + order.lease_s
+        leased: list[Leased] = []
+        for queue, message in found[: max(0, _MOST_LEASES - self._leased)]:
+            leases, offset = queue.leases, message.queue_offset
+            if offset < leases.next_offset or leases.is_done(offset) or not leases.fits(offset):
+                continue
+            if self._keep(group, queue) is queue:
+                self._number += 1
+                leased.append(Leased(message, leases.lease(offset, self._number, until)))
+        return leased
+
+    def _acknowledge(self, name: str, group: _GroupLeases, token: LeaseToken, queue: _QueueLeases | None) -> bool:
+        if self._acknowledged.has(name, token):
+            return True
+        is_own = token.epoch == self._parts.rules.epoch()
+        if queue is None or (is_own and group.queues.get(token.source) is not queue):
+            return False
+        held = self._keep(group, queue)
+        if held is None:
+            return False  # nobody can note it, and it comes again
+        try:
+            is_new = held.leases.acknowledge(token, self._parts.clock.monotonic())
+        except SessionExpired:
+            return False
+        if is_new and is_own:
+            self._acknowledged.add(name, token)
+        return True
+
+    def _keep(self, group: _GroupLeases, queue: _QueueLeases) -> _QueueLeases | None:
+        """Keep what is known of a queue, or what somebody else keeps of it already; None where as many are kept as may be."""
+        source = queue.leases.source
+        held = group.queues.get(source)
+        if held is not None and held.resets == queue.resets:
+            return held
+        if held is None and self._is_full:
+            return None
+        group.queues[source] = queue
+        return queue
+
+    @property
+    def _is_full(self) -> bool:
+        return sum(len(each.queues) for each in self._groups.values()) >= _MOST_QUEUES
 
     def _sources(self, order: ReceiveOrder) -> Iterable[TopicQueue]:
         """Queues in the order in which they are looked at: what is tried again comes first, and no queue of the others always."""
@@ -204,36 +283,33 @@ class Leasing:
             raise PermissionDenied(f'topic "{name}" cannot be read: its permission lacks bit {PERMISSION_READ}')
         return topic
 
-    async def _queue_of(self, group: _GroupLeases, name: str, token: LeaseToken) -> _QueueLeases:
-        """The queue of a token that may be this master's, or an earlier one's. Raises SessionExpired for what cannot be leased."""
-        topic = self._topic(token.source.topic)
-        ended = SessionExpired(f"the lease of {token.source.topic} queue {token.source.queue} offset {token.offset:,}")
-        if token.source.queue >= topic.read_queues or token.epoch > self._parts.rules.epoch():
-            raise ended
-        queue = await self._queue(group, name, token.source)
-        end = self._parts.rules.confirmed()
-        store = self._parts.store
-        _, high = await self._parts.lane.call(lambda: store.queue_range_below(*token.source, end))
-        if token.offset >= min(high, queue.leases.committed + MAX_WINDOW):
-            raise ended
-        return queue
+    async def _queue_of(self, group: _GroupLeases, name: str, token: LeaseToken) -> _QueueLeases | None:
+        """The queue of a token, this master's or an earlier one's; None for one that no master can have given, or whose topic is gone.
+
+        An earlier master can have leased what lay in the log when the next one began.
+        """
+        with contextlib.suppress(TopicNotFound):
+            if token.epoch == self._parts.rules.epoch():
+                return await self._queue(group, name, token.source)
+            epoch_end = end_of_epoch(self._parts.store.epoch_history, token.epoch)
+            if epoch_end is None:
+                return None
+            queue = await self._queue(group, name, token.source)
+            end, store = min(epoch_end, self._parts.rules.confirmed()), self._parts.store
+            _, high = await self._parts.lane.call(lambda: store.queue_range_below(*token.source, end))
+            return queue if token.offset < high else None
+        return None
 
     async def _queue(self, group: _GroupLeases, name: str, source: TopicQueue) -> _QueueLeases:
-        """One queue, from what is committed on; anew where somebody has reset that."""
+        """One queue, from what is committed on; anew where somebody has reset that. It is kept when it has something to keep."""
         [told] = await self._parts.offsets.get(name, [source], self._parts.rules)
         queue = group.queues.get(source)
         if queue is not None and queue.resets == told.resets:
             return queue
-        if queue is None and sum(len(each.queues) for each in self._groups.values()) >= _MOST_QUEUES:
-            raise LimitReached("the number of queues with leases", _MOST_QUEUES)
         end, store = self._parts.rules.confirmed(), self._parts.store
         low, _ = await self._parts.lane.call(lambda: store.queue_range_below(*source, end))
         start = low if told.offset is None else told.offset
-        leases = LeasedQueue(source, start, (), self._parts.rules.epoch())
-        current = group.queues.get(source)
-        if current is None or current.resets != told.resets:  # nobody was quicker
-            current = group.queues[source] = _QueueLeases(leases, told.resets, start)
-        return current
+        return _QueueLeases(LeasedQueue(source, start, (), self._parts.rules.epoch()), told.resets, start)
 
     async def _read(self, queue: _QueueLeases, most: int, room: int) -> list[StoredMessage]:
         """Messages that nobody has, of a queue that has room for their leases; what retention has removed is passed over."""
@@ -246,7 +322,7 @@ class Leasing:
         def read() -> list[StoredMessage]:
             low, high = store.queue_range_below(topic, number, end)
             start = max(low, leases.next_offset)
-            if start >= high:
+            if start >= high or not leases.fits(start):
                 return []
             return store.read_queue(topic, number, start, most, room, readable=ReadableRange(end, end)).messages
 
@@ -254,9 +330,7 @@ class Leasing:
             messages = await self._parts.lane.call(read)
         except OffsetOutOfRange:
             return []
-        wanted = [
-            message for message in messages if message.queue_offset >= leases.next_offset and not leases.is_done(message.queue_offset)
-        ]
+        wanted = [message for message in messages if not leases.is_done(message.queue_offset)]
         if messages and not wanted:
             leases.pass_over(messages[-1].queue_offset + 1)
         return wanted
@@ -266,14 +340,32 @@ class Leasing:
         return sum(queue.leases.leased for group in self._groups.values() for queue in group.queues.values())
 
     async def _commit(self, name: str, group: _GroupLeases, sources: Iterable[TopicQueue]) -> None:
-        """Record how far each queue is done; what is refused is recorded the next time."""
+        """Record how far each queue is done; what is refused now is recorded the next time."""
         moved = [queue for source in sources if (queue := group.queues.get(source)) and queue.leases.committed > queue.committed]
-        if not moved or self._groups.get(name) is not group:
+        if not moved or self._parts.offsets.find_group(name, self._parts.rules).incarnation != group.incarnation:
             return
-        commits = [OffsetCommit(*queue.leases.source, queue.leases.committed, queue.resets) for queue in moved]
+        try:
+            await self._record(name, group, moved)
+        except _NOT_TO_COMMIT:
+            for queue in moved:
+                await self._record_or_drop(name, group, queue)
+
+    async def _record_or_drop(self, name: str, group: _GroupLeases, queue: _QueueLeases) -> None:
+        """A queue that is gone keeps no other one back."""
+        try:
+            await self._record(name, group, [queue])
+        except _NOT_TO_COMMIT as problem:
+            source = queue.leases.source
+            log.info("leases_dropped", group=name, topic=source.topic, queue=source.queue, reason=str(problem))
+            _drop(group, queue)
+
+    async def _record(self, name: str, group: _GroupLeases, queues: Sequence[_QueueLeases]) -> None:
+        commits = [OffsetCommit(*queue.leases.source, queue.leases.committed, queue.resets) for queue in queues]
         recorded: Sequence[CommittedOffset] = await self._parts.offsets.commit(name, commits, self._parts.rules)
-        for queue, row in zip(moved, recorded, strict=True):
+        for queue, row in zip(queues, recorded, strict=True):
             queue.committed = max(queue.committed, row.offset or 0)
+            if row.resets != queue.resets:
+                _drop(group, queue)
 
     async def _look_at(self, name: str) -> None:
         try:
@@ -281,25 +373,28 @@ class Leasing:
         except (GroupNotFound, PermissionDenied):
             self._groups.pop(name, None)
             return
+        with group.in_hand():
+            await self._end_leases(name, group)
+            await self._commit(name, group, list(group.queues))
+        for queue in [queue for queue in group.queues.values() if queue.is_idle]:
+            _drop(group, queue)
+        if not group.queues and not group.calls and self._groups.get(name) is group:
+            del self._groups[name]
+
+    async def _end_leases(self, name: str, group: _GroupLeases) -> None:
         now = self._parts.clock.monotonic()
         ended = [(queue, token) for queue in group.queues.values() for token in queue.leases.take_ended(now)]
         for at in range(0, len(ended), _AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
                 for queue, token in ended[at : at + _AT_ONCE]:
                     tasks.create_task(self._try_again(name, queue.leases, token), name="another try")
-        await self._commit(name, group, list(group.queues))
-        for source, queue in list(group.queues.items()):
-            if not group.turn.locked() and queue.committed == queue.leases.committed == queue.leases.next_offset:
-                del group.queues[source]
-        if not group.queues and not group.turn.locked():
-            self._groups.pop(name, None)
 
     async def _try_again(self, name: str, leases: LeasedQueue, token: LeaseToken) -> None:
         """A copy for another try, at once: the lease was the time to wait. Where none can be stored now, later."""
         try:
             await self._parts.returns.send_back(SendBackOrder(name, token.source, token.offset, 0))
         except (OffsetOutOfRange, TopicNotFound):
-            leases.settled(token, acknowledged=False)  # the message is gone
+            leases.settled(token)  # the message is gone
         except DittoError as problem:
             log.debug("lease_stays", group=name, topic=token.source.topic, queue=token.source.queue, reason=str(problem))
             leases.not_settled(token)
@@ -307,7 +402,12 @@ class Leasing:
             leases.not_settled(token)
             raise
         else:
-            leases.settled(token, acknowledged=False)
+            leases.settled(token)
+
+
+def _drop(group: _GroupLeases, queue: _QueueLeases) -> None:
+    if group.queues.get(queue.leases.source) is queue:
+        del group.queues[queue.leases.source]
 
 
 async def _rest(pulse: asyncio.Event, most_s: float) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from dittomq.commitlog.store import Store
+from dittomq.commitlog.store import KeySearch, Store
 from dittomq.errors import CorruptRecord, MessageTooLarge, OffsetOutOfRange
 from dittomq.message import StoredMessage
 from dittomq.offsets import QueueOffset
+from dittomq.reads import MAX_LONG
 
 REPAIR_S: Final = 600.0
 """How long a record that is not whole is waited for."""
@@ -30,6 +31,17 @@ def stored_from(store: Store, topic: str, first: int) -> Iterator[StoredMessage]
         else:
             yield from found.messages
             at = max(found.next_offset, at + 1)
+
+
+def newest_about(store: Store, topic: str, position: int) -> StoredMessage | None:
+    """The newest record of a topic about the message that lies there in the log: its key says so. Blocks.
+
+    Raises CorruptRecord where a newer one that is not whole may be about it too.
+    """
+    found = store.find_by_key(KeySearch(topic, str(position), 0, MAX_LONG, MAX_LONG, most=1, most_bytes=1), MAX_LONG)
+    for suspect in found.suspects:
+        store.message_at(suspect, MAX_LONG)
+    return next(iter(found.messages), None)
 
 
 class RepairWait:

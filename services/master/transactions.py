@@ -75,8 +75,8 @@ class Transactions:
         self._halves = HalfMessages(parts.node, parts.store, parts.damaged)
 
     async def end(self, order: EndOrder) -> bool:
-        """End a transaction; whether that is confirmed. Raises MessageNotFound, InvalidField, TopicNotFound, NotReady, and
-        PreconditionFailed for one that has ended otherwise: nothing was ended.
+        """End a transaction; whether that is confirmed. Raises MessageNotFound, InvalidField, TopicNotFound, NotReady, CorruptRecord where
+        the half message or what may have ended it is damaged, and PreconditionFailed for one that has ended otherwise: nothing was ended.
         """
         token, position = parse_id(order.token)
         if not isinstance(token, ConsistencyToken):
@@ -123,7 +123,7 @@ class Transactions:
         """The op record that is written now; None where the transaction has ended so before, which is confirmed."""
         parts, term = self.delivery.parts, self.delivery.term
         await self.delivery.know_own_records(term, "the transaction goes on")
-        half, before = await parts.lane.call(lambda: self._halves.find(position))
+        half, before = await parts.read(lambda: self._halves.find(position))
         if half is None:
             raise MessageNotFound(parts.node, order.token)
         if half.topic != HALF_TOPIC:
@@ -156,7 +156,7 @@ class Transactions:
         parts, now = self.delivery.parts, self.delivery.parts.clock.monotonic()
         for each in [each for each in self._pending.values() if each.due <= now]:
             try:
-                half, before = await parts.lane.call(partial(self._halves.find, each.half))
+                half, before = await parts.read(partial(self._halves.find, each.half))
             except (CorruptRecord, MessageTooLarge) as problem:
                 self._meet_damage(each, problem)
                 continue
@@ -175,8 +175,6 @@ class Transactions:
         parts, now = self.delivery.parts, self.delivery.parts.clock.monotonic()
         pending.due = now + next_check_s(0)
         pending.broken_since = now if pending.broken_since is None else pending.broken_since
-        if isinstance(problem, CorruptRecord):
-            parts.damaged(problem.position)
         if isinstance(problem, MessageTooLarge) or now - pending.broken_since >= REPAIR_S:
             log.warning("transaction_passed_over", node=parts.node, half=pending.half, reason=str(problem))
             self._pending.pop(pending.half, None)

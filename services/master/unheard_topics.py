@@ -17,7 +17,7 @@ from dittomq.consumer.retries import RETRY_PREFIX
 from dittomq.delays import REAL_QUEUE, REAL_TOPIC, origin_of
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, InvalidField, TopicNotFound
+from dittomq.errors import CorruptRecord, InvalidField, MessageTooLarge, TopicNotFound
 from dittomq.message import StoredMessage
 from dittomq.metadata.formats import GROUPS, TOPICS
 from dittomq.metadata.tables import QueueMinimums, Table
@@ -104,7 +104,7 @@ class UnheardTopics:
         """When its first record was stored; that of this one, which is later, where the first is not there any more."""
         try:
             found = self.store.message_at(origin_of(message), MAX_LONG)
-        except CorruptRecord:
+        except (CorruptRecord, MessageTooLarge):
             return message.store_ms
         return message.store_ms if found is None else found[0].store_ms
 

@@ -1,6 +1,7 @@
 """Messages received without a session: leased, acknowledged, and what comes again."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -8,11 +9,33 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import consumer_leases_pb2 as pb
 from dittomq.client import AsyncClient, Message
-from dittomq.errors import GroupNotFound, InvalidField, NotMaster, NotReady, PreconditionFailed, SessionExpired, TopicNotFound
+from dittomq.errors import (
+    DittoError,
+    GroupNotFound,
+    InvalidField,
+    LimitReached,
+    NotMaster,
+    NotReady,
+    PreconditionFailed,
+    SessionExpired,
+    TopicNotFound,
+)
+from dittomq.metadata.rows import GroupConfig
+from services.master import leasing
+from services.master.leasing import Leasing
 from tests.simulation.group import Group, play
 from tests.support.hand_held_member import HandHeldMember, asked
 from tests.support.lease_calls import MASTER, acknowledged, fill, received
 from tests.support.virtual_time import played_by
+
+
+async def fill_queues(mq: AsyncClient, queues: int) -> None:
+    """Topic "orders" of so many queues with one message each, and group "billing"."""
+    await mq.admin.create_topic("orders", queues)
+    await mq.admin.create_group(GroupConfig("billing"))
+    async with mq.producer() as producer:
+        for queue in range(queues):
+            await producer.publish_message(Message("orders", b"%d" % queue, queue))
 
 
 async def committed(mq: AsyncClient, topic: str = "orders") -> int | None:
@@ -113,7 +136,22 @@ async def test_failover_brings_back_what_was_not_acknowledged_and_no_more(group:
 
     assert told == [True]
     assert bodies(await received(mq, at="a1:10911")) == [b"2"]
-    assert await acknowledged(mq, [two], at="a1:10911") == [True]
+    assert await acknowledged(mq, [two], at="a1:10911") == [False]  # it is leased again now
+
+
+@played_by(play)
+async def test_acknowledgements_ahead_are_kept_after_a_failover(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    [_, one, two] = await received(mq)
+    await asyncio.sleep(15)
+    await group.kill("a0")
+    await group.fail_over("a/1")
+
+    told = await acknowledged(mq, [one, two], at="a1:10911")
+    await asyncio.sleep(2)
+
+    assert told == [True, True]
+    assert bodies(await received(mq, at="a1:10911")) == [b"0"]
 
 
 @played_by(play)
@@ -152,6 +190,77 @@ async def test_receiver_that_fits_nothing_is_refused_by_type(group: Group, mq: A
 
 
 @played_by(play)
+async def test_queue_without_room_keeps_no_leased_message_from_its_caller(
+    group: Group, mq: AsyncClient, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasing, "_MOST_QUEUES", 1)
+    await fill_queues(mq, 2)
+
+    first = await received(mq)
+    with pytest.raises(LimitReached):
+        await received(mq)
+    await acknowledged(mq, first)
+    await asyncio.sleep(1)
+    second = await received(mq)
+
+    assert sorted(bodies(first + second)) == [b"0", b"1"]
+    assert [each.tries for each in first + second] == [0, 0]
+
+
+@played_by(play)
+async def test_queues_without_leases_take_no_room(group: Group, mq: AsyncClient, /, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leasing, "_MOST_QUEUES", 1)
+    await mq.admin.create_topic("orders", 4)
+    await mq.admin.create_group(GroupConfig("billing"))
+
+    assert await received(mq) == []
+
+
+@played_by(play)
+async def test_caller_that_leaves_during_a_look_leaves_no_lease(group: Group, mq: AsyncClient, /, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill_queues(mq, 2)
+    looks, read = itertools.count(1), Leasing._read  # noqa: SLF001
+
+    async def read_one(leases: Leasing, *order: Any) -> Any:
+        if next(looks) == 2:
+            await asyncio.Event().wait()  # until the caller's deadline
+        return await read(leases, *order)
+
+    monkeypatch.setattr(Leasing, "_read", read_one)
+    with pytest.raises(DittoError):
+        await received(mq)
+
+    assert sorted(bodies(await received(mq))) == [b"0", b"1"]
+
+
+@played_by(play)
+async def test_deleted_topic_keeps_no_other_queue_from_being_committed(group: Group, mq: AsyncClient) -> None:
+    await fill(mq, 1)
+    await mq.admin.create_topic("parcels", 1)
+    async with mq.producer() as producer:
+        await producer.publish_message(Message("parcels", b"p", 0))
+    request = pb.ReceiveRequest(group="billing", topic="parcels", lease=Duration(seconds=1))
+    await asked(mq, MASTER, "Receive", request)
+    lost = await received(mq, lease_s=1)
+
+    await mq.admin.delete_topic("parcels")
+    await asyncio.sleep(3)
+
+    assert (bodies(lost), await committed(mq)) == ([b"0"], 1)
+
+
+@played_by(play)
+async def test_repeated_acknowledgement_is_answered_as_the_first(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    leased = await received(mq)
+
+    first = await acknowledged(mq, leased)
+    await asyncio.sleep(5)  # the queue is drained, and forgotten
+
+    assert (first, await acknowledged(mq, leased)) == ([True] * 3, [True] * 3)
+
+
+@played_by(play)
 async def test_token_nobody_gave_acknowledges_nothing(group: Group, mq: AsyncClient) -> None:
     await fill(mq)
     [zero, _, _] = await received(mq)
@@ -163,10 +272,11 @@ async def test_token_nobody_gave_acknowledges_nothing(group: Group, mq: AsyncCli
             f"{epoch}.{queue}.{offset}.99.{topic}",
             f"{epoch}.{queue}.7.1.{topic}",
             f"0.{queue}.3.1.{topic}",
+            f"0.{queue}.1.0.{topic}",
             f"9{epoch}.0.0.1.{topic}",
         ],
     )
     told = (await asked(mq, MASTER, "Acknowledge", request)).results
 
-    assert [each.acknowledged for each in told] == [False] * 4
+    assert [each.acknowledged for each in told] == [False] * 5
     assert await committed(mq) is None

@@ -7,8 +7,10 @@ import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, Receipt, Transaction, TransactionCheck
 from dittomq.errors import DittoError, InvalidField, MessageNotFound, PreconditionFailed, TopicNotFound
+from dittomq.message import Draft, StoredMessage
 from dittomq.tokens import decode_token, encode_token
-from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC
+from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, TransactionEnd, op_of
+from tests.simulation.flipped_bits import flip
 from tests.simulation.group import Group, bodies, play
 from tests.support.virtual_time import played_by
 
@@ -150,3 +152,24 @@ async def test_transaction_that_nobody_ends_is_put_aside_after_15_checks(group: 
     assert await bodies(mq, "a/0") == [b"y"]
     with pytest.raises(PreconditionFailed):
         await mq.transactions.end(receipt.token, commit=True)
+
+
+@played_by(play)
+async def test_committed_message_that_is_damaged_here_comes_once_it_is_repaired(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    [receipt, other] = await begun(mq, b"0", b"1")
+    token = decode_token(receipt.token)
+    assert token.size is not None
+    inside = token.end - token.size + 100
+
+    def damaging(half: StoredMessage, end: TransactionEnd, now_ms: int) -> Draft:
+        flip(group, "a0", inside)
+        return op_of(half, end, now_ms)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr("services.master.transactions.op_of", damaging)
+        await mq.transactions.end(receipt.token, commit=True)
+    await mq.transactions.end(other.token, commit=True)
+    await asyncio.sleep(20)
+
+    assert await bodies(mq, "a/0") == [b"0", b"1"]

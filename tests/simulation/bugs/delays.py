@@ -8,7 +8,7 @@ from services.master import delayed_delivery
 from services.master.cancellation import Cancellation
 from services.master.delay_queues import DelayQueue, Moment
 from services.master.delayed_delivery import DelayedDelivery
-from services.master.transactions import Transactions
+from services.master.half_messages import HalfMessages
 from tests.simulation.bugs.patches import Patches, always
 
 
@@ -49,7 +49,7 @@ def cancellations_are_not_recalled(patches: Patches) -> None:
 
 
 def cancelled_is_told_before_it_is_written(patches: Patches) -> None:
-    async def write(_: Cancellation, origin: int, order: Any) -> Any:
+    async def write(_: Cancellation, origin: int, place: Any, order: Any) -> Any:
         from dittomq.wire.lookups import CancelOutcome
 
         return CancelOutcome.CANCELLED
@@ -59,7 +59,7 @@ def cancelled_is_told_before_it_is_written(patches: Patches) -> None:
 
 def a_transaction_ends_twice(patches: Patches) -> None:
     """Nobody looks whether it has ended before."""
-    patches.put(Transactions, "_look", lambda honest: lambda ends, position: (honest(ends, position)[0], None))
+    patches.put(HalfMessages, "find", lambda honest: lambda halves, position: (honest(halves, position)[0], None))
 
 
 BUGS = (

@@ -26,7 +26,7 @@ def offsets_pass_leased_messages(patches: Patches) -> None:
 def acknowledgements_are_not_kept(patches: Patches) -> None:
     """What is acknowledged comes again."""
 
-    def forget(leases: LeasedQueue, token: Any, *, acknowledged: bool = True) -> None:
+    def forget(leases: LeasedQueue, token: Any) -> None:
         leases.not_settled(token)
 
     patches.put(LeasedQueue, "settled", lambda _: forget)

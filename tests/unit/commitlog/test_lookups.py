@@ -5,6 +5,7 @@ import random
 import pytest
 
 from dittomq.commitlog.store import AppendBatch, KeySearch, Store
+from dittomq.errors import CorruptRecord
 from dittomq.message import Draft
 from dittomq.properties import encode_properties
 from tests.support.stores import Machine
@@ -106,3 +107,30 @@ def test_offset_of_a_time_is_the_first_at_or_after_it(machine: Machine) -> None:
             assert store.offset_at("orders", 0, time_ms, ALL) == expected
     assert store.offset_at("orders", 0, ALL, ALL) == 60
     assert store.offset_at("orders", 7, 0, ALL) is None
+
+
+def test_damaged_message_is_not_called_one_that_does_not_exist(machine: Machine) -> None:
+    store = machine.lead()
+    store_keyed(store, ["k"] * 3)
+    [_, broken, _] = store.read_queue("orders", 0, 0, 3, 1 << 20).messages
+    inode = machine.disk.names.files[f"commitlog/{0:020d}"]
+    at = broken.physical_offset + 90
+    inode.write(memoryview(bytes([inode.read(1, at)[0] ^ 4])), at, machine.chance)
+
+    assert store.message_at(7, ALL) is None
+    with pytest.raises(CorruptRecord):
+        store.message_at(broken.physical_offset, ALL)
+    matches = store.find_by_key(KeySearch("orders", "k", 0, ALL, ALL, most=9, most_bytes=ALL), ALL)
+    assert [message.body for message in matches.messages] == [b"2", b"0"]
+    assert matches.suspects == (broken.physical_offset,)
+
+
+def test_message_whose_unit_is_damaged_is_not_called_one_that_does_not_exist(machine: Machine) -> None:
+    store = machine.lead()
+    store_keyed(store, ["k"] * 3)
+    [_, blotted, _] = store.read_queue("orders", 0, 0, 3, 1 << 20).messages
+    [inode] = [inode for path, inode in machine.disk.names.files.items() if path.startswith("consumequeue/orders/0/")]
+    inode.write(memoryview(bytes(20)), 20, machine.chance)
+
+    with pytest.raises(CorruptRecord):
+        store.message_at(blotted.physical_offset, ALL)

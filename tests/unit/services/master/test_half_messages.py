@@ -8,6 +8,7 @@ import pytest
 
 from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.delays import OP_TOPIC
+from dittomq.errors import CorruptRecord
 from dittomq.message import Draft, StoredMessage
 from dittomq.offsets import PhysicalOffset
 from dittomq.transactions import HALF_TOPIC, TransactionEnd, half_of, op_of
@@ -99,3 +100,19 @@ def test_damaged_half_message_is_told_of_and_passed_over_after_the_wait(machine:
     assert log.damaged == [broken.physical_offset] * 2
     assert log.unseen(REPAIR_S + 1) == []
     assert log.unseen(REPAIR_S + 1) == [b"2"]
+
+
+@pytest.mark.parametrize("harmed", ["half", "op"])
+def test_transaction_of_a_damaged_record_is_called_unknown(machine: Machine, harmed: str) -> None:
+    log = Log(machine)
+    [half] = log.begin(b"0")
+    [op] = log.end(half)
+    assert log.halves.find(half.physical_offset) == (half, op)
+    broken = half if harmed == "half" else op
+    log.harm(broken)
+
+    with pytest.raises(CorruptRecord) as raised:
+        log.halves.find(half.physical_offset)
+
+    assert raised.value.position == broken.physical_offset
+    assert log.store.damaged == [(broken.physical_offset, broken.physical_offset + broken.record_bytes)]
