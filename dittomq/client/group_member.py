@@ -165,7 +165,7 @@ class GroupMember:
         for run in self._runs.values():
             run.is_doubted = True
 
-    def _begin_anew(self, run: OwnQueue) -> None:
+    def _restart(self, run: OwnQueue) -> None:
         """Read the queue from where the group is now."""
         if not run.is_over and self._runs.get(run.source) is run:
             self._stop(run)
@@ -239,7 +239,7 @@ class GroupMember:
         if self.order.mode is ConsumeMode.BROADCASTING:
             run.progress = HandledOffsets(end)
         else:
-            self._begin_anew(run)
+            self._restart(run)
 
     async def _bounds(self, source: TopicQueue) -> tuple[int, int]:
         """The first offset that the master has, and one past its last."""
@@ -344,7 +344,7 @@ class GroupMember:
         """What is committed now. Where somebody has reset it, the queue is read again from there."""
         run.committed = found.offset
         if found.resets != run.resets:
-            self._begin_anew(run)
+            self._restart(run)
 
     async def _call(self, method: str, request: object) -> Any:
         master = await self.session.find_master()
