@@ -29,6 +29,9 @@ from dittomq.metadata.topics import check_topic_name
 
 _ROUTES_S: Final = 10.0  # how often new broker groups of the topics are looked for
 DEFAULT_PREFETCH: Final = 256
+_TURN_S: Final = 0.005  # a caller that never waits lets the session's tasks run as often as that
+_BLOCKED_S: Final = 0.5  # one that has blocked for so long lets them catch up: a heartbeat takes several turns
+_CATCH_UP_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class Consumer:
         self._running: asyncio.Task[None] | None = None
         self._leaves = asyncio.Event()
         self._problem: DittoError | None = None
+        self._turn_s = float("-inf")  # when other tasks last had their turn, as far as it is known
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -148,8 +152,8 @@ class Consumer:
                 raise self._problem
             if self._running.done() or self._leaves.is_set():
                 raise StopAsyncIteration
-            found = await self._buffer.get()
-            if found is not None and not found[0].is_over:
+            found = await self._next()
+            if found is not None and not found[0].is_lost():
                 found[0].hand_out(found[1].queue_offset)
                 return _consumed(*found)
 
@@ -157,6 +161,22 @@ class Consumer:
     def assignment(self) -> tuple[tuple[str, str, int], ...]:
         """The queues that are this member's now, as (broker, topic, queue), in order."""
         return tuple(sorted((name, *queue) for name, member in self._members.items() for queue in member.queues))
+
+    async def _next(self) -> tuple[OwnQueue, StoredMessage] | None:
+        """The next message, None after a wake-up.
+
+        A buffer that is not empty makes nobody wait: a caller that blocks would keep heartbeats from being sent and answers from coming in.
+        """
+        clock = self._around.clock
+        if self._buffer.empty():
+            found = await self._buffer.get()
+            self._turn_s = clock.monotonic()
+            return found
+        blocked_s = clock.monotonic() - self._turn_s
+        if blocked_s >= _TURN_S:
+            await asyncio.sleep(0 if blocked_s < _BLOCKED_S else _CATCH_UP_S)
+            self._turn_s = clock.monotonic()
+        return await self._buffer.get()
 
     def _wake(self) -> None:
         """Let a caller that waits for a message look again; one that has some looks anyway."""

@@ -65,6 +65,10 @@ class OwnQueue:
         """The broker group that the queue lies in."""
         return self.member.order.broker
 
+    def is_lost(self) -> bool:
+        """Whether it is no longer this member's, or was for longer than the session lasts: another member may have it."""
+        return self.is_over or self.member.session.end_when_late()
+
     def hand_out(self, offset: int) -> None:
         """The caller has the message now."""
         self.in_hand.add(offset)

@@ -97,6 +97,7 @@ class MemberSession:
         self._given_news = asyncio.Event()
         self._until = float("-inf")  # the session's end, by our clock
         self._answers_by = float("-inf")  # the stream's first answer
+        self._is_joined = False  # it has come
         self._sent_s: dict[int, float] = {}
         self._number = 0
         self._heartbeat_s = _FIRST_HEARTBEAT_S
@@ -145,19 +146,28 @@ class MemberSession:
         """Whom the last route named may be no master now: ask again."""
         self._is_master_doubted = True
 
+    def end_when_late(self) -> bool:
+        """Whether the session is over: then its queues are lost, at once."""
+        if self._around.clock.monotonic() < self._until:
+            return False
+        if self._queues.queues:
+            log.warning("the session of group %s at %s is over: its queues are lost", self._order.group, self._order.broker)
+            self._queues.let_go(self._queues.queues)
+        return True
+
     async def _rest(self, seconds: float) -> None:
         """Until told to leave; the session may end meanwhile."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._leaves.wait()
-        self._end_when_late()
+        self.end_when_late()
 
     async def _live(self) -> None:
         """One stream, until this member leaves or the stream ends, which raises."""
         try:
             master = await self.find_master()
         finally:
-            self._end_when_late()
+            self.end_when_late()
         address = self._around.routing.address(master)
         stub: Any = self._around.channels.stub(ConsumerGroupServiceStub, address)
         stream: Any = stub.Join(metadata=meant_for(group_of(master)))
@@ -173,7 +183,7 @@ class MemberSession:
 
     async def _converse(self, stream: Any, who: str) -> None:
         """In tasks of a group: what raises first ends the others."""
-        self._given = None
+        self._given, self._is_joined = None, False
         self._answers_by = self._around.clock.monotonic() + SESSION_S
         async with asyncio.TaskGroup() as tasks:
             talking = tasks.create_task(self._talk(stream, who), name="heartbeats")
@@ -181,7 +191,7 @@ class MemberSession:
             watching = tasks.create_task(self._watch(who), name="session")
             with breaking(who):
                 while (response := await stream.read()) is not grpc.aio.EOF:
-                    self._take_answer(wire.join_answer(response))
+                    self._take_answer(wire.join_answer(response), who)
             if not self._leaves.is_set():
                 raise Unavailable(who, "it has ended the session")
             for task in (talking, obeying, watching):
@@ -225,7 +235,11 @@ class MemberSession:
         topics = dict.fromkeys(self._topics, order.tags)
         return JoinOrder(order.member, self._process, topics, order.mode, order.strategy, held, self._generation)
 
-    def _take_answer(self, answer: JoinAnswer) -> None:
+    def _take_answer(self, answer: JoinAnswer, who: str) -> None:
+        """What comes when the session is over makes it no longer: its queues are lost, and only another join tells which are ours."""
+        if self.end_when_late() and self._is_joined:
+            raise Unavailable(who, "it answered when the session was over")
+        self._is_joined = True
         self._heartbeat_s = answer.heartbeat_s
         if (sent_s := self._sent_s.get(answer.answered)) is not None:
             self._until = max(self._until, sent_s + answer.session_s)
@@ -252,14 +266,5 @@ class MemberSession:
         """A session that has ended unheard is begun anew, on another stream."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._end_when_late() and self._around.clock.monotonic() >= self._answers_by:
+            if self.end_when_late() and self._around.clock.monotonic() >= self._answers_by:
                 raise Unavailable(who, "it has not answered for as long as a session lasts")
-
-    def _end_when_late(self) -> bool:
-        """Whether the session is over: then its queues are lost."""
-        if self._around.clock.monotonic() < self._until:
-            return False
-        if self._queues.queues:
-            log.warning("the session of group %s at %s is over: its queues are lost", self._order.group, self._order.broker)
-            self._queues.let_go(self._queues.queues)
-        return True

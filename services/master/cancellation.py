@@ -12,14 +12,14 @@ from dittomq.broker.lookups import LookupService
 from dittomq.broker.writer import WrittenBatch
 from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, TIMER_TOPIC
 from dittomq.errors import InvalidField, LimitReached, MessageNotFound, PreconditionFailed
-from dittomq.message import Draft, StoredMessage
+from dittomq.message import StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
-from dittomq.properties import encode_properties
 from dittomq.reads import MAX_LONG
 from dittomq.tokens import ConsistencyToken, parse_id
 from dittomq.wire.lookups import CancelOrder, CancelOutcome
 from dittomq.wire.publishing import PublishOrder
+from services.master.cancelled_messages import cancellation_of
 from services.master.delayed_delivery import CancelMark, DelayedDelivery
 from services.master.produce import PendingProduce
 from services.master.system_queues import newest_about
@@ -69,7 +69,7 @@ class Cancellation:
                 return CancelOutcome.UNKNOWN
             if not self._waits(place):
                 return CancelOutcome.ALREADY_DELIVERED
-            return await self._write(origin, order)
+            return await self._write(origin, place, order)
 
     @contextlib.asynccontextmanager
     async def _held(self, origin: PhysicalOffset) -> AsyncIterator[None]:
@@ -88,7 +88,6 @@ class Cancellation:
     def _look(self, origin: PhysicalOffset, token: str) -> tuple[StoredMessage | None, StoredMessage]:
         """The cancellation of a message, if there is one, and the newest record of the message itself. Blocks."""
         store = self._delivery.parts.store
-
         first = store.message_at(origin, MAX_LONG)
         place = newest_about(store, TIMER_TOPIC, origin) or (None if first is None else first[0])
         if place is None:
@@ -101,13 +100,12 @@ class Cancellation:
         key = place.topic, place.queue
         return any((each.topic, each.queue) == key and place.queue_offset >= each.next for each in self._delivery.queues)
 
-    async def _write(self, origin: PhysicalOffset, order: CancelOrder) -> PendingProduce:
+    async def _write(self, origin: PhysicalOffset, place: StoredMessage, order: CancelOrder) -> PendingProduce:
         """The cancellation, when it is written."""
         parts, marks = self._delivery.parts, self._delivery.marks
         await parts.topics.add_system(TopicConfig(CANCEL_TOPIC, QUEUES_OF[CANCEL_TOPIC], QUEUES_OF[CANCEL_TOPIC]))
-        properties = encode_properties((str(origin),), "", {})
-        draft = Draft(CANCEL_TOPIC, 0, 0, parts.clock.wall_ms(), b"", properties, 0)
-        pending = await parts.appends.begin(PublishOrder.of_broker([draft], order.timeout_s))
+        record = cancellation_of(origin, place, parts.clock.wall_ms())
+        pending = await parts.appends.begin(PublishOrder.of_broker([record], order.timeout_s))
         marks[origin] = CancelMark.WRITING
 
         def settle(written: "asyncio.Future[WrittenBatch]") -> None:

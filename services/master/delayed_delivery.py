@@ -60,6 +60,7 @@ from dittomq.properties import encode_properties, tags_code
 from dittomq.reads import MAX_LONG, ReadableRange
 from dittomq.transactions import EXPIRED_TOPIC, TransactionEnd
 from dittomq.wire.publishing import PublishOrder
+from services.master.cancelled_messages import still_cancelled
 from services.master.delay_queues import DelayQueue, Moment, neighbours
 from services.master.produce import PendingProduce, ProduceHandler
 from services.master.system_queues import RepairWait, stored_from
@@ -340,9 +341,10 @@ class DelayedDelivery:
         self._recall_cancellations()
 
     def _recall_cancellations(self) -> None:
-        """Know what was cancelled, by this master or another one."""
-        cancellations = stored_from(self.parts.store, CANCEL_TOPIC, 0)
-        self.marks |= {int(message.keys[0]): CancelMark.CANCELLED for message in cancellations if message.keys}
+        """Know what of that which waits was cancelled, by this master or another one."""
+        ends = {(queue.topic, queue.queue): int(queue.next) for queue in self.queues}
+        waiting = still_cancelled(stored_from(self.parts.store, CANCEL_TOPIC, 0), ends)
+        self.marks = dict.fromkeys(waiting, CancelMark.CANCELLED)
 
     async def _save(self) -> NoReturn:
         """Tell RocketMQ, in its own file, what is delivered: only what no election undoes, some seconds late."""

@@ -183,4 +183,6 @@ MUTANTS = (
     Mutant("delay-forgotten", "deliveries are remembered by no replica", _alone(delays.deliveries_are_forgotten), 0, groups=True),
     Mutant("delay-anew", "each term delivers from the beginning", _alone(delays.delivery_begins_anew_at_each_term), 0, groups=True),
     Mutant("delay-skips", "a new master leaves a delivery out", _alone(delays.delivery_leaves_out_the_first_of_a_term), 0, groups=True),
+    Mutant("cancel-forgotten", "a new master forgets what is cancelled", _alone(delays.cancellations_are_not_recalled), 0, groups=True),
+    Mutant("cancel-early", "cancelled is told before it is written", _alone(delays.cancelled_is_told_before_it_is_written), 0, groups=True),
 )

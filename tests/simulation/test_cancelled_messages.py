@@ -9,7 +9,7 @@ import pytest
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client import AsyncClient, CancelOutcome, Message, Receipt
-from dittomq.errors import DittoError, InvalidField, MessageNotFound, NotMaster, PreconditionFailed
+from dittomq.errors import DittoError, InvalidField, LimitReached, MessageNotFound, NotMaster, PreconditionFailed
 from dittomq.rpc.channel import call
 from dittomq.tokens import decode_token, encode_token
 from tests.simulation.group import Group, bodies, play
@@ -121,3 +121,29 @@ async def test_slave_names_the_master_to_whoever_cancels(group: Group, mq: Async
 
     with pytest.raises(NotMaster):
         await call(stub.Cancel, pb.CancelRequest(token=receipt.token), who="a/1", deadline_s=3)
+
+
+@played_by(play)
+async def test_new_master_knows_no_cancellations_of_messages_that_are_passed(group: Group, mq: AsyncClient) -> None:
+    await create(mq)
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr("services.master.cancellation.MAX_CANCELLED", 2)
+        passed = await delay(mq, 5, 5.5)
+        assert [await mq.messages.cancel(each.token) for each in passed] == [CancelOutcome.CANCELLED] * 2
+        await delay(mq, 5, 5.5)
+        await asyncio.sleep(7)
+        [waiting] = await delay(mq, 30)
+        assert await mq.messages.cancel(waiting.token) is CancelOutcome.CANCELLED
+        await group.kill("a0")
+        await group.fail_over("a/1")
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+
+        [late] = await delay(mq, 30)
+        assert await mq.messages.cancel(late.token) is CancelOutcome.CANCELLED
+        [later] = await delay(mq, 30)
+        with pytest.raises(LimitReached):
+            await mq.messages.cancel(later.token)
+    await asyncio.sleep(32)
+
+    assert await bodies(mq, "a/1") == [b"5", b"5.5", b"30"]

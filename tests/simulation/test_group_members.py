@@ -1,11 +1,15 @@
 """A group member against scripted masters and slaves: where it begins, what it passes over, and what it hands out."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from dittomq.client import AsyncClient, ConsumedMessage, Consumer
+from dittomq.client.consumer import ConsumerOptions
+from dittomq.consumer.group_session import SESSION_S
 from dittomq.consumer_progress import CommittedOffset
+from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, OffsetOutOfRange
 from tests.simulation.client_scenario import ClientTown, play
 from tests.support.virtual_time import played_by
@@ -107,3 +111,60 @@ async def test_member_names_its_group_when_it_reads(town: ClientTown, mq: AsyncC
         await handle(messages, 1)
 
     assert {pull.group for pull in town.master.pulls} == {"billing"}
+
+
+class BlockedClock:
+    """The client's clock; `blocked_s` have passed in which its loop did not run."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.blocked_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self.blocked_s
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+
+def blocking_consumer(mq: AsyncClient) -> tuple[Consumer, BlockedClock]:
+    """A member whose caller can block."""
+    around = mq.admin._around  # noqa: SLF001
+    clock = BlockedClock(around.clock)
+    return Consumer(replace(around, clock=clock), ConsumerOptions("billing", ("orders",), "one")), clock
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@played_by(play)
+async def test_caller_that_blocked_for_a_session_gets_no_message_of_it(town: ClientTown, mq: AsyncClient, /, *, answered: bool) -> None:
+    """Another member may have the queue, though the master should still answer."""
+    await fill(mq, 10)
+    messages, clock = blocking_consumer(mq)
+    async with messages:
+        town.master.members.heartbeat_s = 0.05
+        await handle(messages, 1)
+        await asyncio.sleep(2)
+        town.master.members.gives = ()
+        clock.blocked_s += SESSION_S + 1
+        if answered:
+            await asyncio.sleep(0.1)
+        with pytest.raises(TimeoutError):
+            await handle(messages, 1, within_s=5.0)
+
+    assert town.master.members.joins == 2
+
+
+@played_by(play)
+async def test_caller_that_never_waits_lets_the_session_live(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq, 100)
+    messages, clock = blocking_consumer(mq)
+    turns: list[int] = []
+    async with messages:
+        await handle(messages, 1)
+        await asyncio.sleep(1)
+        for number in range(50):
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            clock.blocked_s += 0.01
+            message = await anext(messages)
+            await message.ack()
+            assert turns[-1] == number

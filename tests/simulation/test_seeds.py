@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.coverage import Happened
 from tests.simulation.parallel_seeds import SAMPLE, run_group_seeds, run_seeds, stress_of
 
-_OF_GROUPS, _MANY_OF_GROUPS = 2, 10
+_OF_GROUPS, _MANY_OF_GROUPS = 2, 60
 _SEEDS, _UNDER_STRESS = 200, 100
 _CALLS = 80_000  # of the loop for a seed, in the mean: what new timers cost, on every machine the same
 

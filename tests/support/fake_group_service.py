@@ -13,8 +13,6 @@ from dittomq.errors import DittoError
 from dittomq.wire import consumer_groups as wire
 from dittomq.wire import consumer_sessions as sessions_wire
 
-HEARTBEAT_S = 1.0
-
 
 class FakeGroupService(consumer_groups_pb2_grpc.ConsumerGroupServiceServicer):
     """One node's. `gives` are queues of "orders". `commit_errors`: why a call that commits one of these queues is refused."""
@@ -25,13 +23,14 @@ class FakeGroupService(consumer_groups_pb2_grpc.ConsumerGroupServiceServicer):
         self.commit_errors: dict[int, DittoError] = {}
         self.commits: list[dict[int, int]] = []  # of each call, refused ones too
         self.joins = 0
+        self.heartbeat_s = 1.0
 
     async def Join(self, requests: Any, context: Any) -> AsyncIterator[sessions_pb.JoinResponse]:
         self.joins += 1
         given: QueueAssignment | None = QueueAssignment(self.joins, ("one",), frozenset(TopicQueue("orders", each) for each in self.gives))
         async for request in requests:
             frame = sessions_wire.join_frame(request)
-            yield sessions_wire.join_response(sessions_wire.JoinAnswer(frame.number, given, SESSION_S, HEARTBEAT_S))
+            yield sessions_wire.join_response(sessions_wire.JoinAnswer(frame.number, given, SESSION_S, self.heartbeat_s))
             given = None
             if frame.leaves:
                 return

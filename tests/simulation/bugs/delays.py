@@ -49,7 +49,7 @@ def cancellations_are_not_recalled(patches: Patches) -> None:
 
 
 def cancelled_is_told_before_it_is_written(patches: Patches) -> None:
-    async def write(_: Cancellation, origin: int, order: Any) -> Any:
+    async def write(_: Cancellation, origin: int, place: Any, order: Any) -> Any:
         from dittomq.wire.lookups import CancelOutcome
 
         return CancelOutcome.CANCELLED
