@@ -13,11 +13,13 @@ from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.file_cache import OpenFiles
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.storage import Storage, reading
+from dittomq.commitlog.foreign_writes import first_record
 from dittomq.commitlog.locks import StoreLocks
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import index_checkpoint
 from dittomq.commitlog.queues.consume_queue import ConsumeQueue
 from dittomq.commitlog.queues.indexes import DerivedIndexes
+from dittomq.commitlog.records.format import store_ms_of
 from dittomq.commitlog.retention import DiskUse, Segment
 from dittomq.commitlog.state.damage_map import DamagedRanges
 from dittomq.commitlog.state.recovery_point import RecoveryPoint
@@ -52,6 +54,17 @@ class StoreWithLogStart(ABC):
     def settled(self) -> PhysicalOffset:
         """Up to here everything is durable, confirmed and in the queues, and after any stop this node knows that it was."""
         return PhysicalOffset(min(self._mark.flushed, self._mark.confirmed, self._derived.dispatch.applied))
+
+    @property
+    def newest_ms(self) -> int:
+        """When its newest record was stored."""
+        return self._derived.store_ms
+
+    def stored_ms_at(self, position: int) -> int | None:
+        """When the record there, or the one behind a mark there, was stored; None where nothing whole says so. Blocks."""
+        with reading(self._options.node):
+            record = first_record(self._log, position)
+        return None if record is None else store_ms_of(record)
 
     def survey(self, start: int) -> Segment:
         """What retention asks of the segment that begins at `start`, not the newest one."""
