@@ -6,7 +6,7 @@ acknowledged nor tried again by a copy. After a failover messages behind it come
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +39,7 @@ from dittomq.message import StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import MAX_PULL_BYTES, ReadableRange
 from dittomq.routes import PERMISSION_READ
+from dittomq.rpc.admission import AdmissionControl, Share
 from dittomq.wire.consumer_leases import Leased, ReceiveOrder
 from dittomq.wire.consumer_sessions import SendBackOrder
 from services.master.group_coordinator import GroupCoordinator
@@ -60,7 +61,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LeasingParts:
-    """`lane` is one for reads."""
+    """`lane` is one for reads. `room` is for messages that nobody has read. `damaged` is told where a record is not whole."""
 
     store: Store
     lane: Executor
@@ -70,6 +71,8 @@ class LeasingParts:
     rules: OffsetRules
     coordinator: GroupCoordinator
     returns: SendBack
+    room: AdmissionControl
+    damaged: Callable[[int], None]
     leading_term: Callable[[], Term]
 
 
@@ -115,30 +118,32 @@ class Leasing:
         self._parts = parts
         self._groups: dict[str, _GroupLeases] = {}
         self._acknowledged = AcknowledgedLeases()
+        self._damage: dict[TopicQueue, int] = {}  # what was logged
         self._number = 0
         self._waiting = 0
 
-    async def receive(self, order: ReceiveOrder) -> list[Leased]:
+    @contextlib.asynccontextmanager
+    async def receive(self, order: ReceiveOrder, connection: str) -> AsyncIterator[Sequence[Leased]]:
         """Lease messages, oldest of each queue first, as soon as there is one, at most 4 MiB; none when none came in time.
 
-        A refusal leases nothing. Raises GroupNotFound, TopicNotFound, PermissionDenied, PreconditionFailed while the group has members
-        that joined, LimitReached.
+        They count as unread by this connection's client until the block ends; who waits takes no room. A refusal leases nothing. Raises
+        GroupNotFound, TopicNotFound, PermissionDenied, PreconditionFailed while the group has members that joined, LimitReached.
         """
-        parts = self._parts
-        until = parts.clock.monotonic() + order.wait_s
-        if self._waiting >= _MOST_WAITING:
-            raise LimitReached("the list of callers that wait for messages", _MOST_WAITING)
-        self._waiting += 1
-        try:
-            while True:
-                pulse = parts.dispatcher.pulse()
-                found = await self._lease_some(order)
-                left_s = until - parts.clock.monotonic()
+        with self._seat():
+            async with self._found_in_time(order, connection) as found:
+                yield found
+
+    @contextlib.asynccontextmanager
+    async def _found_in_time(self, order: ReceiveOrder, connection: str) -> AsyncIterator[Sequence[Leased]]:
+        until = self._parts.clock.monotonic() + order.wait_s
+        while True:
+            pulse = self._parts.dispatcher.pulse()
+            async with self._look(order, connection) as found:
+                left_s = until - self._parts.clock.monotonic()
                 if found or left_s <= 0:
-                    return found
-                await _rest(pulse, min(left_s, _LOOK_AGAIN_S))
-        finally:
-            self._waiting -= 1
+                    yield found
+                    return
+            await _rest(pulse, min(left_s, _LOOK_AGAIN_S))
 
     async def acknowledge(self, name: str, tokens: Sequence[LeaseToken]) -> list[bool]:
         """Whether each is acknowledged now, or was before; False: its lease had ended. What is acknowledged is committed.
@@ -180,14 +185,33 @@ class Leasing:
             group = self._groups[name] = _GroupLeases(config.incarnation)
         return group
 
-    async def _lease_some(self, order: ReceiveOrder) -> list[Leased]:
-        with self._group(order.group).in_hand() as group:
-            async with group.turn:
-                messages, refused = await self._read_some(group, order)
-                found = self._lease(group, order, messages)
-        if not found and refused is not None:
-            raise refused
-        return found
+    @contextlib.contextmanager
+    def _seat(self) -> Iterator[None]:
+        if self._waiting >= _MOST_WAITING:
+            raise LimitReached("the list of callers that wait for messages", _MOST_WAITING)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    @contextlib.asynccontextmanager
+    async def _look(self, order: ReceiveOrder, connection: str) -> AsyncIterator[Sequence[Leased]]:
+        """Lease what there is. Room for it is taken when it is the caller's turn: of callers of one group only one looks."""
+        share: Share | None = None
+        try:
+            with self._group(order.group).in_hand() as group:
+                async with group.turn:
+                    share = await self._parts.room.take(connection, MAX_PULL_BYTES)
+                    messages, refused = await self._read_some(group, order)
+                    found = self._lease(group, order, messages)
+            if not found and refused is not None:
+                raise refused
+            share.settle(sum(_size_of(each.message) for each in found))
+            yield found
+        finally:
+            if share is not None:
+                share.give_back()
 
     async def _read_some(self, group: _GroupLeases, order: ReceiveOrder) -> tuple[list[_Found], Refused | None]:
         """Messages that nobody has, and why a queue was left out. None of them is leased yet: whoever leaves now leaves no lease."""
@@ -201,13 +225,13 @@ class Leasing:
                 if messages and source not in group.queues and self._is_full:
                     raise LimitReached("the number of queues with leases", _MOST_QUEUES)
             except CorruptRecord as problem:
-                log.warning("leased_queue_waits_for_repair", topic=source.topic, queue=source.queue, reason=str(problem))
+                self._meet_damage(source, problem)
                 continue
             except Refused as problem:
                 refused = problem
                 continue
             for message in messages:
-                room -= max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES
+                room -= _size_of(message)
                 if found and room < 0:
                     return found, None
                 found.append((queue, message))
@@ -257,6 +281,15 @@ class Leasing:
             return None
         group.queues[source] = queue
         return queue
+
+    def _meet_damage(self, source: TopicQueue, problem: CorruptRecord) -> None:
+        """The queue waits for the repair, which this asks for; it is logged once for each place."""
+        self._parts.damaged(problem.position)
+        if self._damage.get(source) != problem.position:
+            if len(self._damage) >= _MOST_QUEUES:
+                self._damage.clear()
+            self._damage[source] = problem.position
+            log.warning("leased_queue_waits_for_repair", topic=source.topic, queue=source.queue, reason=str(problem))
 
     @property
     def _is_full(self) -> bool:
@@ -403,6 +436,11 @@ class Leasing:
             raise
         else:
             leases.settled(token)
+
+
+def _size_of(message: StoredMessage) -> int:
+    """About as many bytes as it takes of an answer."""
+    return max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES
 
 
 def _drop(group: _GroupLeases, queue: _QueueLeases) -> None:

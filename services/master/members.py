@@ -1,13 +1,11 @@
 """What members of consumer groups ask of a master."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from dittomq.consumer.assignment import TopicQueue
 from dittomq.consumer.leases import LeaseToken
-from dittomq.reads import MAX_PULL_BYTES
-from dittomq.rpc.admission import AdmissionControl
 from dittomq.wire.consumer_leases import Leased, ReceiveOrder
 from dittomq.wire.consumer_sessions import JoinFrame, LockOrder, SendBackOrder, SentBack
 from services.master.group_coordinator import GroupCoordinator, SendAnswer
@@ -17,12 +15,11 @@ from services.master.send_back import SendBack
 
 @dataclass(frozen=True, slots=True)
 class MasterMembers:
-    """Members and their locks, messages that come again, and leases. `room` is for messages that nobody has read."""
+    """Members and their locks, messages that come again, and leases."""
 
     coordinator: GroupCoordinator
     returns: SendBack
     leasing: Leasing
-    room: AdmissionControl
 
     async def join(self, frames: AsyncIterator[JoinFrame], send: SendAnswer) -> None:
         """Serve one stream of a member until it ends."""
@@ -40,14 +37,9 @@ class MasterMembers:
         """Free queues."""
         self.coordinator.unlock(order)
 
-    @asynccontextmanager
-    async def receive(self, order: ReceiveOrder, connection: str) -> AsyncIterator[Sequence[Leased]]:
+    def receive(self, order: ReceiveOrder, connection: str) -> AbstractAsyncContextManager[Sequence[Leased]]:
         """Lease messages, counted as unread until the block ends."""
-        share = await self.room.take(connection, MAX_PULL_BYTES)
-        try:
-            yield await self.leasing.receive(order)
-        finally:
-            share.give_back()
+        return self.leasing.receive(order, connection)
 
     async def acknowledge(self, group: str, tokens: Sequence[LeaseToken]) -> Sequence[bool]:
         """Whether each is acknowledged."""

@@ -30,7 +30,7 @@ from dittomq.consumer.retries import (
 )
 from dittomq.delays import LEVELS, MAX_WAITING_PROPERTIES_BYTES, schedule
 from dittomq.doors.workers import Executor
-from dittomq.errors import FencedEpoch, LimitReached, OffsetOutOfRange, Refused
+from dittomq.errors import CorruptRecord, FencedEpoch, LimitReached, OffsetOutOfRange, Refused
 from dittomq.message import Draft, StoredMessage
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.rows import GroupConfig
@@ -53,7 +53,7 @@ _Key = tuple[str, int, int, TopicQueue, int]
 
 @dataclass(frozen=True, slots=True)
 class SendBackParts:
-    """`lane` is one for reads. `find` tells a group that may consume, or raises why not."""
+    """`lane` is one for reads. `find` tells a group that may consume, or raises why not. `damaged` is told where a record is not whole."""
 
     node: str
     store: Store
@@ -64,6 +64,7 @@ class SendBackParts:
     appends: ProduceHandler
     leading_term: Callable[[], Term]
     find: Callable[[str], GroupConfig]
+    damaged: Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -153,7 +154,11 @@ class SendBack:
             at = store.message_at(message.physical_offset, end)
             return message, None if at is None else at[1]
 
-        return await self.parts.lane.call(read)
+        try:
+            return await self.parts.lane.call(read)
+        except CorruptRecord as problem:
+            self.parts.damaged(problem.position)
+            raise
 
     async def _show_topic(self, name: str, group: GroupConfig) -> int:
         """The group's own topics are made when they are first used; the queues that members read, as many as the group asked for then."""

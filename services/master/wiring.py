@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -258,7 +258,7 @@ class Master:
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
         leads, forget = node.leading_epoch, parts.offsets.forget_topic
         topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
-        members = self._members(node, parts, topics, appends, groups=groups)
+        members = self._members(node, parts, topics, appends, groups=groups, damaged=mender.suspect)
         return appends, topics, self._delivery(parts, topics, appends, mender), members
 
     def _delivery(self, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, mender: Repairer) -> DelayedDelivery:
@@ -276,7 +276,14 @@ class Master:
         )
 
     def _members(
-        self, node: MasterNode, parts: MasterParts, topics: MasterTopics, appends: ProduceHandler, *, groups: MasterGroups
+        self,
+        node: MasterNode,
+        parts: MasterParts,
+        topics: MasterTopics,
+        appends: ProduceHandler,
+        *,
+        groups: MasterGroups,
+        damaged: Callable[[int], None],
     ) -> MasterMembers:
         coordinator = GroupCoordinator(
             node.name,
@@ -296,6 +303,7 @@ class Master:
             appends=appends,
             leading_term=node.leading_term,
             find=coordinator.find,
+            damaged=damaged,
         )
         sends_back = SendBack(returns)
         leasing = LeasingParts(
@@ -307,9 +315,11 @@ class Master:
             rules=self._offset_rules(node),
             coordinator=coordinator,
             returns=sends_back,
+            room=AdmissionControl(self._doors.memory_bytes),
+            damaged=damaged,
             leading_term=node.leading_term,
         )
-        return MasterMembers(coordinator, sends_back, Leasing(leasing), AdmissionControl(self._doors.memory_bytes))
+        return MasterMembers(coordinator, sends_back, Leasing(leasing))
 
     async def _retain(self, node: MasterNode, parts: MasterParts) -> None:
         """Remove old segments while this master leads; what it wrote down of its slaves is known before."""

@@ -9,7 +9,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import consumer_leases_pb2 as pb
 from dittomq.client import AsyncClient, Message
+from dittomq.consumer.assignment import TopicQueue
 from dittomq.errors import (
+    CorruptRecord,
     DittoError,
     GroupNotFound,
     InvalidField,
@@ -23,8 +25,9 @@ from dittomq.errors import (
 from dittomq.metadata.rows import GroupConfig
 from services.master import leasing
 from services.master.leasing import Leasing
+from tests.simulation.flipped_bits import flip
 from tests.simulation.group import Group, play
-from tests.support.hand_held_member import HandHeldMember, asked
+from tests.support.hand_held_member import HandHeldMember, asked, sent_back
 from tests.support.lease_calls import MASTER, acknowledged, fill, received
 from tests.support.virtual_time import played_by
 
@@ -231,6 +234,45 @@ async def test_caller_that_leaves_during_a_look_leaves_no_lease(group: Group, mq
         await received(mq)
 
     assert sorted(bodies(await received(mq))) == [b"0", b"1"]
+
+
+@played_by(play)
+async def test_callers_that_wait_keep_nobody_from_receiving(group: Group, mq: AsyncClient) -> None:
+    """More of them than there is room for answers on one connection."""
+    await fill(mq, 0)
+    waiting = [asyncio.ensure_future(received(mq, 1, wait_s=4)) for _ in range(8)]
+    await asyncio.sleep(3)
+    async with mq.producer() as producer:
+        await producer.publish_message(Message("orders", b"new", 0))
+
+    found = await asyncio.gather(*waiting)
+
+    assert sorted(map(len, found)) == [0] * 7 + [1]
+
+
+@played_by(play)
+async def test_damaged_leased_message_is_asked_for_and_comes(group: Group, mq: AsyncClient) -> None:
+    await fill(mq, 1)
+    [message] = (await mq.reader("orders", 0).pull(0)).messages
+    flip(group, "a0", message.physical_offset + message.record_bytes // 2)
+
+    first = await received(mq)
+    later = await received(mq, wait_s=4)
+
+    assert (first, bodies(later)) == ([], [b"0"])
+
+
+@played_by(play)
+async def test_damaged_message_that_is_sent_back_is_asked_for(group: Group, mq: AsyncClient) -> None:
+    await fill(mq, 1)
+    [message] = (await mq.reader("orders", 0).pull(0)).messages
+    flip(group, "a0", message.physical_offset + message.record_bytes // 2)
+
+    with pytest.raises(CorruptRecord):
+        await sent_back(mq, TopicQueue("orders", 0), 0)
+    await asyncio.sleep(4)
+
+    assert (await sent_back(mq, TopicQueue("orders", 0), 0)).tries == 1
 
 
 @played_by(play)
