@@ -1,8 +1,9 @@
 """A member's queues at one broker group: read them, hand their messages out, and commit how far each is handled."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -17,7 +18,7 @@ from dittomq.consumer.group_session import ConsumeMode
 from dittomq.consumer.retries import retry_topic
 from dittomq.consumer.tag_filter import TagFilter
 from dittomq.consumer_progress import MAX_OFFSETS_IN_A_CALL, CommittedOffset, OffsetCommit
-from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import CorruptRecord, DittoError, InvalidField, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.message import StoredMessage
 from dittomq.rpc.channel import call
 from dittomq.rpc.headers import group_of
@@ -35,6 +36,7 @@ _MOST_UNHANDLED: Final = 4_096  # of one queue: then it is not read on
 _PAGE_MESSAGES: Final = 64
 _BEYOND: Final = 1 << 62  # an offset that no queue has: whoever asks for it is told the queue's bounds, and no damaged message hides them
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # a nameserver hears of a topic later than the master that gives its queues out
+_OF_ONE_QUEUE = (*_UNHEARD_OF, OffsetOutOfRange, InvalidField)  # what a call for many is refused for, though the rest of it is right
 
 StartFrom = Literal["earliest", "latest"] | datetime
 """Where a group begins that has committed nothing: at the oldest message, behind the newest, or at the first one stored at a time."""
@@ -48,6 +50,7 @@ class OwnQueue:
 
     `committed`: what the group has there as far as it is known. `resets`: how often that was reset. `in_hand`: queue offsets of
     messages that the caller has had and not handled. `has_begun`: `progress` is where the group is, so it may be committed.
+    `is_doubted`: the master may have something else committed than `committed` and `resets`.
     """
 
     member: "GroupMember"
@@ -56,6 +59,7 @@ class OwnQueue:
     committed: int | None = None
     resets: int = 0
     has_begun: bool = False
+    is_doubted: bool = False
     in_hand: set[int] = field(default_factory=set)
     is_over: bool = False
     task: asyncio.Task[None] | None = None
@@ -156,6 +160,17 @@ class GroupMember:
         run = self._runs[queue] = OwnQueue(self, queue)
         run.task = self._tasks.create_task(self._read(run), name=f"{queue.topic} {queue.queue}")
 
+    def doubt_offsets(self) -> None:
+        """A new master may know less, or have moved offsets back: ask it before the next commit."""
+        for run in self._runs.values():
+            run.is_doubted = True
+
+    def _restart(self, run: OwnQueue) -> None:
+        """Read the queue from where the group is now."""
+        if not run.is_over and self._runs.get(run.source) is run:
+            self._stop(run)
+            self.begin(run.source)
+
     def _stop(self, run: OwnQueue) -> None:
         run.is_over = True
         if run.task is not None:
@@ -205,14 +220,26 @@ class GroupMember:
         What only a slave has dropped is not: it may keep less than its master, who may be silent just now.
         """
         position = run.progress.position
-        first, _ = await self._bounds(run.source)
+        first, end = await self._bounds(run.source)
         if position < first:
             start = min(first, outside.start) if outside.asked < outside.start else first
             lost = (run.source.topic, run.source.queue, position, start)
             log.warning("messages of %s %d from %d to %d were dropped for their age before the group read them", *lost)
             run.progress.pass_to(start)
+            return
+        await asyncio.sleep(_REST_S)  # behind the end of one copy another one may hold more
+        self._turn_back(run, end)
+
+    def _turn_back(self, run: OwnQueue, end: int) -> None:
+        """Where the master's queue ends before what was read, others will be stored in the place of what is lost: read those."""
+        if run.progress.position <= end:
+            return
+        lost = (run.source.topic, run.source.queue, end, run.progress.position)
+        log.warning("messages of %s %d from %d to %d are lost: a master was elected without them", *lost)
+        if self.order.mode is ConsumeMode.BROADCASTING:
+            run.progress = HandledOffsets(end)
         else:
-            await asyncio.sleep(_REST_S)  # behind the end of one copy another one may hold more
+            self._restart(run)
 
     async def _bounds(self, source: TopicQueue) -> tuple[int, int]:
         """The first offset that the master has, and one past its last."""
@@ -260,7 +287,22 @@ class GroupMember:
     async def _commit_forever(self) -> None:
         while True:
             await asyncio.sleep(_COMMIT_S)
+            await self._look_again([run for run in self._runs.values() if run.is_doubted and run.has_begun])
             await self._commit(list(self._runs.values()))
+
+    async def _look_again(self, runs: Sequence[OwnQueue]) -> None:
+        """Hear what is committed of these; what nobody tells now is asked for again."""
+        if self.order.mode is ConsumeMode.BROADCASTING:
+            return
+        for at in range(0, len(runs), MAX_OFFSETS_IN_A_CALL):
+            await self._in_pieces(runs[at : at + MAX_OFFSETS_IN_A_CALL], self._ask_offsets)
+
+    async def _ask_offsets(self, runs: Sequence[OwnQueue]) -> None:
+        request = offsets_wire.get_offsets_request(self.order.group, [run.source for run in runs])
+        response = await self._call("GetOffsets", request)
+        for run, found in zip(runs, offsets_wire.committed_offsets(response), strict=True):
+            run.is_doubted = False
+            self._record_committed(run, found)
 
     async def _commit(self, runs: Sequence[OwnQueue]) -> None:
         """Commit how far the queues are handled, where that has changed. What cannot be committed now comes later, or comes again."""
@@ -268,22 +310,41 @@ class GroupMember:
             return
         changed = [run for run in runs if run.has_begun and run.progress.committable != run.committed]
         for at in range(0, len(changed), MAX_OFFSETS_IN_A_CALL):
-            piece = changed[at : at + MAX_OFFSETS_IN_A_CALL]
-            commits = [OffsetCommit(*run.source, run.progress.committable, run.resets) for run in piece]
-            try:
-                response = await self._call("CommitOffsets", offsets_wire.commit_offsets_request(self.order.group, commits))
-            except DittoError as problem:
-                log.warning("offsets of group %s at %s are not committed: %s", self.order.group, self.order.broker, problem)
+            await self._in_pieces(changed[at : at + MAX_OFFSETS_IN_A_CALL], self._commit_piece)
+
+    async def _commit_piece(self, runs: Sequence[OwnQueue]) -> None:
+        commits = [OffsetCommit(*run.source, run.progress.committable, run.resets) for run in runs]
+        response = await self._call("CommitOffsets", offsets_wire.commit_offsets_request(self.order.group, commits))
+        for run, found in zip(runs, offsets_wire.committed_offsets(response), strict=True):
+            self._record_committed(run, found)
+
+    async def _in_pieces(self, runs: Sequence[OwnQueue], ask: Callable[[Sequence[OwnQueue]], Awaitable[None]]) -> None:
+        """One call for all. What is refused for one queue is asked queue by queue, so that the others do not wait for that one."""
+        try:
+            await ask(runs)
+        except _OF_ONE_QUEUE as refused:
+            if len(runs) > 1:
+                for run in runs:
+                    await self._in_pieces([run], ask)
                 return
-            for run, found in zip(piece, offsets_wire.committed_offsets(response), strict=True):
-                self._record_committed(run, found)
+            await self._take_refusal(runs[0], refused)
+        except DittoError as problem:
+            log.warning("offsets of group %s at %s are not committed: %s", self.order.group, self.order.broker, problem)
+
+    async def _take_refusal(self, run: OwnQueue, refused: DittoError) -> None:
+        """The master may have moved the offset back, or hold less than was read."""
+        run.is_doubted = True
+        log.warning("the offset of group %s in %s %d is refused: %s", self.order.group, *run.source, refused)
+        if isinstance(refused, OffsetOutOfRange):
+            with contextlib.suppress(DittoError):
+                _, end = await self._bounds(run.source)
+                self._turn_back(run, end)
 
     def _record_committed(self, run: OwnQueue, found: CommittedOffset) -> None:
         """What is committed now. Where somebody has reset it, the queue is read again from there."""
         run.committed = found.offset
-        if found.resets != run.resets and not run.is_over and self._runs.get(run.source) is run:
-            self._stop(run)
-            self.begin(run.source)
+        if found.resets != run.resets:
+            self._restart(run)
 
     async def _call(self, method: str, request: object) -> Any:
         master = await self.session.find_master()

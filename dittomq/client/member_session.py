@@ -82,6 +82,10 @@ class MemberQueues(Protocol):
         """Read this one, too."""
         ...
 
+    def doubt_offsets(self) -> None:
+        """A master has taken this member in: what is committed there may be other than what was known."""
+        ...
+
 
 class MemberSession:
     """One session, over as many streams as it takes."""
@@ -239,7 +243,9 @@ class MemberSession:
         """What comes when the session is over makes it no longer: its queues are lost, and only another join tells which are ours."""
         if self.end_when_late() and self._is_joined:
             raise Unavailable(who, "it answered when the session was over")
-        self._is_joined = True
+        if not self._is_joined:
+            self._is_joined = True
+            self._queues.doubt_offsets()
         self._heartbeat_s = answer.heartbeat_s
         if (sent_s := self._sent_s.get(answer.answered)) is not None:
             self._until = max(self._until, sent_s + answer.session_s)

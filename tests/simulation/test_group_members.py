@@ -10,7 +10,7 @@ from dittomq.client.consumer import ConsumerOptions
 from dittomq.consumer.group_session import SESSION_S
 from dittomq.consumer_progress import CommittedOffset
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, NotReady, OffsetOutOfRange
+from dittomq.errors import DittoError, NotReady, OffsetOutOfRange, TopicNotFound
 from tests.simulation.client_scenario import ClientTown, play
 from tests.support.virtual_time import played_by
 
@@ -168,3 +168,81 @@ async def test_caller_that_never_waits_lets_the_session_live(town: ClientTown, m
             message = await anext(messages)
             await message.ack()
             assert turns[-1] == number
+
+
+async def master_is_back(town: ClientTown) -> None:
+    """It dies, and comes again; members join it."""
+    joins = town.master.members.joins
+    town.kill("a-0")
+    await asyncio.sleep(0.5)
+    town.restart("a-0")
+    while town.master.members.joins == joins:  # noqa: ASYNC110  # it tells nobody
+        await asyncio.sleep(0.1)
+
+
+@played_by(play)
+async def test_member_goes_where_a_new_master_has_moved_its_offset(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq, 10)
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await handle(messages, 10)
+        await asyncio.sleep(2)
+        town.master.members.offsets[0] = CommittedOffset("orders", 0, 7, resets=1)
+        await master_is_back(town)
+        found = await handle(messages, 3)
+        await asyncio.sleep(2)
+
+    assert found == [7, 8, 9]
+    assert town.master.members.offsets[0] == CommittedOffset("orders", 0, 10, resets=1)
+
+
+@played_by(play)
+async def test_commit_that_a_master_has_lost_is_made_again(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq, 10)
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await handle(messages, 10)
+        await asyncio.sleep(2)
+        town.master.members.offsets[0] = CommittedOffset("orders", 0, 4)
+        await master_is_back(town)
+        await asyncio.sleep(3)
+
+    assert town.master.members.offsets[0] == CommittedOffset("orders", 0, 10)
+
+
+@pytest.mark.parametrize("error", [OffsetOutOfRange("queue offset", 10, 0, 9), TopicNotFound("orders", "a/0")], ids=["end", "topic"])
+@played_by(play)
+async def test_commit_refused_for_one_queue_is_made_for_the_others(town: ClientTown, mq: AsyncClient, /, *, error: DittoError) -> None:
+    for queue in (0, 1):
+        await fill(mq, 3, queue)
+    town.master.members.gives = (0, 1)
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await handle(messages, 1)
+        await asyncio.sleep(1)
+        town.master.members.commit_errors[1] = error
+        await handle(messages, 5)
+        await asyncio.sleep(3)
+        refused = dict(town.master.members.offsets)
+        town.master.members.commit_errors.clear()
+        await asyncio.sleep(3)
+
+    assert refused[0] == CommittedOffset("orders", 0, 3)
+    assert town.master.members.offsets[1] == CommittedOffset("orders", 1, 3)
+
+
+@played_by(play)
+async def test_member_beyond_the_end_of_a_new_master_goes_back(town: ClientTown, mq: AsyncClient) -> None:
+    """It was elected without messages that were confirmed, and knows a commit from before them."""
+    await fill(mq, 10)
+    async with mq.consumer("billing", ["orders"]) as messages:
+        await handle(messages, 10)
+        await asyncio.sleep(2)
+        del town.log.placed[5:]
+        town.log.ends["orders", 0] = 5
+        town.master.members.offsets[0] = CommittedOffset("orders", 0, 4)
+        town.master.members.commit_errors[0] = OffsetOutOfRange("queue offset", 10, 0, 5)
+        await master_is_back(town)
+        await asyncio.sleep(3)
+        town.master.members.commit_errors.clear()
+        await fill(mq, 3)
+        found = await handle(messages, 4)
+
+    assert found == [4, 5, 6, 7]
