@@ -1,10 +1,12 @@
 """Where a consumer group's reads go, and how old a copy may be that answers them, in whole broker groups."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from dittomq.client import AsyncClient, GroupConfig, GroupUpdate
+from dittomq.client.reader import Page, Reader
 from dittomq.errors import StaleCopy
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
@@ -86,6 +88,30 @@ async def test_group_update_is_known_to_slaves_and_the_node_it_names_is_suggeste
 
     assert before == ["a/0", "a/0"]
     assert after == ["a/0", "a/2", "a/2"]
+
+
+@played_by(play, shape=THREE)
+async def test_members_of_a_group_read_where_its_settings_say(group: Group, mq: AsyncClient, /, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(mq)
+    await mq.admin.create_group(GroupConfig("billing", broker_id=2))
+    async with mq.producer() as producer:
+        await asyncio.gather(*(producer.publish("orders", b"%d" % number, queue=0) for number in range(70)))  # more than a page
+    await asyncio.sleep(15)
+    pull, nodes = Reader.pull, list[str]()
+
+    async def seen(reader: Reader, *order: Any, **more: Any) -> Page:
+        page = await pull(reader, *order, **more)
+        nodes.append(page.node)
+        return page
+
+    monkeypatch.setattr(Reader, "pull", seen)
+    async with mq.consumer(group="billing", topics=["orders"], start="earliest") as consumer:
+        async for message in consumer:
+            await message.ack()
+            if message.queue_offset == 70:
+                break
+
+    assert nodes[:2] == ["a/0", "a/2"]
 
 
 @played_by(play, shape=THREE)
