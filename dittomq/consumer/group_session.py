@@ -123,6 +123,11 @@ class GroupSession:
         self._members[order.member] = _MemberState(order, now, given, holds=holds)
         return self._share_out(now) | {order.member}
 
+    def repeats(self, order: JoinOrder) -> bool:
+        """Whether the member is here already and asks for what it has."""
+        before = self._members.get(order.member)
+        return before is not None and _asked(before.order) == _asked(order)
+
     def heartbeat(self, member: str, process: str, generation: int, now: float) -> frozenset[str]:
         """The member lives and has done what the assignment of this generation says: what is not in it is free.
 
@@ -222,3 +227,7 @@ class GroupSession:
             member = members[name]
             member.given = QueueAssignment(self._generation, names, member.given.queues)
         return frozenset(changed)
+
+
+def _asked(order: JoinOrder) -> tuple[object, ...]:
+    return order.process, dict(order.subscriptions), order.mode, order.strategy

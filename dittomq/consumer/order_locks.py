@@ -7,8 +7,7 @@ from dittomq.errors import LimitReached
 
 LOCK_S = 60.0  # RocketMQ's rebalanceLockMaxLiveTime; its clients lock again every 20 s and trust a lock for 30 s
 MAX_LOCKS = 100_000
-
-_Key = tuple[str, TopicQueue]
+MAX_LOCKS_OF_GROUP = 20_000
 
 
 class OrderLocks:
@@ -17,33 +16,45 @@ class OrderLocks:
     def __init__(self, free_at: float) -> None:
         """Before `free_at` nothing is locked: locks that the master before gave may hold until then."""
         self._free_at = free_at
-        self._held: dict[_Key, tuple[str, float]] = {}
+        self._held: dict[str, dict[TopicQueue, tuple[str, float]]] = {}
 
     def lock(self, group: str, member: str, queues: Iterable[TopicQueue], now: float) -> frozenset[TopicQueue]:
         """Those of the queues that the member holds now, for LOCK_S more; LimitReached when there are too many locks."""
-        wanted = frozenset(queues)
         if now < self._free_at:
             return frozenset()
-        free = {queue for queue in wanted if self._holder(group, queue, now) in {None, member}}
-        added = sum((group, queue) not in self._held for queue in free)
-        if len(self._held) + added > MAX_LOCKS:
-            self._drop_old(now)
-        if len(self._held) + added > MAX_LOCKS:
-            raise LimitReached("the number of locked queues", MAX_LOCKS)
+        held = self._held.get(group, {})
+        free = {queue for queue in queues if held.get(queue, (member, 0.0))[0] == member or held[queue][1] <= now}
+        self._make_room(group, len(free - held.keys()), now)
+        held = self._held.setdefault(group, {})
         for queue in free:
-            self._held[group, queue] = member, now + LOCK_S
+            held[queue] = member, now + LOCK_S
         return frozenset(free)
 
     def unlock(self, group: str, member: str, queues: Iterable[TopicQueue]) -> None:
         """Free those of the queues that the member holds."""
+        held = self._held.get(group, {})
         for queue in queues:
-            holder, _ = self._held.get((group, queue), ("", 0.0))
-            if holder == member:
-                del self._held[group, queue]
+            if held.get(queue, ("", 0.0))[0] == member:
+                del held[queue]
 
-    def _holder(self, group: str, queue: TopicQueue, now: float) -> str | None:
-        holder, until = self._held.get((group, queue), ("", 0.0))
-        return holder if until > now else None
+    @property
+    def _count(self) -> int:
+        return sum(map(len, self._held.values()))
 
-    def _drop_old(self, now: float) -> None:
-        self._held = {key: held for key, held in self._held.items() if held[1] > now}
+    def _make_room(self, group: str, added: int, now: float) -> None:
+        """For so many more locks of a group: where there are too many, those go whose time is over."""
+        if added and len(self._held.get(group, {})) + added > MAX_LOCKS_OF_GROUP:
+            self._drop_old(group, now)
+        if len(self._held.get(group, {})) + added > MAX_LOCKS_OF_GROUP:
+            raise LimitReached(f"the number of locked queues of group {group}", MAX_LOCKS_OF_GROUP)
+        if self._count + added > MAX_LOCKS:
+            for each in list(self._held):
+                self._drop_old(each, now)
+        if self._count + added > MAX_LOCKS:
+            raise LimitReached("the number of locked queues", MAX_LOCKS)
+
+    def _drop_old(self, group: str, now: float) -> None:
+        left = {queue: held for queue, held in self._held[group].items() if held[1] > now}
+        self._held[group] = left
+        if not left:
+            del self._held[group]

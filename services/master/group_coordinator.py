@@ -5,7 +5,7 @@ What it knows lasts as long as this master leads. After a failover members join 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -29,6 +29,7 @@ from dittomq.wire.consumer_sessions import JoinAnswer, JoinFrame, LockOrder
 from services.master.term import Term
 
 _LOOK_S: Final = 1.0
+_SHORTEST_CHANGE_S: Final = 1.0
 
 log = structlog.get_logger()
 
@@ -48,6 +49,7 @@ class _MemberStream:
     sent: int = -1
     is_over: bool = False  # the member tells nothing more
     has_left: bool = False
+    changed_at: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -145,10 +147,11 @@ class GroupCoordinator:
             self._end(stream)
 
     def lock(self, order: LockOrder) -> frozenset[TopicQueue]:
-        """Those of the queues that the member holds now, for LOCK_S."""
+        """Those of the queues that the member holds now, for LOCK_S. A queue that is not there is locked by nobody."""
         self._leading_term()
         self.find(order.group)
-        return self._locks.lock(order.group, order.member, order.queues, self._clock.monotonic())
+        there = self._queues_of(frozenset(queue.topic for queue in order.queues))
+        return self._locks.lock(order.group, order.member, there.intersection(order.queues), self._clock.monotonic())
 
     def unlock(self, order: LockOrder) -> None:
         """Free those of the queues that the member holds."""
@@ -195,12 +198,20 @@ class GroupCoordinator:
             raise PermissionDenied(f'consumer group "{live.name}" may not broadcast: its consume_broadcast_enable is false')
         for topic in order.subscriptions:
             self._check_topic(topic)
-        subscriptions = dict(order.subscriptions)
-        if order.mode is ConsumeMode.CLUSTERING:
-            subscriptions[retry_topic(live.name)] = ALL_TAGS
-        whole = JoinOrder(order.member, order.process, subscriptions, order.mode, order.strategy, order.held, order.generation)
-        queues = self._queues_of(live.session.topics | subscriptions.keys())
+        whole = _whole(live, order)
+        queues = self._queues_of(live.session.topics | whole.subscriptions.keys())
         live.wake(live.session.join(whole, queues, self._clock.monotonic()))
+
+    async def _take_in_again(self, stream: _MemberStream, order: JoinOrder) -> None:
+        """A member joins again on its stream. What changes nothing is a heartbeat; anything else shares all queues out: once a second."""
+        live = stream.group
+        if live.session.repeats(_whole(live, order)):
+            live.wake(live.session.heartbeat(stream.member, stream.process, 0, self._clock.monotonic()))
+            return
+        await asyncio.sleep(max(0.0, stream.changed_at + _SHORTEST_CHANGE_S - self._clock.monotonic()))
+        stream.changed_at = self._clock.monotonic()
+        if live.streams.get(stream.member) is stream:
+            self._take_in(live, order)
 
     def _check_topic(self, name: str) -> None:
         rows = self._metadata.table(TOPICS).rows
@@ -229,7 +240,7 @@ class GroupCoordinator:
             elif (frame.order.member, frame.order.process, frame.group) != (stream.member, stream.process, live.name):
                 raise InvalidField("member", "is another one than this stream's; open a stream for each member")
             else:
-                self._take_in(live, frame.order)
+                await self._take_in_again(stream, frame.order)
             stream.seen = max(stream.seen, frame.number)
             stream.wake.set()
         stream.is_over = True
@@ -282,3 +293,10 @@ class GroupCoordinator:
                 live.wake_all()
             if not live.session.members and not live.streams:
                 del self._groups[name]
+
+
+def _whole(live: _LiveGroup, order: JoinOrder) -> JoinOrder:
+    """With the topic of the group's retries, which each member of a clustering group reads."""
+    if order.mode is not ConsumeMode.CLUSTERING:
+        return order
+    return replace(order, subscriptions={**order.subscriptions, retry_topic(live.name): ALL_TAGS})

@@ -253,6 +253,36 @@ async def test_locked_queue_is_one_members_until_it_unlocks_it(group: Group, mq:
 
 
 @played_by(play)
+async def test_queue_that_is_not_there_is_locked_by_nobody(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    await asyncio.sleep(60)
+    wanted = [pb.QueueSet(topic="orders", queues=[3, 4]), pb.QueueSet(topic="made-up", queues=[0])]
+
+    response = await asked(mq, "a0:10911", "LockQueues", pb.LockQueuesRequest(group="billing", member="one", queues=wanted))
+
+    assert [(each.topic, list(each.queues)) for each in response.locked] == [("orders", [3])]
+
+
+@played_by(play)
+async def test_member_that_joins_again_and_again_shares_queues_out_once_a_second(group: Group, mq: AsyncClient) -> None:
+    await fill(mq)
+    await mq.admin.create_topic("events", 1)
+    one = await settled(mq)
+    generation, began = one.given.generation if one.given else 0, group.now
+    for _ in range(20):
+        await one.join()
+    unchanged_s, unchanged = group.now - began, one.given.generation if one.given else 0
+
+    for topics in ({"events": "*"}, {"orders": "*"}, {"events": "*"}):
+        await one.join(subscriptions=topics)
+
+    assert (unchanged, unchanged_s < 0.5) == (generation, True)
+    assert group.now - began - unchanged_s >= 2.0
+    assert one.given is not None
+    assert {queue.topic for queue in one.given.queues} == {"events"}
+
+
+@played_by(play)
 async def test_message_sent_back_comes_again_with_rocketmqs_properties(group: Group, mq: AsyncClient) -> None:
     await fill(mq)
     began = group.now

@@ -145,6 +145,15 @@ def test_a_member_that_changes_its_subscription_gets_other_queues() -> None:
     assert group.topics == {"bills"}
 
 
+@pytest.mark.parametrize("change", [{"subscriptions": {"events": "*"}}, {"process": "another"}, {"mode": ConsumeMode.BROADCASTING}])
+def test_a_join_repeats_what_the_member_has_only_if_it_asks_for_the_same(change: dict[str, object]) -> None:
+    group = session()
+    before = group.repeats(order("a"))
+    group.join(order("a"), QUEUES, 0.0)
+
+    assert (before, group.repeats(order("a")), group.repeats(order("a", **change))) == (False, True, False)
+
+
 def test_a_queue_that_is_added_is_given_to_one_member() -> None:
     group = session()
     group.join(order("a"), QUEUES[:3], 0.0)

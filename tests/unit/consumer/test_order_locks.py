@@ -1,7 +1,8 @@
 import pytest
 
 from dittomq.consumer.assignment import TopicQueue
-from dittomq.consumer.order_locks import LOCK_S, OrderLocks
+from dittomq.consumer.order_locks import LOCK_S, MAX_LOCKS, MAX_LOCKS_OF_GROUP, OrderLocks
+from dittomq.errors import LimitReached
 
 FIRST, SECOND = TopicQueue("orders", 0), TopicQueue("orders", 1)
 
@@ -39,3 +40,26 @@ def test_nothing_is_locked_while_locks_of_the_master_before_may_hold() -> None:
 
     assert locks.lock("billing", "a", [FIRST], LOCK_S - 1) == set()
     assert locks.lock("billing", "a", [FIRST], LOCK_S) == {FIRST}
+
+
+def test_locks_of_one_group_leave_room_for_others_and_old_ones_go() -> None:
+    locks = OrderLocks(free_at=0.0)
+    many = [TopicQueue("orders", queue) for queue in range(MAX_LOCKS_OF_GROUP)]
+    locks.lock("billing", "a", many, 1.0)
+
+    with pytest.raises(LimitReached):
+        locks.lock("billing", "a", [TopicQueue("other", 0)], 2.0)
+    assert locks.lock("billing", "a", many[:2], 2.0) == set(many[:2])
+    assert locks.lock("mailing", "b", many[:2], 2.0) == set(many[:2])
+    assert locks.lock("billing", "b", [TopicQueue("other", 0)], LOCK_S + 1.5) == {TopicQueue("other", 0)}
+
+
+def test_locks_of_all_groups_are_bounded() -> None:
+    locks = OrderLocks(free_at=0.0)
+    many = [TopicQueue("orders", queue) for queue in range(MAX_LOCKS_OF_GROUP)]
+    for group in range(MAX_LOCKS // MAX_LOCKS_OF_GROUP):
+        locks.lock(f"group {group}", "a", many, 1.0)
+
+    with pytest.raises(LimitReached):
+        locks.lock("billing", "a", [FIRST], 2.0)
+    assert locks.lock("billing", "a", [FIRST], LOCK_S + 1.5) == {FIRST}
