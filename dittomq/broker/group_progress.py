@@ -1,5 +1,6 @@
 """How far consumer groups are behind, and offsets that an operator moves."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,10 @@ class GroupActivity(Protocol):
         """The member that reads each (topic, queue)."""
         ...
 
+    def settles_in_s(self) -> float:
+        """Seconds until every member that the master before knew has come, or is none any more."""
+        ...
+
 
 class NoMembers:
     """Of a node that knows of no members."""
@@ -48,6 +53,10 @@ class NoMembers:
     def holders(self, group: str) -> Mapping[tuple[str, int], str]:
         """None."""
         return {}
+
+    def settles_in_s(self) -> float:
+        """At once."""
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,8 @@ class MasterResets:
     async def reset(self, order: ResetOrder) -> list[QueueReset]:
         """Move the offsets, durably before returning: all, or none where one is refused; tells what was and is.
 
-        Raises GroupNotFound, TopicNotFound, QueueNotFound, OffsetOutOfRange, and PreconditionFailed while the group has members.
+        Raises GroupNotFound, TopicNotFound, QueueNotFound, OffsetOutOfRange, and PreconditionFailed while the group has members,
+        or may have some that have not found this master yet.
         """
         queues = self._check(order)
         end = self.rules.confirmed()
@@ -158,6 +168,10 @@ class MasterResets:
         if members:
             names = ", ".join(members[:_SHOWN_MEMBERS]) + (" and others" if len(members) > _SHOWN_MEMBERS else "")
             raise PreconditionFailed(f'refused: group "{order.group}" has active members: {names}; stop them, then reset')
+        if (wait_s := self.activity.settles_in_s()) > 0:
+            raise PreconditionFailed(
+                f'refused: members of group "{order.group}" may not have found the new master yet; ask again in {math.ceil(wait_s)} s'
+            )
         return order.queues or range(count)
 
     def _target(self, order: ResetOrder, queue: int, end: int) -> int:

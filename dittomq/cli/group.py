@@ -32,7 +32,9 @@ SlowReads = Annotated[
     typer.Option("--slow-reads-from", metavar="ID", help="Broker id suggested to members far behind; 0 is the master, RocketMQ: 1."),
 ]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Whether it may consume.")]
-Orderly = Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="Whether each queue is consumed in order.")]
+Orderly = Annotated[
+    bool | None, typer.Option("--orderly/--no-orderly", help="RocketMQ's setting, stored for its clients; ours always read in order.")
+]
 Broadcast = Annotated[bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether each member may read everything.")]
 
 

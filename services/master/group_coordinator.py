@@ -105,6 +105,12 @@ class GroupCoordinator:
         live = self._groups.get(group)
         return {} if live is None else dict(live.session.holders.items())
 
+    def settles_in_s(self) -> float:
+        """Seconds until every member of the master before has joined, or is none any more; 0 where that had no message to read."""
+        if self._leading_term().opened.start == 0:
+            return 0.0
+        return SESSION_S if self._inherited is None else max(0.0, self._settled_at - self._clock.monotonic())
+
     def find(self, name: str) -> GroupConfig:
         """The group; raises GroupNotFound, and PermissionDenied where it must not consume."""
         check_group_name(name)

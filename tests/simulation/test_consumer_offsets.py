@@ -18,7 +18,8 @@ from dittomq.client import (
     ResetOrder,
     ResetTarget,
 )
-from dittomq.errors import GroupNotFound, OffsetOutOfRange, Unavailable, WrongCluster
+from dittomq.consumer.group_session import SESSION_S
+from dittomq.errors import GroupNotFound, OffsetOutOfRange, PreconditionFailed, Unavailable, WrongCluster
 from dittomq.metadata.rows import GroupConfig
 from dittomq.routes import Role
 from dittomq.rpc.channel import breaking
@@ -107,6 +108,23 @@ async def test_reset_survives_a_failover_and_commits_from_before_it_do_not(group
     assert moved.value == [QueueReset(0, 4, 0)]
     assert await commit(mq, 5, resets=0) == CommittedOffset("orders", 0, 0, 1)
     assert await commit(mq, 2, resets=1) == CommittedOffset("orders", 0, 2, 1)
+
+
+@played_by(play)
+async def test_reset_after_a_failover_waits_for_members_to_find_the_master(group: Group, mq: AsyncClient) -> None:
+    order = ResetOrder("billing", "orders", ResetTarget.EARLIEST)
+    await fill(mq)
+    await commit(mq, 4)
+    await asyncio.sleep(15)
+    await group.kill("a0")
+    await group.fail_over("a/1")
+
+    [refused] = await mq.admin.reset_offsets(order)
+    await asyncio.sleep(SESSION_S)
+    [moved] = await mq.admin.reset_offsets(order)
+
+    assert isinstance(refused.error, PreconditionFailed)
+    assert moved.value == [QueueReset(0, 4, 0)]
 
 
 @pytest.mark.parametrize("target", [GroupTarget("other", "a"), GroupTarget("dittomq", "b")], ids=["cluster", "broker group"])

@@ -33,12 +33,16 @@ class Activity:
 
     def __init__(self) -> None:
         self.reading: dict[tuple[str, int], str] = {}
+        self.unsettled_s = 0.0
 
     def members(self, group: str) -> Sequence[str]:
         return sorted(set(self.reading.values()))
 
     def holders(self, group: str) -> Mapping[tuple[str, int], str]:
         return self.reading
+
+    def settles_in_s(self) -> float:
+        return self.unsettled_s
 
 
 class Progress:
@@ -132,6 +136,20 @@ async def test_reset_with_active_members_is_refused_and_names_them(tmp_path: Pat
         await node.resets.reset(ResetOrder("billing", "orders", ResetTarget.EARLIEST, validate_only=validate_only))
 
     assert await master.committed() == [5, None]
+
+
+@under(run)
+async def test_reset_is_refused_until_members_can_have_found_a_new_master(tmp_path: Path) -> None:
+    node = Progress(tmp_path)
+    master = await node.master.fill()
+    await master.commit(5)
+    node.activity.unsettled_s = 6.2
+
+    with pytest.raises(PreconditionFailed, match="may not have found the new master yet; ask again in 7 s"):
+        await node.reset(ResetTarget.EARLIEST)
+    assert await master.committed() == [5, None]
+    node.activity.unsettled_s = 0.0
+    assert (await node.reset(ResetTarget.EARLIEST))[0] == QueueReset(0, 5, 0)
 
 
 @under(run)
