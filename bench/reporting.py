@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from dittomq.errors import DittoError
 
 Step = Callable[[str], None]
 """Called after each run with what was done."""
+Measure = Callable[[Path, bool], list[Figure]]
+"""Measures in a folder of its own, with sizes that mean nothing when it is to be quick."""
 
 
 def parser_of(program: str, description: str | None, measures: Collection[str]) -> argparse.ArgumentParser:
@@ -48,6 +50,18 @@ def answer(options: argparse.Namespace, measured: Callable[[Path], list[Figure]]
         print("\n".join([*table([HEADINGS, *(figure.row() for figure in figures)]), ""]))
         print("\n".join(f"{name}: {value}" for name, value in where.items()))
     return 0
+
+
+def measured_in_turn(measures: Mapping[str, Measure], folder: Path, options: argparse.Namespace) -> list[Figure]:
+    """The figures of all measures that were asked for, each in a folder of its own."""
+    figures: list[Figure] = []
+    chosen: list[str] = options.only or list(measures)
+    with bar(len(chosen)) as step:
+        for name in chosen:
+            (folder / name).mkdir()
+            figures += measures[name](folder / name, options.quick)
+            step(name)
+    return figures
 
 
 @contextmanager

@@ -1,17 +1,10 @@
 """`python -m bench.store`: what the store costs by itself, without network and replicas, beside the least code for the same bytes."""
 
-import argparse
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
-from bench.ratios import Figure
-from bench.reporting import answer, bar, parser_of
+from bench.reporting import Measure, answer, measured_in_turn, parser_of
 from bench.store import appending, at_rest, encoding, receiving, recovering, rolling, verifying
 from services.process import settle_memory
-
-Measure = Callable[[Path, bool], list[Figure]]
-"""Measures in a folder of its own, with sizes that mean nothing when it is to be quick."""
 
 MEASURES: dict[str, Measure] = {
     "appending": appending.measure,
@@ -28,18 +21,7 @@ def main() -> int:
     """Measure, print, and leave nothing behind: no process, no file."""
     options = parser_of("python -m bench.store", __doc__, MEASURES).parse_args()
     settle_memory()  # as a master does
-    return answer(options, lambda folder: _measured(folder, options))
-
-
-def _measured(folder: Path, options: argparse.Namespace) -> list[Figure]:
-    figures: list[Figure] = []
-    chosen: list[str] = options.only or list(MEASURES)
-    with bar(len(chosen)) as step:
-        for name in chosen:
-            (folder / name).mkdir()
-            figures += MEASURES[name](folder / name, options.quick)
-            step(name)
-    return figures
+    return answer(options, lambda folder: measured_in_turn(MEASURES, folder, options))
 
 
 if __name__ == "__main__":
