@@ -1,9 +1,9 @@
 """`dittomq group dead-letters`: what a group has given up, printed, or given to it once more."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from dittomq.cli.stored_message import message_document, message_line
 from dittomq.consumer.dead_letters import (
     MAX_DEAD_LETTERS,
     DeadLetterMessage,
+    DeadLetterPage,
     DeadLetterQuery,
     LetterPlace,
     ReplayedLetter,
@@ -29,6 +30,8 @@ from dittomq.errors import ConnectionRefused, Unavailable
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import Client, GroupResult
+
+P = TypeVar("P", DeadLetterPage, ReplayResult)
 
 _SHOWN: Final = 100
 _PLACE: Final = re.compile(r"([0-9]{1,9})@([0-9]{1,18})")
@@ -95,22 +98,23 @@ def _place(text: str, broker: str | None) -> LetterPlace:
 
 
 def _list(mq: "Client", query: DeadLetterQuery, limit: int, broker: str | None, *, json: bool) -> int:
-    count, ended = 0, []
-    for result in mq.admin.list_dead_letters(replace(query, page_size=min(limit, MAX_DEAD_LETTERS)), broker=broker):
-        of_broker, left, where = result, limit, result.broker
-        while of_broker.value is not None:
-            for letter in of_broker.value.letters:
-                _show(where, letter, json=json)
-            flush()
-            count += len(of_broker.value.letters)
-            left -= len(of_broker.value.letters)
-            if not left or not (token := of_broker.value.next_token):
-                break
-            [of_broker] = mq.admin.list_dead_letters(replace(query, page_size=min(left, MAX_DEAD_LETTERS), page_token=token), broker=where)
-        ended.append(of_broker)
-    if not count and all(result.error is None for result in ended):
+    count = 0
+    ended: dict[str, GroupResult[DeadLetterPage]] = {}
+
+    def ask(page: DeadLetterQuery, where: str | None) -> "list[GroupResult[DeadLetterPage]]":
+        return mq.admin.list_dead_letters(page, broker=where)
+
+    for answer in _pages(ask, query, limit, broker, size=lambda page: len(page.letters)):
+        ended[answer.broker] = answer
+        letters = () if answer.value is None else answer.value.letters
+        for letter in letters:
+            _show(answer.broker, letter, json=json)
+        flush()
+        count += len(letters)
+    last = list(ended.values())
+    if not count and all(result.error is None for result in last):
         hint(f"consumer group {printable(query.group)} has no dead letters")
-    return shown_exit(ended)
+    return shown_exit(last)
 
 
 def _show(broker: str, letter: DeadLetterMessage, *, json: bool) -> None:
@@ -126,7 +130,11 @@ def _replay(mq: "Client", order: ReplayOrder, limit: int | None, broker: str | N
     ended: dict[str, GroupResult[ReplayResult]] = {}
     topic = printable(retry_topic(order.query.group))
     verb = "would be again" if order.validate_only else "again"
-    for answer in _pages(mq, order, limit, broker):
+
+    def ask(page: DeadLetterQuery, where: str | None) -> "list[GroupResult[ReplayResult]]":
+        return mq.admin.replay_dead_letters(replace(order, query=page), broker=where)
+
+    for answer in _pages(ask, order.query, limit, broker, size=lambda result: len(result.replayed)):
         ended[answer.broker] = answer
         replayed = () if answer.value is None else answer.value.replayed
         done += [(answer.broker, each) for each in replayed]
@@ -145,19 +153,25 @@ def _replay(mq: "Client", order: ReplayOrder, limit: int | None, broker: str | N
     return _replay_exit(last, some_did=bool(done), dry_run=order.validate_only)
 
 
-def _pages(mq: "Client", order: ReplayOrder, limit: int | None, broker: str | None) -> "Iterator[GroupResult[ReplayResult]]":
+def _pages(
+    ask: "Callable[[DeadLetterQuery, str | None], list[GroupResult[P]]]",
+    query: DeadLetterQuery,
+    limit: int | None,
+    broker: str | None,
+    *,
+    size: Callable[[P], int],
+) -> "Iterator[GroupResult[P]]":
     """The first answer of each broker group, and those of the calls that go on where it ended, the last of which may fail."""
-    size = min(limit or MAX_DEAD_LETTERS, MAX_DEAD_LETTERS)
-    for first in mq.admin.replay_dead_letters(replace(order, query=replace(order.query, page_size=size)), broker=broker):
+    most = MAX_DEAD_LETTERS if limit is None else min(limit, MAX_DEAD_LETTERS)
+    for first in ask(replace(query, page_size=most), broker):
         yield first
         count, value = 0, first.value
         while value is not None:
-            count += len(value.replayed)
-            size = MAX_DEAD_LETTERS if limit is None else min(limit - count, MAX_DEAD_LETTERS)
-            if not value.next_token or not size:
+            count += size(value)
+            most = MAX_DEAD_LETTERS if limit is None else min(limit - count, MAX_DEAD_LETTERS)
+            if not value.next_token or not most:
                 break
-            query = replace(order.query, page_size=size, page_token=value.next_token)
-            [answer] = mq.admin.replay_dead_letters(replace(order, query=query), broker=first.broker)
+            [answer] = ask(replace(query, page_size=most, page_token=value.next_token), first.broker)
             yield answer
             value = answer.value
 

@@ -101,15 +101,14 @@ def _show(before: ClusterSample | None, now: ClusterSample, problem: str, *, cle
         for line in screen(before, now, None):
             say(line)
         say()
+        if problem:
+            hint(f"as seen last: {problem}")
     else:
         columns, lines = shutil.get_terminal_size()
         shown = screen(before, now, ScreenSize(columns, lines - (2 if problem else 1)))
         shown += [f"as seen last: {printable(problem)}"[:columns]] if problem else []
         text = "".join(f"{line}{_REST_OF_LINE}\n" for line in shown)
         sys.stdout.write(f"{_CLEAR_SCREEN if clear else ''}{_HOME}{text}{_REST_OF_SCREEN}")
-        problem = ""
-    if problem:
-        hint(f"as seen last: {problem}")
     flush()
 
 
