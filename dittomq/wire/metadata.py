@@ -1,7 +1,6 @@
 """ditto.metadata.v1 ↔ `dittomq.metadata`. The four RPCs have one shape; each has its own messages."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
@@ -55,8 +54,16 @@ def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
 def topics_page(response: pb.GetAllTopicConfigResponse) -> TablePage[TopicConfig]:
     rows = tuple(map(_topic, response.topics))
     minimums = {(each.topic, each.queue): each.min_offset for each in response.minimums}
-    page = TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, _led(response))
-    return replace(page, is_delta=response.is_delta, removed=tuple(response.removed))
+    return TablePage(
+        version_from_pb(response.version),
+        rows,
+        response.next_page_token,
+        response.not_modified,
+        minimums,
+        led=_led(response),
+        is_delta=response.is_delta,
+        removed=tuple(response.removed),
+    )
 
 
 def topics_response(page: TablePage[TopicConfig]) -> pb.GetAllTopicConfigResponse:
@@ -80,8 +87,15 @@ def groups_request(value: Ask) -> pb.GetAllSubscriptionGroupConfigRequest:
 
 def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> TablePage[GroupConfig]:
     rows = tuple(map(_group, response.groups))
-    page = TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
-    return replace(page, is_delta=response.is_delta, removed=tuple(response.removed))
+    return TablePage(
+        version_from_pb(response.version),
+        rows,
+        response.next_page_token,
+        response.not_modified,
+        led=_led(response),
+        is_delta=response.is_delta,
+        removed=tuple(response.removed),
+    )
 
 
 def groups_response(page: TablePage[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
