@@ -23,12 +23,12 @@ class OrderLocks:
         if now < self._free_at:
             return frozenset()
         held = self._held.get(group, {})
-        free = {queue for queue in queues if held.get(queue, (member, 0.0))[0] == member or held[queue][1] <= now}
-        self._make_room(group, len(free - held.keys()), now)
-        held = self._held.setdefault(group, {})
-        for queue in free:
-            held[queue] = member, now + LOCK_S
-        return frozenset(free)
+        free = frozenset(queue for queue in queues if held.get(queue, (member, 0.0))[0] == member or held[queue][1] <= now)
+        if added := len(free - held.keys()):
+            self._make_room(group, added, now)
+        if free:
+            self._held.setdefault(group, {}).update(dict.fromkeys(free, (member, now + LOCK_S)))
+        return free
 
     def unlock(self, group: str, member: str, queues: Iterable[TopicQueue]) -> None:
         """Free those of the queues that the member holds."""
@@ -36,6 +36,7 @@ class OrderLocks:
         for queue in queues:
             if held.get(queue, ("", 0.0))[0] == member:
                 del held[queue]
+        self._forget_if_empty(group)
 
     @property
     def _count(self) -> int:
@@ -43,7 +44,7 @@ class OrderLocks:
 
     def _make_room(self, group: str, added: int, now: float) -> None:
         """For so many more locks of a group: where there are too many, those go whose time is over."""
-        if added and len(self._held.get(group, {})) + added > MAX_LOCKS_OF_GROUP:
+        if len(self._held.get(group, {})) + added > MAX_LOCKS_OF_GROUP:
             self._drop_old(group, now)
         if len(self._held.get(group, {})) + added > MAX_LOCKS_OF_GROUP:
             raise LimitReached(f"the number of locked queues of group {group}", MAX_LOCKS_OF_GROUP)
@@ -54,7 +55,9 @@ class OrderLocks:
             raise LimitReached("the number of locked queues", MAX_LOCKS)
 
     def _drop_old(self, group: str, now: float) -> None:
-        left = {queue: held for queue, held in self._held[group].items() if held[1] > now}
-        self._held[group] = left
-        if not left:
-            del self._held[group]
+        self._held[group] = {queue: held for queue, held in self._held.get(group, {}).items() if held[1] > now}
+        self._forget_if_empty(group)
+
+    def _forget_if_empty(self, group: str) -> None:
+        if not self._held.get(group):
+            self._held.pop(group, None)

@@ -63,3 +63,11 @@ def test_locks_of_all_groups_are_bounded() -> None:
     with pytest.raises(LimitReached):
         locks.lock("billing", "a", [FIRST], 2.0)
     assert locks.lock("billing", "a", [FIRST], LOCK_S + 1.5) == {FIRST}
+
+
+def test_a_group_that_wants_too_many_locks_at_once_gets_none() -> None:
+    locks = OrderLocks(free_at=0.0)
+
+    with pytest.raises(LimitReached):
+        locks.lock("billing", "a", [TopicQueue("orders", queue) for queue in range(MAX_LOCKS_OF_GROUP + 1)], 1.0)
+    assert locks.lock("billing", "b", [FIRST], 1.0) == {FIRST}
