@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol
 
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
+from dittomq.broker.lane_reads import read_on
 from dittomq.commitlog.reading import QueueSlice
 from dittomq.consumer.dead_letters import (
     DeadLetterMessage,
@@ -19,12 +20,10 @@ from dittomq.consumer.dead_letters import (
 )
 from dittomq.consumer.retries import dead_letter_topic
 from dittomq.doors.workers import Executor
-from dittomq.errors import CorruptRecord, NotMaster, NotReady, OffsetOutOfRange, TopicNotFound
+from dittomq.errors import NotMaster, NotReady, OffsetOutOfRange, TopicNotFound
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import MAX_PULL_BYTES, ReadableRange
-
-T = TypeVar("T")
 
 _PAGE_BYTES: Final = MAX_PULL_BYTES - 1024 * 1024
 
@@ -56,7 +55,7 @@ class DeadLetterReads:
     store: LetterStore
     lane: Executor
     rules: OffsetRules
-    damaged: Callable[[PhysicalOffset], None]
+    damaged: Callable[[int], None]
 
     async def page(self, query: DeadLetterQuery) -> DeadLetterPage:
         """At most `page_size` dead letters, of one queue, and at most 3 MiB or one of them.
@@ -70,7 +69,7 @@ class DeadLetterReads:
             raise NotReady(self.rules.node, "it does not know yet that all is confirmed which the page before knew of; ask again")
         queues = self._queues(query.group)
         end = PhysicalOffset(confirmed if cursor is None else cursor.end)
-        return await self._call(lambda: self._read(query, queues, end, cursor))
+        return await read_on(self.lane, lambda: self._read(query, queues, end, cursor), self.damaged)
 
     async def one(self, group: str, place: LetterPlace) -> DeadLetterMessage:
         """The dead letter there; raises GroupNotFound, OffsetOutOfRange where there is none, and CorruptRecord."""
@@ -84,14 +83,7 @@ class DeadLetterReads:
                 raise OffsetOutOfRange(f"queue {place.queue}: queue offset", place.offset, *bounds)
             return DeadLetterMessage(found[0])
 
-        return await self._call(read)
-
-    async def _call(self, work: Callable[[], T]) -> T:
-        try:
-            return await self.lane.call(work)
-        except CorruptRecord as problem:
-            self.damaged(PhysicalOffset(problem.position))
-            raise
+        return await read_on(self.lane, read, self.damaged)
 
     def _queues(self, group: str) -> int:
         """Of the group's dead-letter topic, which is made for the first one."""

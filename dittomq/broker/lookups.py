@@ -6,11 +6,12 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
+from dittomq.broker.lane_reads import read_on
 from dittomq.broker.pull_service import PullRules
 from dittomq.commitlog.store import KeySearch, Store
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
-from dittomq.errors import CorruptRecord, InvalidField, MessageNotFound, PermissionDenied, QueueNotFound, TopicNotFound, VersionConflict
+from dittomq.errors import InvalidField, MessageNotFound, PermissionDenied, QueueNotFound, TopicNotFound, VersionConflict
 from dittomq.message import MAX_BODY_BYTES, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -55,11 +56,7 @@ class LookupService:
         if isinstance(named, ConsistencyToken) and not self.is_of(named, text):
             raise MessageNotFound(self._node, text)
         end = self._rules.readable().end
-        try:
-            found = await self._lane.call(lambda: self._store.message_at(position, end))
-        except CorruptRecord as problem:
-            self._rules.damaged(problem.position)
-            raise
+        found = await read_on(self._lane, lambda: self._store.message_at(position, end), self._rules.damaged)
         if found is None:
             self._rules.check_complete()
             raise MessageNotFound(self._node, text)

@@ -7,13 +7,13 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 
 from dittomq.broker.dispatcher import Dispatcher
+from dittomq.broker.lane_reads import read_on
 from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import entry_at
 from dittomq.errors import (
-    CorruptRecord,
     InvalidField,
     LimitReached,
     NotReady,
@@ -208,10 +208,7 @@ class PullService:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullResult(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
         try:
-            found = await self._lane.call(lambda: self._read(order, readable))
-        except CorruptRecord as problem:
-            self._rules.damaged(problem.position)
-            raise
+            found = await read_on(self._lane, lambda: self._read(order, readable), self._rules.damaged)
         except OffsetOutOfRange as outside:
             if outside.asked > outside.end:
                 self._rules.check_complete()

@@ -21,11 +21,10 @@ from dittomq.consumer.dead_letters import (
     replayed_properties,
 )
 from dittomq.consumer.retries import retry_topic
-from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import TopicConfig
 from dittomq.wire.publishing import PublishOrder
 from services.master.produce import ProduceHandler
-from services.master.send_back import confirmed, copied_to
+from services.master.send_back import confirmed, copied_to, read_queues_of
 from services.master.term import Term
 
 log = structlog.get_logger()
@@ -51,8 +50,8 @@ class MasterReplays:
         topic = retry_topic(group.name)
         if page.letters and not order.validate_only:
             await self.topics.add_system(TopicConfig(topic, group.retry_queues, group.retry_queues))
-        known = self.topics.metadata.table(TOPICS).rows.get(topic)
-        placed = [_placed(letter, group.retry_queues if known is None else known.read_queues) for letter in page.letters]
+        queues = read_queues_of(self.topics, topic, group.retry_queues)
+        placed = [_placed(letter, queues) for letter in page.letters]
         if placed and not order.validate_only:
             drafts = [
                 copied_to(letter.message, topic, copy.retry_queue, replayed_properties(letter.message.properties))

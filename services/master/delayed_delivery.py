@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, NoReturn, TypeVar
 import structlog
 
 from dittomq.broker.dispatcher import Dispatcher
+from dittomq.broker.lane_reads import read_on
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
 from dittomq.delays import (
@@ -95,12 +96,8 @@ class DeliveryParts:
     damaged: Callable[[int], None]
 
     async def read(self, work: Callable[[], R]) -> R:
-        """Let a lane do that; damage that it meets is told of, and raised."""
-        try:
-            return await self.lane.call(work)
-        except CorruptRecord as problem:
-            self.damaged(problem.position)
-            raise
+        """Read on the lane."""
+        return await read_on(self.lane, work, self.damaged)
 
 
 class CancelMark(Enum):
@@ -270,7 +267,7 @@ class DelayedDelivery:
         if isinstance(problem, CorruptRecord):
             parts.damaged(problem.position)
         queue.wake = _later(self._now(), 1_000)
-        if isinstance(problem, MessageTooLarge) or wait.is_over(queue.next, parts.clock.monotonic()):
+        if wait.is_over(queue.next, problem, parts.clock.monotonic()):
             log.warning("delayed_message_passed_over", node=parts.node, queue=queue.queue, offset=queue.next, reason=str(problem))
             queue.pass_to(QueueOffset(queue.next + 1))
 

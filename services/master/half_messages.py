@@ -55,7 +55,7 @@ class HalfMessages:
         except (CorruptRecord, MessageTooLarge) as problem:
             if isinstance(problem, CorruptRecord):
                 self._damaged(problem.position)
-            if isinstance(problem, MessageTooLarge) or self._wait.is_over(self._scanned, now_s):
+            if self._wait.is_over(self._scanned, problem, now_s):
                 log.warning("half_message_passed_over", node=self._node, offset=self._scanned, reason=str(problem))
                 self._scanned = QueueOffset(self._scanned + 1)
             return []

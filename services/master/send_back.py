@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
+from dittomq.broker.lane_reads import read_on
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.records.format import Host
 from dittomq.commitlog.store import Store
@@ -30,7 +31,7 @@ from dittomq.consumer.retries import (
 )
 from dittomq.delays import LEVELS, MAX_WAITING_PROPERTIES_BYTES, schedule
 from dittomq.doors.workers import Executor
-from dittomq.errors import CorruptRecord, FencedEpoch, LimitReached, OffsetOutOfRange, Refused
+from dittomq.errors import FencedEpoch, LimitReached, OffsetOutOfRange, Refused
 from dittomq.message import Draft, StoredMessage
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.rows import GroupConfig
@@ -154,18 +155,13 @@ class SendBack:
             at = store.message_at(message.physical_offset, end)
             return message, None if at is None else at[1]
 
-        try:
-            return await self.parts.lane.call(read)
-        except CorruptRecord as problem:
-            self.parts.damaged(problem.position)
-            raise
+        return await read_on(self.parts.lane, read, self.parts.damaged)
 
     async def _show_topic(self, name: str, group: GroupConfig) -> int:
         """The group's own topics are made when they are first used; the queues that members read, as many as the group asked for then."""
         queues = group.retry_queues if name == retry_topic(group.name) else 1
         await self.parts.topics.add_system(TopicConfig(name, queues, queues))
-        known = self.parts.topics.metadata.table(TOPICS).rows.get(name)
-        return queues if known is None else known.read_queues
+        return read_queues_of(self.parts.topics, name, queues)
 
 
 async def confirmed(ticket: PendingProduce) -> None:
@@ -195,6 +191,12 @@ def _copy_of(message: StoredMessage, group: GroupConfig, decided: RetryAfter | D
     if isinstance(decided, DeadLetter):
         return copied_to(message, dead_letter_topic(group.name), 0, properties)
     return copied_to(message, retry_topic(group.name), int(message.queue_offset) % group.retry_queues, properties)
+
+
+def read_queues_of(topics: MasterTopics, name: str, wanted: int) -> int:
+    """Queues that members read of a topic of the group's own; of one that is not there yet as many as the group wants."""
+    known = topics.metadata.table(TOPICS).rows.get(name)
+    return wanted if known is None else known.read_queues
 
 
 def copied_to(message: StoredMessage, topic: str, queue: int, properties: Mapping[str, str]) -> Draft:

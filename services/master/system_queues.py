@@ -45,14 +45,19 @@ def newest_about(store: Store, topic: str, position: int) -> StoredMessage | Non
 
 
 class RepairWait:
-    """Since when somebody waits for one record that is not whole, in front of all others of its queue."""
+    """Since when somebody waits for one record that cannot be had, in front of all others of its queue."""
+
+    __slots__ = ("_offset", "_since")
 
     def __init__(self) -> None:
         self._offset = -1
         self._since = 0.0
 
-    def is_over(self, offset: int, now_s: float) -> bool:
-        """Whether the wait for that number of the queue has been long enough; it begins with the first question."""
+    def is_over(self, offset: int, problem: CorruptRecord | MessageTooLarge, now_s: float) -> bool:
+        """Whether the wait for that number of the queue has been long enough; it begins with the first question.
+
+        What is too large stays so: nobody waits for it.
+        """
         if offset != self._offset:
             self._offset, self._since = offset, now_s
-        return now_s - self._since >= REPAIR_S
+        return isinstance(problem, MessageTooLarge) or now_s - self._since >= REPAIR_S

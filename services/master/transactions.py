@@ -36,7 +36,7 @@ from services.master.check_watchers import CheckWatchers
 from services.master.delayed_delivery import DelayedDelivery
 from services.master.half_messages import HalfMessages
 from services.master.produce import PendingProduce
-from services.master.system_queues import REPAIR_S
+from services.master.system_queues import RepairWait
 from services.master.term import Term
 
 MAX_PENDING: Final = 100_000
@@ -47,15 +47,13 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Pending:
-    """A half message whose transaction nobody has ended. `due` is on the monotonic clock, and so is `broken_since`: when it was
-    first found not to be whole, or what may have ended it.
-    """
+    """A half message whose transaction nobody has ended. `due` is on the monotonic clock. `repair`: of it, or of what may have ended it."""
 
     half: PhysicalOffset
     group: str
     due: float
     checks: int = 0
-    broken_since: float | None = None
+    repair: RepairWait = field(default_factory=RepairWait)
 
 
 @dataclass(slots=True)
@@ -160,7 +158,7 @@ class Transactions:
             except (CorruptRecord, MessageTooLarge) as problem:
                 self._meet_damage(each, problem)
                 continue
-            each.broken_since = None
+            each.repair = RepairWait()
             if half is None or before is not None:
                 self._pending.pop(each.half, None)
             elif each.checks >= MAX_CHECKS:
@@ -174,8 +172,7 @@ class Transactions:
         """Ask nobody about what cannot be read; it is looked at again until it has been waited for long enough."""
         parts, now = self.delivery.parts, self.delivery.parts.clock.monotonic()
         pending.due = now + next_check_s(0)
-        pending.broken_since = now if pending.broken_since is None else pending.broken_since
-        if isinstance(problem, MessageTooLarge) or now - pending.broken_since >= REPAIR_S:
+        if pending.repair.is_over(pending.half, problem, now):
             log.warning("transaction_passed_over", node=parts.node, half=pending.half, reason=str(problem))
             self._pending.pop(pending.half, None)
 
