@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -94,11 +94,15 @@ class Cluster:
             if not self.phases.calm.is_set():
                 found = self._availability.look(self.checks.record)
                 self.problems += (Broken(Invariant.I9, what) for what in found)
-            for name in self._inhabitants:
-                node = self.world.nodes[name]
-                if not node.running and not self._down.get(name) and not self._is_done(name):
-                    await self.world.buried()
-                    node.start()
+            await self.revive(name for name in self._inhabitants if not self._is_done(name))
+
+    async def revive(self, names: Iterable[str]) -> None:
+        """Start those of them that have ended, unless a fault holds them down."""
+        for name in names:
+            node = self.world.nodes[name]
+            if not node.running and not self.is_held_down(name):
+                await self.world.buried()
+                node.start()
 
     async def suffer(self, fault: Fault) -> None:
         """Let one fault happen at its time and take it back after it has lasted."""

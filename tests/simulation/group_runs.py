@@ -29,17 +29,16 @@ from tests.simulation.group_clients import (
     Writer,
     stored,
 )
-from tests.simulation.invariants import Broken, Invariant
+from tests.simulation.invariants import Broken
 from tests.simulation.limits import limits
 from tests.simulation.operator import as_client, leading
 from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, name_of
-from tests.simulation.simulate import Run, live
+from tests.simulation.simulate import SETTLE_S, Run, comes_within, live, run_of
 from tests.simulation.workload import make_topics
 from tests.simulation.world import World
 
 _FAULTS_S = 60.0
-_SETTLE_S = 200.0
 _HANDLED_S = 180.0
 _RESTART_S = 0.5
 _LEFT_S = 12.0  # longer than the session of a member that died
@@ -76,21 +75,7 @@ def simulate_groups(seed: int, sabotage: Callable[[Cluster], AbstractContextMana
     with wanted.limits.in_force(), sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
         live(world, town.story(faults))
     world.close()
-    return Run(
-        seed=seed,
-        broken=tuple(cluster.problems),
-        failures=tuple(world.findings),
-        happened=(),
-        stress=(),
-        plan=tuple(faults),
-        shape=wanted,
-        hash=world.transcript.hash(),
-        transcript=tuple(world.transcript.lines),
-        publishes=town.history.sent,
-        reads=len(town.history.handed),
-        calls=world.loop.calls,
-        is_of_groups=True,
-    )
+    return replace(run_of(cluster, seed, faults), publishes=town.history.sent, reads=len(town.history.handed), is_of_groups=True)
 
 
 def _shape(chance: random.Random, world: World) -> Shape:
@@ -142,11 +127,7 @@ class _Town:
         """Start what has ended and is wanted, unless a fault holds it down."""
         cluster = self._cluster
         while True:
-            for name in sorted(self._wanted):
-                node = cluster.world.nodes[name]
-                if not node.running and not cluster.is_held_down(name) and not (name == WRITER and self._writer.settled.is_set()):
-                    await cluster.world.buried()
-                    node.start()
+            await cluster.revive(name for name in sorted(self._wanted) if not (name == WRITER and self._writer.settled.is_set()))
             await asyncio.sleep(_RESTART_S)
             cluster.checks.look_at_processes()
 
@@ -222,14 +203,8 @@ class _Town:
                     return
                 await asyncio.sleep(1.0)
 
-        try:
-            async with asyncio.timeout(_SETTLE_S):
-                await as_client(self._cluster, "watcher", wait)
-        except TimeoutError:
-            self._cluster.world.transcript.lines.append(self._cluster.world.loop.stacks())
-            self._cluster.problems.append(Broken(Invariant.I9, f"{_SETTLE_S:g} s after the faults the group has not settled"))
-            return False
-        return True
+        watched = as_client(self._cluster, "watcher", wait)
+        return await comes_within(self._cluster, SETTLE_S, watched, lambda: "the group has not settled")
 
     async def _judge(self) -> None:
         """When everything is dealt with, or should be."""

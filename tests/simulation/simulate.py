@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +44,7 @@ from tests.simulation.world import Power, World
 
 _FAULTS_S = 60.0
 _ENDS_DARK = 0.5  # of the runs: all brokers lose power while clients publish, and every copy is looked at
-_SETTLE_S = 200.0
+SETTLE_S = 200.0
 _EQUAL_S = 120.0
 _CPU_S = 60.0
 _FORGETS = 0.15  # of the runs with slaves: the log is dropped after a while
@@ -97,14 +97,20 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
     with wanted.limits.in_force(), stores, sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
         live(world, _story(cluster, faults))
     world.close()
+    return replace(run_of(cluster, seed, faults), happened=tuple(cluster.witness.seen), stress=tuple(stress))
+
+
+def run_of(cluster: Cluster, seed: int, faults: Sequence[Fault]) -> Run:
+    """What came of a run that is over."""
+    world = cluster.world
     return Run(
         seed=seed,
         broken=tuple(cluster.problems),
         failures=tuple(world.findings),
-        happened=tuple(cluster.witness.seen),
-        stress=tuple(stress),
+        happened=(),
+        stress=(),
         plan=tuple(faults),
-        shape=wanted,
+        shape=cluster.shape,
         hash=world.transcript.hash(),
         transcript=tuple(world.transcript.lines),
         publishes=len(cluster.history.publishes),
@@ -227,22 +233,33 @@ async def _operate(cluster: Cluster) -> None:
 async def _make_topics_again(cluster: Cluster, mq: AsyncClient) -> None:
     """A topic that was made shortly before its master's disk was lost, or a slave promoted in its place, may be lost with it."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_SETTLE_S):
+        async with asyncio.timeout(SETTLE_S):
             while await leading(mq, cluster.brokers) is None or not await make_topics(mq):  # noqa: ASYNC110  # nobody tells when
                 await asyncio.sleep(1.0)
 
 
 async def _settled(cluster: Cluster) -> bool:
     """Whether, after the faults, clients come to know of every message within a while."""
+
+    async def wait() -> None:
+        for publisher in cluster.publishers:
+            await publisher.settled.wait()
+
+    def problem() -> str:
+        unsettled = [publisher.name for publisher in cluster.publishers if not publisher.settled.is_set()]
+        return f"{unsettled} still cannot publish to all copies, or know of all messages"
+
+    return await comes_within(cluster, SETTLE_S, wait(), problem)
+
+
+async def comes_within(cluster: Cluster, seconds: float, work: Awaitable[None], problem: Callable[[], str]) -> bool:
+    """Whether it ends within so many seconds after the faults; if not, that is a problem of the run."""
     try:
-        async with asyncio.timeout(_SETTLE_S):
-            for publisher in cluster.publishers:
-                await publisher.settled.wait()
+        async with asyncio.timeout(seconds):
+            await work
     except TimeoutError:
         cluster.world.transcript.lines.append(cluster.world.loop.stacks())
-        unsettled = [publisher.name for publisher in cluster.publishers if not publisher.settled.is_set()]
-        what = f"{_SETTLE_S:g} s after the faults {unsettled} still cannot publish to all copies, or know of all messages"
-        cluster.problems.append(Broken(Invariant.I9, what))
+        cluster.problems.append(Broken(Invariant.I9, f"{seconds:g} s after the faults {problem()}"))
         return False
     return True
 
@@ -255,14 +272,9 @@ async def _repaired(cluster: Cluster) -> bool:
             while not await repair(mq, node):  # noqa: ASYNC110  # an operator asks again
                 await asyncio.sleep(1.0)
 
-    try:
-        async with asyncio.timeout(_EQUAL_S):
-            if cluster.history.rotten:
-                await as_client(cluster, "mender", mend)
-    except TimeoutError:
-        cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults rot is not mended"))
-        return False
-    return True
+    if not cluster.history.rotten:
+        return True
+    return await comes_within(cluster, _EQUAL_S, as_client(cluster, "mender", mend), lambda: "rot is not mended")
 
 
 async def _equal(cluster: Cluster) -> bool:
@@ -277,14 +289,7 @@ async def _equal(cluster: Cluster) -> bool:
                 return
             await asyncio.sleep(1.0)
 
-    try:
-        async with asyncio.timeout(_EQUAL_S):
-            await as_client(cluster, "watcher", wait)
-    except TimeoutError:
-        cluster.world.transcript.lines.append(cluster.world.loop.stacks())
-        cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults not every copy has caught up"))
-        return False
-    return True
+    return await comes_within(cluster, _EQUAL_S, as_client(cluster, "watcher", wait), lambda: "not every copy has caught up")
 
 
 async def _read_all(cluster: Cluster) -> None:
