@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -78,7 +78,6 @@ class Log:
     """What the copies of one group hold; shared by its nodes."""
 
     placed: list[Placed] = field(default_factory=list)
-    ends: dict[tuple[str, int], int] = field(default_factory=dict)
     by_sequence: dict[tuple[str, int], Placed] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
     removed_end: int = 0
@@ -92,12 +91,10 @@ class Log:
             return [self.by_sequence[producer_id, first + at] for at in range(len(messages))], True
         if first > expected:
             raise OutOfOrderSequence(producer_id, expected, first)
-        new = []
+        new, ends = [], Counter((one.message.topic, one.message.queue) for one in self.placed)
         for at, message in enumerate(messages):
-            queue = (message.topic, message.queue)
-            offset = self.ends.get(queue, 0)
-            self.ends[queue] = offset + 1
-            place = Placed(message, len(self.placed), offset)
+            place = Placed(message, len(self.placed), ends[message.topic, message.queue])
+            ends[message.topic, message.queue] += 1
             self.placed.append(place)
             self.by_sequence[producer_id, first + at] = place
             new.append(place)
