@@ -343,7 +343,9 @@ class Slave:
         ]
         if bound.candidate is not None:
             replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))
-        for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
+        for_clients = await self._server(
+            node, Listen("listen.clients", config.listen.clients, config.tls.clients_show_certificate), clients
+        )
         for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)
         bound.fetcher.serves_at(self._replication_address(for_replicas))
         if bound.candidate is not None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dittomq.client.access import to_context
 from dittomq.client.async_client import AsyncClient, nameservers_of
 from dittomq.client.buffer_pool import BufferPool
-from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
+from dittomq.client.context import Context, contexts_file, current_context, load_contexts, save_context, use_context
 from dittomq.client.partitioner import Partitioner
 from dittomq.client.producer import ProducerOptions
 from dittomq.client.validation import checked_size
@@ -23,6 +24,7 @@ from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, Permissio
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
+from dittomq.security.tls import CertificateFiles
 from dittomq.tokens import ConsistencyToken, decode_token, encode_token
 from tests.support.fake_broker import node_of
 from tests.support.virtual_time import under
@@ -49,63 +51,15 @@ def test_a_token_of_a_broker_that_names_no_incarnation_is_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "i0.1.2.a",
-        "i00000000000000zz.1.2.a",
-        "i0000000000000001.1.2.",
-        "i0000000000000001.1.a",
-        "",
-        "1",
-        "1.2",
-        "1.2.",
-        "-1.2.a",
-        "1.x.a",
-        "1.²3.a",
-        f"1.{2**63}.a",
-        "1.2." + "a" * 300,
+        "current = 3",
+        "[contexts]\na = 1",
+        "other = 1",
+        "not toml",
+        "contexts = 1",
+        "[contexts]\na = { ca_file = 'x' }",
+        "[contexts]\na = { nameserver = 'x:1', more = 'y' }",
     ],
 )
-def test_what_is_no_token_is_refused(text: str) -> None:
-    with pytest.raises(InvalidField):
-        decode_token(text)
-
-
-@pytest.fixture
-def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DITTOMQ_CONFIG", str(tmp_path / "deep" / "contexts.toml"))
-    return contexts_file()
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-        )
-    )
-)
-def test_contexts_come_back_as_they_were_saved(entries: list[tuple[str, str]]) -> None:
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setenv("DITTOMQ_CONFIG", f"{folder}/contexts.toml")
-        for name, nameserver in entries:
-            save_context(name, nameserver)
-
-        assert {one.name: one.nameserver for one in load_contexts().all} == dict(entries)
-
-
-def test_a_context_is_current_once_it_was_chosen(contexts: Path) -> None:
-    assert current_context() is None
-    save_context("local", "localhost:9876")
-    assert current_context() is None
-    use_context("local")
-    save_context("prod", "mq:9876")
-
-    current = current_context()
-    assert current is not None
-    assert current.nameserver == "localhost:9876"
-    with pytest.raises(ConfigError, match='did you mean "local"'):
-        use_context("locl")
-
-
-@pytest.mark.parametrize("text", ["current = 3", "[contexts]\na = 1", "other = 1", "not toml", "contexts = 1"])
 def test_a_contexts_file_that_is_not_ours_is_named_and_kept(contexts: Path, text: str) -> None:
     contexts.parent.mkdir()
     contexts.write_text(text)
