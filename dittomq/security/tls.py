@@ -84,7 +84,7 @@ class Certificates:
     def of_client(cls, files: CertificateFiles) -> Self:
         """Those of a library's user, who is told of new ones that are unusable by the first call that fails. Raises ConfigError."""
         files.check(serves=False)
-        return cls(files, on_renewal=_say_nothing, on_problem=_say_nothing)
+        return cls(files, on_renewal=_ignore, on_problem=_ignore)
 
     @property
     def version(self) -> int:
@@ -140,7 +140,7 @@ class Certificates:
             self.look()
 
 
-def _say_nothing(*_: object) -> None:
+def _ignore(*_: object) -> None:
     return
 
 

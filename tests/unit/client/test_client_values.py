@@ -51,6 +51,82 @@ def test_a_token_of_a_broker_that_names_no_incarnation_is_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "i0.1.2.a",
+        "i00000000000000zz.1.2.a",
+        "i0000000000000001.1.2.",
+        "i0000000000000001.1.a",
+        "",
+        "1",
+        "1.2",
+        "1.2.",
+        "-1.2.a",
+        "1.x.a",
+        "1.²3.a",
+        f"1.{2**63}.a",
+        "1.2." + "a" * 300,
+    ],
+)
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(InvalidField):
+        decode_token(text)
+
+
+@pytest.fixture
+def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DITTOMQ_CONFIG", str(tmp_path / "deep" / "contexts.toml"))
+    return contexts_file()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+        )
+    )
+)
+def test_contexts_come_back_as_they_were_saved(entries: list[tuple[str, str]]) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setenv("DITTOMQ_CONFIG", f"{folder}/contexts.toml")
+        for name, nameserver in entries:
+            save_context(name, nameserver)
+
+        assert {one.name: one.nameserver for one in load_contexts().all} == dict(entries)
+
+
+def test_context_keeps_the_files_of_its_certificates(contexts: Path) -> None:
+    save_context("plain", "mq:9876")
+    save_context("prod", "mq:9876", CertificateFiles("/a/ca.crt", "/a/me.crt", "/a/me.key"))
+    save_context("trusting", "mq:9876", CertificateFiles("/a/ca.crt"))
+
+    found = {one.name: (one.tls.ca, one.tls.certificate, one.tls.key) for one in load_contexts().all}
+
+    assert found == {"plain": ("", "", ""), "prod": ("/a/ca.crt", "/a/me.crt", "/a/me.key"), "trusting": ("/a/ca.crt", "", "")}
+
+
+def test_variables_with_certificates_go_before_those_of_a_context() -> None:
+    context = Context("prod", "mq:9876", CertificateFiles("/a/ca.crt"))
+
+    assert to_context(context, {}).tls.ca == "/a/ca.crt"
+    assert to_context(context, {"DITTOMQ_CA_FILE": "/b/ca.crt"}).tls.ca == "/b/ca.crt"
+
+
+def test_a_context_is_current_once_it_was_chosen(contexts: Path) -> None:
+    assert current_context() is None
+    save_context("local", "localhost:9876")
+    assert current_context() is None
+    use_context("local")
+    save_context("prod", "mq:9876")
+
+    current = current_context()
+    assert current is not None
+    assert current.nameserver == "localhost:9876"
+    with pytest.raises(ConfigError, match='did you mean "local"'):
+        use_context("locl")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "current = 3",
         "[contexts]\na = 1",
         "other = 1",
