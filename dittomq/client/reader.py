@@ -1,11 +1,13 @@
 """⑧ Reading one queue: from the master or the node that it suggests, from another when that is silent, from one when the caller insists."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
@@ -101,6 +103,8 @@ class Reader:
         self._lots: dict[str, float] = {}  # node → its place among slaves: readers spread over them
         self._last_slave = ""  # the one that answered last
         self._suggested_id = 0  # the node that the last answer said to ask next; 0 is the master
+        self._answered: Node | None = None  # the node that did last
+        self._ahead: tuple[Node, PullRequest, Any] | None = None  # who is asked for what nobody wants yet, and the call
 
     async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
@@ -112,18 +116,7 @@ class Reader:
         holds what the token names, StaleCopy when no copy that answers is fresh enough.
         """
         self._check(offset, wait_s, max_staleness_s)
-        order = PullRequest(
-            topic=self._topic,
-            queue=self._queue,
-            offset=QueueOffset(offset),
-            max_messages=self._options.max_messages,
-            max_bytes=self._options.max_bytes,
-            wait_s=wait_s,
-            tags=self._tags,
-            at_least=decode_token(at_least) if at_least else None,
-            group=self._options.group,
-            max_staleness_s=max_staleness_s,
-        )
+        order = self._order(offset, wait_s, at_least, max_staleness_s)
         found = await self._rounds(order, self._around.clock.monotonic() + wait_s)
         if isinstance(found, NotReady):
             raise found
@@ -159,6 +152,21 @@ class Reader:
                 return int(found.offset)
         raise problem
 
+    def _order(self, offset: int, wait_s: float, at_least: str | None = None, max_staleness_s: float | None = None) -> PullRequest:
+        return PullRequest(
+            topic=self._topic,
+            queue=self._queue,
+            offset=QueueOffset(offset),
+            max_messages=self._options.max_messages,
+            max_bytes=self._options.max_bytes,
+            wait_s=wait_s,
+            tags=self._tags,
+            at_least=decode_token(at_least) if at_least else None,
+            group=self._options.group,
+            max_staleness_s=max_staleness_s,
+            as_records=True,
+        )
+
     def _check(self, offset: int, wait_s: float, max_staleness_s: float | None) -> None:
         """What brokers refuse is theirs to say; this is what the wire cannot carry."""
         check_number("queue", self._queue, 32)
@@ -171,15 +179,53 @@ class Reader:
             raise InvalidField("max_staleness_s", f"{max_staleness_s:g} s is outside (0, {MAX_STALENESS_S:,g}] s; None: of any age")
 
     async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
-        """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing."""
+        """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing.
+
+        While the caller has the messages of one page, the next one comes: so much lies in memory.
+        """
+        async with contextlib.aclosing(self.pages(from_offset, until_end=until_end, wait_s=wait_s)) as pages:
+            async for page in pages:
+                for message in page.messages:
+                    yield message
+
+    async def pages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncGenerator[Page, None]:
+        """The same page by page; with `until_end` the last one is empty, otherwise one that waited in vain is."""
         offset = from_offset
-        while True:
-            page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
-            for message in page.messages:
-                yield message
-            if until_end and page.next_offset == offset:
-                return
-            offset = page.next_offset
+        try:
+            while True:
+                page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
+                if offset < page.next_offset < page.max_offset:
+                    self._pull_ahead(page)
+                yield page
+                if until_end and page.next_offset == offset:
+                    return
+                offset = page.next_offset
+        finally:
+            self._forget_ahead()
+
+    def _pull_ahead(self, page: Page) -> None:
+        """Ask the node that had this page for what follows, before somebody wants it."""
+        self._forget_ahead()
+        node = self._answered
+        if node is not None and node.name == page.node:
+            order = self._order(page.next_offset, 0.0)
+            self._ahead = (node, order, self._call(node, order))
+
+    def _forget_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead[2].cancel()
+            self._ahead = None
+
+    async def _take_ahead(self, node: Node, order: PullRequest) -> Any:
+        """The call by which that node was asked ahead; None where it was not, or for something else, or where the call has failed."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        its_node, its_order, pulled = ahead
+        if its_node != node or its_order != replace(order, wait_s=0.0) or (pulled.done() and await pulled.code() is not grpc.StatusCode.OK):
+            pulled.cancel()
+            return None
+        return pulled
 
     async def _rounds(self, order: PullRequest, until: float) -> Page | NotReady:
         rounds = AsyncRetrying(
@@ -257,6 +303,7 @@ class Reader:
         return late
 
     def _taken(self, node: Node, answer: PullResult, epoch: Epoch, offset: int) -> Page:
+        self._answered = node
         self._remember(node, answer, offset)
         return _page(answer, node, epoch)
 
@@ -284,16 +331,17 @@ class Reader:
         return replace(order, wait_s=min(order.wait_s, max(0.0, until - self._around.clock.monotonic())))
 
     async def _ask(self, node: Node, order: PullRequest) -> tuple[PullResult, Epoch]:
-        address = self._around.routing.address(node)
-        stub: Any = self._around.channels.stub(MessagingServiceStub, address)
-        deadline_s = order.wait_s + _ANSWER_DEADLINE_S
-        who = f"{node.name} at {address}"
+        who = f"{node.name} at {self._around.routing.address(node)}"
         with breaking(who, node):
-            pulled = stub.Pull(wire.pull_request(order), timeout=deadline_s, metadata=meant_for(node))
+            pulled = await self._take_ahead(node, order) or self._call(node, order)
             response: pb.PullResponse = await pulled
             headers: dict[str, Any] = dict(await pulled.initial_metadata() or ())
             check_answerer(headers.items(), node, who)
-        return wire.pull_answer(response), Epoch(int(headers.get(EPOCH_HEADER, 0)))
+        return wire.pull_answer(response, order, node.name), Epoch(int(headers.get(EPOCH_HEADER, 0)))
+
+    def _call(self, node: Node, order: PullRequest) -> Any:
+        stub: Any = self._around.channels.stub(MessagingServiceStub, self._around.routing.address(node))
+        return stub.Pull(wire.pull_request(order), timeout=order.wait_s + _ANSWER_DEADLINE_S, metadata=meant_for(node))
 
     def _remember(self, node: Node, answer: PullResult, offset: int) -> None:
         """Ask next whom the answer suggests, and stay with a slave that answers, unless it ends before what others had."""
