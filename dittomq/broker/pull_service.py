@@ -246,9 +246,7 @@ class PullService:
         if order.offset > high and not self._rules.refuses_beyond_end:
             return QueueSlice([], order.offset, low, high)
         limits = (order.max_messages, order.max_bytes)
-        return self._store.read_queue(
-            order.topic, order.queue, order.offset, *limits, order.tags, readable, as_records=order.as_records
-        )
+        return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable, as_records=order.as_records)
 
 
 def _size_of(answer: PullResult) -> int:

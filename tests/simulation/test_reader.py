@@ -345,3 +345,41 @@ async def test_a_node_that_nobody_knows_is_named_with_what_to_do(town: ClientTow
         await mq.reader("orders", 0, node="a/7").pull(0)
 
     assert str(silent.value) == "a/7 does not answer: no nameserver knows it now; list those it knows: dittomq cluster"
+
+
+@played_by(play)
+async def test_the_next_page_comes_while_the_caller_has_one(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    broker, found = town.brokers["a/0"], list[bytes]()
+    messages = mq.reader("orders", 0, max_messages=4).messages(until_end=True)
+    found.append((await anext(messages)).body)
+    await asyncio.sleep(1)
+    asked = [pull.offset for pull in broker.pulls]
+    found += [message.body async for message in messages]
+
+    assert asked == [0, 4]
+    assert found == [b"%d" % at for at in range(10)]
+    assert [pull.offset for pull in broker.pulls] == [0, 4, 8, 10]
+
+
+@played_by(play)
+async def test_a_page_that_was_asked_ahead_of_a_master_that_dies_comes_from_a_slave(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    messages = mq.reader("orders", 0, max_messages=4).messages(until_end=True)
+    found = [(await anext(messages)).body]
+    town.kill("a-0")
+    await asyncio.sleep(60)
+    found += [message.body async for message in messages]
+
+    assert found == [b"%d" % at for at in range(10)]
+
+
+@played_by(play)
+async def test_a_reader_that_is_left_ends_what_it_asked_ahead(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    pages = mq.reader("orders", 0, max_messages=4).pages()
+    await anext(pages)
+    await pages.aclose()
+    await asyncio.sleep(1)
+
+    assert [pull.offset for pull in town.brokers["a/0"].pulls] == [0]
