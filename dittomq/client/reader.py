@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.read_ahead import Answer, ReadAhead
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.validation import check_number, encoded, epoch_ms
 from dittomq.errors import (
@@ -28,7 +28,7 @@ from dittomq.errors import (
 )
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_STALENESS_S, PullRequest, PullResult, PullStatus
+from dittomq.reads import DEFAULT_PULL_BYTES, MAX_STALENESS_S, PullRequest, PullResult, PullStatus
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import breaking, call
 from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
@@ -39,6 +39,7 @@ from dittomq.wire.lookups import find_offset_request
 _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
 _MOST_WAIT_S = 1e9  # beyond what any broker takes
 _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
+_QUICK_S = 5.0  # whoever takes longer for a page is not read ahead for: a node lets go who takes no answer for half a minute
 _ROUNDS = 3
 _TRY_ANOTHER = (Unavailable, NotReady, LimitReached, CorruptRecord, StaleCopy)
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # what a slave says of whose topics are older than another one's
@@ -57,7 +58,7 @@ class ReaderOptions:
     broker: str | None = None
     node: str | None = None
     tag: str = ""
-    max_messages: int = DEFAULT_PULL_MESSAGES
+    max_messages: int = 256
     max_bytes: int = DEFAULT_PULL_BYTES
     group: str = ""
 
@@ -104,7 +105,8 @@ class Reader:
         self._last_slave = ""  # the one that answered last
         self._suggested_id = 0  # the node that the last answer said to ask next; 0 is the master
         self._answered: Node | None = None  # the node that did last
-        self._ahead: tuple[Node, PullRequest, Any] | None = None  # who is asked for what nobody wants yet, and the call
+        self._ahead: ReadAhead | None = None
+        self._took_s = float("-inf")  # when the last page was
 
     async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
@@ -181,7 +183,7 @@ class Reader:
     async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
         """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing.
 
-        While the caller has the messages of one page, the next one comes: so much lies in memory.
+        While the caller has the messages of one page the next one is made, and comes where it fits a stream's window.
         """
         async with contextlib.aclosing(self.pages(from_offset, until_end=until_end, wait_s=wait_s)) as pages:
             async for page in pages:
@@ -194,38 +196,34 @@ class Reader:
         try:
             while True:
                 page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
-                if offset < page.next_offset < page.max_offset:
-                    self._pull_ahead(page)
+                self.read_ahead(page)
                 yield page
                 if until_end and page.next_offset == offset:
                     return
                 offset = page.next_offset
         finally:
-            self._forget_ahead()
+            self.stop_reading_ahead()
 
-    def _pull_ahead(self, page: Page) -> None:
-        """Ask the node that had this page for what follows, before somebody wants it."""
-        self._forget_ahead()
-        node = self._answered
-        if node is not None and node.name == page.node:
-            order = self._order(page.next_offset, 0.0)
-            self._ahead = (node, order, self._call(node, order))
+    def read_ahead(self, page: Page) -> None:
+        """Let what follows that page, the last one pulled, come before it is pulled, where there is more and pages are taken quickly.
 
-    def _forget_ahead(self) -> None:
+        `stop_reading_ahead` at the end.
+        """
+        now = self._around.clock.monotonic()
+        is_quick, self._took_s = now - self._took_s < _QUICK_S, now
+        node, order = self._answered, self._order(page.next_offset, 0.0)
+        if node is None or node.name != page.node or page.next_offset >= page.max_offset or not is_quick:
+            self.stop_reading_ahead()
+        elif self._ahead is None or not self._ahead.has(node, order):
+            self.stop_reading_ahead()
+            request = wire.pull_stream_request(order)
+            self._ahead = ReadAhead(node, order, self._stub(node).PullStream(request, metadata=meant_for(node)))
+
+    def stop_reading_ahead(self) -> None:
+        """Nothing more is wanted."""
         if self._ahead is not None:
-            self._ahead[2].cancel()
+            self._ahead.leave()
             self._ahead = None
-
-    async def _take_ahead(self, node: Node, order: PullRequest) -> Any:
-        """The call by which that node was asked ahead; None where it was not, or for something else, or where the call has failed."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        its_node, its_order, pulled = ahead
-        if its_node != node or its_order != replace(order, wait_s=0.0) or (pulled.done() and await pulled.code() is not grpc.StatusCode.OK):
-            pulled.cancel()
-            return None
-        return pulled
 
     async def _rounds(self, order: PullRequest, until: float) -> Page | NotReady:
         rounds = AsyncRetrying(
@@ -333,15 +331,22 @@ class Reader:
     async def _ask(self, node: Node, order: PullRequest) -> tuple[PullResult, Epoch]:
         who = f"{node.name} at {self._around.routing.address(node)}"
         with breaking(who, node):
-            pulled = await self._take_ahead(node, order) or self._call(node, order)
-            response: pb.PullResponse = await pulled
-            headers: dict[str, Any] = dict(await pulled.initial_metadata() or ())
+            ahead = self._ahead if self._ahead is not None and self._ahead.has(node, order) else None
+            if ahead is None or (found := await ahead.next(who)) is None:
+                self.stop_reading_ahead()
+                found = await self._call(node, order)
+            response, headers = found
             check_answerer(headers.items(), node, who)
         return wire.pull_answer(response, order, node.name), Epoch(int(headers.get(EPOCH_HEADER, 0)))
 
-    def _call(self, node: Node, order: PullRequest) -> Any:
-        stub: Any = self._around.channels.stub(MessagingServiceStub, self._around.routing.address(node))
-        return stub.Pull(wire.pull_request(order), timeout=order.wait_s + _ANSWER_DEADLINE_S, metadata=meant_for(node))
+    async def _call(self, node: Node, order: PullRequest) -> Answer:
+        deadline_s = order.wait_s + _ANSWER_DEADLINE_S
+        pulled = self._stub(node).Pull(wire.pull_request(order), timeout=deadline_s, metadata=meant_for(node))
+        response: pb.PullResponse = await pulled
+        return response, dict(await pulled.initial_metadata() or ())
+
+    def _stub(self, node: Node) -> Any:
+        return self._around.channels.stub(MessagingServiceStub, self._around.routing.address(node))
 
     def _remember(self, node: Node, answer: PullResult, offset: int) -> None:
         """Ask next whom the answer suggests, and stay with a slave that answers, unless it ends before what others had."""

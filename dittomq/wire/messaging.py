@@ -4,7 +4,7 @@ From the wire comes a valid value or InvalidField.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -60,6 +60,7 @@ _PULL_TO_PB = {status: number for number, status in _PULL_FROM_PB.items()}
 _FORMS = {pb.MESSAGE_FORM_UNSPECIFIED: False, pb.MESSAGE_FORM_RECORDS: True}
 _TAG_SEPARATOR = "||"
 _QUEUE_OFFSET = attrgetter("queue_offset")
+_Request = TypeVar("_Request", pb.PullRequest, pb.PullStreamRequest)
 _Response = TypeVar("_Response", pb.PullResponse, pb.PullStreamResponse)
 _make = tuple.__new__
 _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by one
@@ -253,8 +254,17 @@ def receipt(message: pb.Receipt) -> Receipt:
 
 def pull_request(order: PullRequest) -> pb.PullRequest:
     """Encode what a reader wants."""
+    return _request(pb.PullRequest, order)
+
+
+def pull_stream_request(order: PullRequest) -> pb.PullStreamRequest:
+    """Encode what a reader wants on and on; answers without messages come as often as a node allows."""
+    return _request(pb.PullStreamRequest, replace(order, wait_s=MIN_STREAM_WAIT_S))
+
+
+def _request(kind: type[_Request], order: PullRequest) -> _Request:
     token = order.at_least
-    return pb.PullRequest(
+    return kind(
         topic=order.topic,
         queue=order.queue,
         offset=order.offset,
@@ -391,7 +401,7 @@ def fill_stored(target: pb.StoredMessage, message: StoredMessage, *, prefer_text
         target.properties.update(message.properties)
 
 
-def pull_answer(response: pb.PullResponse, order: PullRequest, node: str) -> PullResult:
+def pull_answer(response: pb.PullResponse | pb.PullStreamResponse, order: PullRequest, node: str) -> PullResult:
     """Decode what a node answered: messages, whatever they came as. Raises CorruptRecord for records that did not come as they were."""
     status = _PULL_FROM_PB.get(response.status)
     if status is None:
@@ -408,7 +418,7 @@ def pull_answer(response: pb.PullResponse, order: PullRequest, node: str) -> Pul
     )
 
 
-def _pulled(response: pb.PullResponse, order: PullRequest, node: str) -> list[StoredMessage]:
+def _pulled(response: pb.PullResponse | pb.PullStreamResponse, order: PullRequest, node: str) -> list[StoredMessage]:
     found = [stored_message(message) for message in response.messages]
     if records := response.records:
         ordinary = messages_in(records, topic=order.topic, queue=order.queue, node=node)

@@ -26,6 +26,7 @@ _PRODUCER = b"PID\x01"
 _SEQUENCE = b"SEQ\x01"
 _NONE = b"\x02"  # no properties begin with it
 _PROPERTY_END = 2
+_MOST_PROPERTIES = 1 << 15
 
 
 class Place(NamedTuple):
@@ -49,6 +50,7 @@ def count_whole(block: bytes, base: int, places: Sequence[Place], *, topic: str,
     view, unpack, length, count = memoryview(block), _PLACED.unpack_from, len(block), 0
     named = _named(topic)
     named_bytes = len(named) + 2
+    lasts, behind = -1, named  # neighbours mostly have as many bytes of properties: what stands behind the body of such a one
     for offset, position, size in places:
         at = position - base
         end = at + size
@@ -59,6 +61,9 @@ def count_whole(block: bytes, base: int, places: Sequence[Place], *, topic: str,
         named_at = body + body_bytes
         properties = named_at + named_bytes
         digits = block[end - 2 : tail + 8 : -1]
+        if end - properties != lasts and 0 <= end - properties < _MOST_PROPERTIES:
+            lasts = end - properties
+            behind = named + lasts.to_bytes(2, "big")
         if (
             its_position != position
             or its_offset != offset
@@ -67,8 +72,8 @@ def count_whole(block: bytes, base: int, places: Sequence[Place], *, topic: str,
             or its_queue != queue
             or odd & _ODD_FLAGS
             or not body <= named_at <= properties <= tail
-            or not block.startswith(named, named_at)
-            or int.from_bytes(block[properties - 2 : properties], "big", signed=True) != end - properties
+            or end - properties != lasts
+            or not block.startswith(behind, named_at)
             or not block.startswith(CRC_NAME, tail)
             or block[end - 1] != _PROPERTY_END
             or not digits.isdigit()
