@@ -23,11 +23,11 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.memory import memory_bytes
-from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded, configured
 from services.disk_metrics import SyncMetrics
 from services.disk_watchdog import disk_watched
+from services.encryption import encrypted_transport
 from services.process import RunnableService, hurry, run
 
 _IMPORTS_AFTER_S: Final = 3.0
@@ -116,7 +116,8 @@ def _serve(program: str, load: "_ConfigLoader", service: BrokerService | None, s
             config = loaded.value
             workers = ThreadWorkers()
             storage = OsStorage(Path(config.node.data_dir))
-            doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes())
+            transport = doors_open.enter_context(encrypted_transport(config.tls))
+            doors = BrokerDoors(transport, storage, OsClock(), os_chance(), workers, memory_bytes())
             doors_open.enter_context(disk_watched(program, config.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
             coordination = make_coordination(

@@ -38,6 +38,7 @@ class Channels:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._by_address: dict[str, grpc.aio.Channel] = {}
+        self._certificates_version = transport.certificates_version
         self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
         self.closed = False
 
@@ -45,6 +46,10 @@ class Channels:
         """The channel to "host:port"; connects when first used. Raises Unavailable once all are closed."""
         if self.closed:
             raise Unavailable(address, CLIENT_LEFT)
+        if self._certificates_version != self._transport.certificates_version:
+            self._certificates_version = self._transport.certificates_version
+            self._by_address.clear()  # calls that run on a channel go on and then it is closed; new ones show the new certificate
+            self._stubs.clear()
         channel = self._by_address.get(address)
         if channel is None:
             channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)
