@@ -246,20 +246,20 @@ class PullService:
         if order.offset > high and not self._rules.refuses_beyond_end:
             return QueueSlice([], order.offset, low, high)
         limits = (order.max_messages, order.max_bytes)
-        return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable)
+        return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable, as_records=order.as_records)
 
 
 def _size_of(answer: PullResult) -> int:
     """About as much memory as its messages take."""
-    return sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
+    return len(answer.records) + sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
 
 
 def _answer(order: PullRequest, found: QueueSlice, readable: ReadableRange, suggested: int) -> PullResult:
-    if found.messages:
+    if found.messages or found.records:
         status = PullStatus.FOUND
     elif found.next_offset > order.offset:
         status = PullStatus.NO_MATCHED_MESSAGE
     else:
         status = PullStatus.NO_NEW_MESSAGE
     bounds = (found.next_offset, found.min, found.max)
-    return PullResult(status, tuple(found.messages), *bounds, readable.confirmed, found.unconfirmed_from, suggested)
+    return PullResult(status, tuple(found.messages), *bounds, readable.confirmed, found.unconfirmed_from, suggested, found.records)

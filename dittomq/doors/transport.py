@@ -57,7 +57,10 @@ class GrpcTransport:
         return self._encryption.version if self._encryption is not None else 0
 
     def server(self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: ChannelOptions) -> grpc.aio.Server:
-        return grpc.aio.server(interceptors=list(interceptors), options=list(options))
+        server = grpc.aio.server(interceptors=list(interceptors), options=list(options))
+        # For each registered method gRPC keeps a task, and looks twice at all of them in each call; generic handlers it finds as well.
+        server.add_registered_method_handlers = _register_nothing  # type: ignore[method-assign,assignment]
+        return server
 
     def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
         if credentials is None and self._encryption is not None:
@@ -81,3 +84,7 @@ class GrpcTransport:
         except OSError as problem:
             return problem
         return None
+
+
+def _register_nothing(_service: str, _handlers: object) -> None:
+    return
