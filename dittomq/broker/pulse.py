@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Pulse:
+class GrowthPulse:
     """Not set when made."""
 
     __slots__ = ("__weakref__", "_waiting", "is_set")

@@ -189,12 +189,12 @@ class _Around:
         code = "OK" if raised is None else _code_of(raised)
         try:
             if raised is not None:
-                await self._tell(raised)
+                await self._abort(raised)
         finally:
             _, clock, _, observer = self._doors
             observer.called(self._method, code, clock.monotonic() - self._started)
 
-    async def _tell(self, raised: BaseException) -> None:
+    async def _abort(self, raised: BaseException) -> None:
         """End the call with the status of what its handler raised; where that has ended it already, return."""
         context = self._context
         if isinstance(raised, grpc.aio.AbortError) or not isinstance(raised, Exception):

@@ -18,7 +18,7 @@ import structlog
 
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.lane_reads import read_on
-from dittomq.broker.pulse import Pulse
+from dittomq.broker.pulse import GrowthPulse
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
 from dittomq.delays import (
@@ -182,7 +182,7 @@ class DelayedDelivery:
             except _PASSES as passing:
                 log.info("delayed_delivery_waits", node=parts.node, reason=str(passing))
                 wait_s = _BACKOFF_S
-                pulse = Pulse()
+                pulse = GrowthPulse()
             await pulse.wait(wait_s)
             await asyncio.sleep(_REST_S)
 
