@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test nightly interop coordination sim explore soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
+.PHONY: help demo check test nightly interop coordination images sim explore soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -84,9 +84,14 @@ docs: .venv/ready ## write docs/rpc.md, docs/configuration.md and the state mach
 lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches the package index)
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock
 	@$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
+	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --constraint requirements.lock --output-file deploy/docker/broker.lock
+	@$(LOCK) pyproject.toml --extra audit --extra audit-jre --constraint requirements.lock --output-file deploy/docker/audit.lock
+
+images: .venv/ready ## build the container images dittomq and dittomq-audit; needs a container engine, and where no image registry answers mmdebstrap, as root
+	@sh deploy/docker/build.sh
 
 clean: ## remove what was built here, the environment included
-	@rm -rf .venv .tools build dist dittomq/_pb .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .tools build dist deploy/docker/wheels dittomq/_pb .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The project itself, with its generated code. Its build tools are locked too, so nothing is resolved here.

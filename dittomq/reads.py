@@ -50,6 +50,7 @@ class PullRequest:
     """Messages wanted of one queue. `tags` empty: all. `at_least` None: whatever the copy has. `wait_s` 0: do not wait.
 
     `group`: the consumer group that reads, "" for none. `max_staleness_s`: the answer lacks nothing confirmed longer ago; None: any age.
+    `as_records`: messages may come as the records that hold them, also of other tags of the same hash.
     """
 
     topic: str
@@ -63,6 +64,7 @@ class PullRequest:
     prefer_text: bool = False
     group: str = ""
     max_staleness_s: float | None = None
+    as_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class PullResult:
 
     `unconfirmed_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
     other messages there; None: nothing of it. `suggested_broker_id`: the node of the group that the next pull of this queue had better
-    ask; 0 is the master.
+    ask; 0 is the master. `records`, on the node that answers: ordinary ones as they lie in its log, one behind the other, instead of their
+    messages.
     """
 
     status: PullStatus
@@ -90,6 +93,7 @@ class PullResult:
     confirmed: PhysicalOffset
     unconfirmed_from: QueueOffset | None = None
     suggested_broker_id: int = 0
+    records: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

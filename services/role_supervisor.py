@@ -9,7 +9,8 @@ import importlib
 import os
 import sys
 import threading
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, NoReturn, Protocol, TypeVar, cast
 
@@ -22,11 +23,11 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.memory import memory_bytes
-from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded, configured
 from services.disk_metrics import SyncMetrics
 from services.disk_watchdog import disk_watched
+from services.encryption import encrypted_transport
 from services.process import RunnableService, hurry, run
 
 _IMPORTS_AFTER_S: Final = 3.0
@@ -46,24 +47,25 @@ class ServiceModule(Protocol):
         ...
 
 
-def lives(named: BrokerService) -> NoReturn:
+def lives(named: BrokerService | None) -> NoReturn:
     """Serve as `named`, and after each RoleChanged as what it says; exit with the status of the last service.
 
-    Every service runs the code and the configuration that the process was started with: what lies on the disk may be newer when the role
-    changes.
+    None: it begins as `first_service` of its configuration says. Every service runs the code and the configuration that the process was
+    started with: what lies on the disk may be newer when the role changes.
     """
     hurry()
     importing = threading.Timer(_IMPORTS_AFTER_S, lambda: [service_module(each) for each in BrokerService])
     importing.daemon = True
     importing.start()
-    program = f"dittomq serve {named}"
+    program = f"dittomq serve {named or 'broker'}"
     loaded: Loaded[BrokerConfig] | None = None
 
     def load() -> Loaded[BrokerConfig]:
         nonlocal loaded
         if loaded is None:
             environment = os.environ  # a composition root
-            loaded = cast("Loaded[BrokerConfig]", configured(service_module(named).config_class, program, sys.argv[1:], environment))
+            config_class = StartConfig if named is None else service_module(named).config_class
+            loaded = cast("Loaded[BrokerConfig]", configured(config_class, program, sys.argv[1:], environment))
         return loaded
 
     service, start = named, FIRST_START
@@ -72,6 +74,21 @@ def lives(named: BrokerService) -> NoReturn:
             sys.exit(_serve(program, load, service, start))
         except RoleChanged as changed:
             service, start = changed.service, changed.start
+
+
+def first_service(config: BrokerConfig) -> BrokerService:
+    """What a process begins as that is told to be no service: with a group record it follows first, and without one node 0 leads."""
+    follows = config.replication.replicas_expected or config.node.broker_id
+    return BrokerService.SLAVE if follows else BrokerService.MASTER
+
+
+@dataclass(frozen=True, slots=True)
+class StartConfig(BrokerConfig):
+    """What `dittomq serve broker` is told; the rules are those of the service that it begins as."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Each setting that breaks a rule between settings, and what to change."""
+        return service_module(first_service(self)).config_class.problems(self)
 
 
 def service_module(service: BrokerService) -> ServiceModule:
@@ -88,15 +105,19 @@ def configured_as(loaded: Loaded[BrokerConfig], config_class: type[B]) -> Loaded
     return Loaded(config_class(**tables), loaded.origins)
 
 
-def _serve(program: str, load: "_ConfigLoader", service: BrokerService, start: RoleStart) -> int:
-    """Serve on real doors: the status to exit with, when what its threads began on the disk has run to its end; or raises RoleChanged."""
+def _serve(program: str, load: "_ConfigLoader", service: BrokerService | None, start: RoleStart) -> int:
+    """Serve on real doors, None as `first_service`: the status to exit with, when what its threads began on the disk has run to its end.
+
+    Or raises RoleChanged.
+    """
     with contextlib.ExitStack() as doors_open:
 
         def composed(loaded: Loaded[BrokerConfig]) -> RunnableService:
             config = loaded.value
             workers = ThreadWorkers()
             storage = OsStorage(Path(config.node.data_dir))
-            doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes())
+            transport = doors_open.enter_context(encrypted_transport(config.tls))
+            doors = BrokerDoors(transport, storage, OsClock(), os_chance(), workers, memory_bytes())
             doors_open.enter_context(disk_watched(program, config.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
             coordination = make_coordination(
@@ -107,7 +128,7 @@ def _serve(program: str, load: "_ConfigLoader", service: BrokerService, start: R
                 workers=workers,
                 environment=os.environ,  # a composition root
             )
-            node = service_module(service).compose(loaded, doors, start=start, coordination=coordination)
+            node = service_module(service or first_service(config)).compose(loaded, doors, start=start, coordination=coordination)
             storage.under_way.timed = SyncMetrics(config.node.data_dir, doors.clock, node.registry).timed
             return node
 

@@ -46,8 +46,10 @@ dittomq serve nameserver: --set registry.expiry_ms=60000: unknown key "registry.
 ```
 """
 
-_BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read the same file, for an election makes a slave the master;
-every node of a group has the same `[replication]`. A slave needs `node.nameservers` or `replication.master_address` to find its master."""
+_BROKER: Final = """`dittomq serve broker`, or `serve master` and `serve slave`. All read the same file, for an election makes a slave
+the master; every node of a group has the same `[replication]`. `serve broker` begins as what the node is: a slave where the group has a
+record, and where it has none the master if its `broker_id` is 0. A slave needs `node.nameservers` or `replication.master_address` to find
+its master."""
 
 _SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
     "nameserver": (

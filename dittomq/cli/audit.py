@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, printable, say, say_json
@@ -74,7 +74,10 @@ def compare(
 
 
 def _run(nameserver: str | None, flags: list[str]) -> int:
-    return _job("run", "--nameserver", nameserver_address(nameserver), *flags)
+    access = cluster_access(nameserver)
+    tls = access.tls
+    named = (("--ca-file", tls.ca), ("--certificate-file", tls.certificate), ("--key-file", tls.key))
+    return _job("run", "--nameserver", access.nameserver, *(part for flag, path in named if path for part in (flag, path)), *flags)
 
 
 def _job(*arguments: str) -> int:

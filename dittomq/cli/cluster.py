@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.output import hint, human_age, printable, say, say_json, table
 from dittomq.routes import Node
@@ -20,7 +20,7 @@ def cluster(json: JsonFlag = False, nameserver: Nameserver = None) -> None:
     """List the broker nodes that are registered now."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         nodes = mq.admin.list_brokers()
     if json:
         say_json({"nodes": [node_document(node) for node in nodes]})

@@ -1,10 +1,14 @@
 """Where the cluster is, and the options that commands share."""
 
-from typing import Annotated
+import os
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dittomq.errors import ConfigError, InvalidField
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client.access import ClusterAccess
 
 Nameserver = Annotated[
     str | None,
@@ -18,19 +22,25 @@ Nameserver = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="For programs: JSON with a schema version.")]
 
 
-def nameserver_address(asked: str | None) -> str:
-    """The nameserver to ask: the one given, otherwise that of the current context; ConfigError when there is neither."""
+def cluster_access(asked: str | None) -> "ClusterAccess":
+    """The cluster to talk to: the one given, otherwise that of the current context; ConfigError when there is neither.
+
+    Certificates are those of DITTOMQ_CA_FILE, DITTOMQ_CERTIFICATE_FILE and DITTOMQ_KEY_FILE, otherwise the context's.
+    """
+    from dittomq.client.access import ClusterAccess, certificates_of, to_context
     from dittomq.client.context import current_context
 
+    environment = os.environ  # a command belongs to the user who runs it
     if asked:
-        return checked_nameserver("--nameserver", asked)
+        return ClusterAccess(checked_nameserver("--nameserver", asked), certificates_of(environment))
     context = current_context()
     if context is None:
         raise ConfigError(
             "no cluster is chosen",
             "start one here with dittomq local up, or name one with --nameserver HOST:PORT, DITTOMQ_NAMESERVER or dittomq context add",
         )
-    return checked_nameserver(f'context "{context.name}"', context.nameserver)
+    checked_nameserver(f'context "{context.name}"', context.nameserver)
+    return to_context(context, environment)
 
 
 def checked_nameserver(origin: str, text: str) -> str:

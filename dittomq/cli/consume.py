@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import flush, hint, say, say_json
@@ -29,6 +29,7 @@ from dittomq.errors import (
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Page, Reader
+    from dittomq.client.access import ClusterAccess
 
 _FOLLOW_WAIT_S = 20.0
 _AGAIN_AFTER_S = 1.0
@@ -145,13 +146,13 @@ def consume(  # noqa: PLR0917  # flags
     when no copy of some broker group answers, or none that does has the next message of some queue whole; --follow waits for it.
     """
     wanted = ConsumeRequest(topic, _start(start), queue, node, follow or start == "latest")
-    return asyncio.run(_consume(nameserver_address(nameserver), wanted, Printer(limit, json=json)))
+    return asyncio.run(_consume(cluster_access(nameserver), wanted, Printer(limit, json=json)))
 
 
-async def _consume(nameserver: str, wanted: ConsumeRequest, printer: Printer) -> int:
+async def _consume(access: "ClusterAccess", wanted: ConsumeRequest, printer: Printer) -> int:
     from dittomq.client import AsyncClient
 
-    async with AsyncClient(nameserver) as mq:
+    async with AsyncClient.of(access) as mq:
         return await print_messages(mq, wanted, printer)
 
 

@@ -1,5 +1,6 @@
 """`dittomq context …`: clusters by name, and which one commands talk to."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,12 +30,24 @@ def list_all(json: JsonFlag = False) -> None:
         say(line)
 
 
-@app.command(epilog=example("context add test localhost:9876"))
-def add(name: Name, nameserver: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Its nameserver.")]) -> None:
-    """Remember a cluster under a name; one of that name is replaced."""
+@app.command(epilog=example("context add test localhost:9876", "context add test db.example:9876 --ca-file ca.crt"))
+def add(  # noqa: PLR0917  # flags
+    name: Name,
+    nameserver: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Its nameserver.")],
+    ca_file: Annotated[Path | None, typer.Option("--ca-file", help="Certificate authority of its nodes, PEM.")] = None,
+    certificate_file: Annotated[Path | None, typer.Option("--certificate-file", help="Certificate to show them, PEM.")] = None,
+    key_file: Annotated[Path | None, typer.Option("--key-file", help="Key of that certificate, PEM.")] = None,
+) -> None:
+    """Remember a cluster under a name; one of that name is replaced. With certificates all connections to it are encrypted."""
     from dittomq.client.context import save_context
+    from dittomq.security.tls import CertificateFiles, load_certificates
 
-    save_context(name, checked_nameserver("HOST:PORT", nameserver))
+    ca, certificate, key = (str(file.resolve()) if file is not None else "" for file in (ca_file, certificate_file, key_file))
+    tls = CertificateFiles(ca, certificate, key, ("--ca-file", "--certificate-file", "--key-file"))
+    tls.check(serves=False)
+    if tls:
+        load_certificates(tls)
+    save_context(name, checked_nameserver("HOST:PORT", nameserver), tls)
     hint(f"use it: dittomq context use {name}")
 
 

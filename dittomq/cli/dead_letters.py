@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.interrupted import report_interrupt
@@ -79,7 +79,7 @@ def dead_letters(  # noqa: PLR0917  # flags
         raise typer.BadParameter("names one dead letter; leave --since and --max out", param_hint="--letter")
     from_ms = 0 if since is None else int(past_or_moment(since, "--since").timestamp() * 1_000)
     query = DeadLetterQuery(name, max(0, from_ms), MAX_DEAD_LETTERS)
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         if not replay:
             return _list(mq, query, limit or _SHOWN, broker, json=json)
         with report_interrupt("interrupted; what is printed is replayed, and what was under way may be"):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from dittomq.cli import dead_letters
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.output import printable, say, say_json, table
 from dittomq.cli.quantities import past_or_moment
@@ -54,7 +54,7 @@ def create(  # noqa: PLR0917  # flags
     from dittomq.client import Client
 
     settings = _given(None, retries, retry_queues, slow_reads_from, orderly, broadcast)
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.create_group(GroupConfig(name, **settings), broker=broker)
     words = {
         result.broker: f"{'created' if result.value.created else 'exists '}   {_words(result.value.group)}"
@@ -83,7 +83,7 @@ def update(  # noqa: PLR0917  # flags
     settings = _given(enable, retries, retry_queues, slow_reads_from, orderly, broadcast)
     if not settings:
         raise typer.BadParameter("says nothing that is to change; give a setting, as --retries 3", param_hint="group update")
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.update_group(GroupUpdate(GroupConfig(name, **settings), tuple(settings)), broker=broker)
     words = {
         result.broker: f"{'updated' if result.value.changed else 'has it '}   {_words(result.value.group)}"
@@ -98,7 +98,7 @@ def delete(name: GroupName, broker: Broker = None, json: JsonFlag = False, names
     """Delete a consumer group and its offsets in every broker group. Made again, it begins without any."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.delete_group(name, broker=broker)
     return report_deleted("group", name, results, GroupNotFound, json=json)
 
@@ -108,7 +108,7 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
     """List the consumer groups of every broker group."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.list_groups(broker=broker)
     found = [(result.broker, group) for result in results for group in result.value or ()]
     if json:
@@ -138,7 +138,7 @@ def describe(
     """Show a consumer group's settings, and how far it is behind in each queue."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.describe_group(name, broker=broker)
         progress = mq.admin.group_progress(name, topic, broker=broker)
     found = [(result.broker, result.value) for result in results if result.value is not None]
@@ -178,7 +178,7 @@ def reset(  # noqa: PLR0917  # flags
 
     target, value = _target(to)
     order = ResetOrder(name, topic, target, value, tuple(queues or ()), dry_run)
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.reset_offsets(order, broker=broker)
     moved = [(result.broker, each) for result in results for each in result.value or ()]
     if json:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.ha_asking import status
@@ -47,7 +47,7 @@ def switchover(
     from dittomq.client import Client
 
     began = time.monotonic()
-    with report_interrupt(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
+    with report_interrupt(_INTERRUPTED), Client.of(cluster_access(nameserver)) as mq:
         answer = mq.admin.switchover(node, validate_only=dry_run)
         if dry_run:
             say_json({"node": node, "epoch": answer.epoch}) if json else say(f"{node} would be promoted in an epoch above {answer.epoch}")
@@ -76,7 +76,7 @@ def failover(
     from dittomq.client import Client
 
     began = time.monotonic()
-    with report_interrupt(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
+    with report_interrupt(_INTERRUPTED), Client.of(cluster_access(nameserver)) as mq:
         answer = mq.admin.failover(node, allow_data_loss=allow_data_loss, validate_only=dry_run)
         lost = answer.data_loss or "nothing"
         if answer.silent and answer.data_loss:
@@ -118,7 +118,7 @@ def history(
     """Show the last 1,000 changes of a group's record, oldest first: when, what, why and how long."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         changes = mq.admin.ha_history(broker)
     if json:
         say_json({"broker": broker, "changes": [_document(change) for change in changes]})
@@ -147,7 +147,7 @@ def _document(change: "HaChange") -> dict[str, object]:
 def _set_paused(broker: str, *, paused: bool, dry_run: bool, nameserver: str | None) -> int:
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         changed = mq.admin.set_paused(broker, paused=paused, validate_only=dry_run)
     state = "paused" if paused else "automatic"
     if dry_run:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dittomq.cli.audited import last_audit
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.output import flush, hint, say, say_json
@@ -22,6 +22,7 @@ from dittomq.routes import Node
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient
+    from dittomq.client.access import ClusterAccess
     from dittomq.client.ha_watch import ClusterView
 
 _WATCH_S = 0.5
@@ -59,12 +60,12 @@ def status(
     if timeout and not wait:
         raise typer.BadParameter("is how long --wait waits; add --wait in-sync", param_hint="--timeout")
     timeout_s = seconds(timeout or _TIMEOUT, "--timeout")
-    address = nameserver_address(nameserver)
+    access = cluster_access(nameserver)
     if watch:
-        asyncio.run(_watch(address, json))
+        asyncio.run(_watch(access, json))
     if wait:
-        return asyncio.run(_wait_in_sync(address, timeout_s, json))
-    report = asyncio.run(_ask(address))
+        return asyncio.run(_wait_in_sync(access, timeout_s, json))
+    report = asyncio.run(_ask(access))
     _show(report, json)
     return ExitCode.PARTLY if report.needs_attention else ExitCode.DONE
 
@@ -87,14 +88,14 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     return _with_audit(build_report(nodes, answers))
 
 
-async def _ask(nameserver: str) -> ClusterReport:
+async def _ask(access: "ClusterAccess") -> ClusterReport:
     from dittomq.client import AsyncClient
 
-    async with AsyncClient(nameserver) as mq:
+    async with AsyncClient.of(access) as mq:
         return await ask_every_node(mq)
 
 
-async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
+async def _wait_in_sync(access: "ClusterAccess", timeout_s: float, json: bool) -> int:
     """Show the report once all is in sync, or what is known when the time is up; nameservers that do not answer are asked until then."""
     from dittomq.client import AsyncClient
 
@@ -104,7 +105,7 @@ async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
         seen[:] = [_report(view)]
         return seen[0].in_sync
 
-    async with AsyncClient(nameserver) as mq:
+    async with AsyncClient.of(access) as mq:
         watch = mq.watch_cluster(period_s=_WAIT_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -123,8 +124,8 @@ async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
     return ExitCode.PARTLY
 
 
-async def _watch(nameserver: str, json: bool) -> None:
-    await _ask(nameserver)  # a wrong address is told at once
+async def _watch(access: "ClusterAccess", json: bool) -> None:
+    await _ask(access)  # a wrong address is told at once
 
     def show(report: ClusterReport, problem: DittoError | None) -> bool:
         if json:
@@ -138,14 +139,14 @@ async def _watch(nameserver: str, json: bool) -> None:
             hint(f"nodes as they were listed last: {problem}")
         return False
 
-    await _follow(nameserver, _WATCH_S, show)
+    await _follow(access, _WATCH_S, show)
 
 
-async def _follow(nameserver: str, period_s: float, enough: Callable[[ClusterReport, DittoError | None], bool]) -> None:
+async def _follow(access: "ClusterAccess", period_s: float, enough: Callable[[ClusterReport, DittoError | None], bool]) -> None:
     """Hand over reports as the cluster changes, and why no nameserver answers, until one is enough."""
     from dittomq.client import AsyncClient
 
-    async with AsyncClient(nameserver) as mq:
+    async with AsyncClient.of(access) as mq:
         watch = mq.watch_cluster(period_s=period_s)
         await watch.until(lambda view: enough(_report(view), view.problem))
 

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,14 +20,17 @@ FOLDER = Path(".dittomq")
 app = typer.Typer(name="local", help="A cluster on this machine; its data lies in .dittomq of the current folder.", no_args_is_help=True)
 
 
-@app.command(epilog=example("local up --slaves 2"))
+@app.command(epilog=example("local up --slaves 2", "local up --tls"))
 def up(
     slaves: Annotated[int | None, typer.Option("--slaves", min=0, max=8, help="Slaves of the one broker group; 2 when never said.")] = None,
+    tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="Encrypt all connections, with certificates of its own.")] = None,
 ) -> None:
     """Start a nameserver, a SYNC_MASTER and its slaves, or what of them does not run; make and pick the context `local`."""
     cluster = LocalCluster(FOLDER)
-    if slaves is not None and (cluster.state is None or cluster.state.shape.slaves != slaves):
-        cluster = LocalCluster(FOLDER, Shape(slaves=slaves))
+    before = cluster.state.shape if cluster.state is not None else Shape()
+    asked = replace(before, slaves=before.slaves if slaves is None else slaves, tls=before.tls if tls is None else tls)
+    if asked != before:
+        cluster = LocalCluster(FOLDER, asked)
     started = cluster.start()
     took = cluster.wait_in_sync()
     _pick_context(cluster)
@@ -100,7 +104,8 @@ def _existing() -> LocalCluster:
 def _pick_context(cluster: LocalCluster) -> None:
     from dittomq.client.context import save_context, use_context
 
-    save_context("local", cluster.nameserver)
+    access = cluster.access
+    save_context("local", access.nameserver, access.tls)
     use_context("local")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, say, say_json
@@ -88,7 +88,7 @@ def _asked(nameserver: str | None, ask: "Callable[[MessageLookups], Coroutine[An
     from dittomq.client import AsyncClient
 
     async def asked() -> T:
-        async with AsyncClient(nameserver_address(nameserver)) as mq:
+        async with AsyncClient.of(cluster_access(nameserver)) as mq:
             return await ask(mq.messages)
 
     return asyncio.run(asked())

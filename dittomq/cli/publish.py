@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.output import hint, progress, say, say_json
@@ -20,6 +20,9 @@ from dittomq.cli.records import LineSplitter, Recipe, parse_path
 from dittomq.cli.tally import Tally
 from dittomq.errors import ConfigError, DittoError, InvalidField, Refused
 from dittomq.message import Ack, Message
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client.access import ClusterAccess
 
 _PIECE_BYTES = 1024 * 1024
 
@@ -30,7 +33,7 @@ _EXAMPLES = ("publish orders orders.jsonl --order-key .customer --keys .id", "pu
 class _Order:
     """What is to be sent where."""
 
-    nameserver: str
+    access: "ClusterAccess"
     recipe: Recipe
     ack: Ack | None
     timeout_s: float
@@ -75,7 +78,7 @@ def publish(  # noqa: PLR0917  # flags
         moment_ms(deliver_at, "--deliver-at") if deliver_at else 0,
     )
     recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None, delay_ms, deliver_ms)
-    order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout, "--timeout"))
+    order = _Order(cluster_access(nameserver), recipe, ack, seconds(timeout, "--timeout"))
     tally = Tally(ack)
     with ExitStack() as stack:
         lines = _open(file, stack)
@@ -123,7 +126,7 @@ async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[
         except Refused as refused:
             stopped.append(refused)
 
-    async with AsyncClient(order.nameserver) as mq, mq.producer(order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
+    async with AsyncClient.of(order.access) as mq, mq.producer(order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
         await mq.route(order.recipe.topic)  # a topic that is not there is one error, not one for each line
         async for batch in _batches(LineSplitter(order.recipe), lines):
             tally.add_all(await producer.publish_many(checked(batch), on_failure="return"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dittomq.cli.audited import wrong_spans
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
@@ -82,7 +82,7 @@ def repair(  # noqa: PLR0917  # one argument for each word of the command
     if bytes_ is not None and run is not None:
         raise typer.BadParameter("say --bytes or --run, not both", param_hint="--run")
     asked = _range(bytes_)
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         nodes = nodes_to_repair(mq.admin.list_brokers(), node, broker)
         spans = {each.name: [asked] if run is None else wrong_spans(each.cluster, each.name, run) for each in nodes}
         repairs = [_repair(mq, NodeRepair(name, wanted), may_be_gone=run is not None) for name, wanted in spans.items()]

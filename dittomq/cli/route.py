@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dittomq.cli.cluster import name_groups_without_master, node_document
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.output import printable, say, say_json, table
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
@@ -20,7 +20,7 @@ def route(topic: Annotated[str, typer.Argument(help="Topic.")], json: JsonFlag =
     """Show where the queues of a topic live and which nodes hold them."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         found = mq.route(topic)
     if json:
         queues = [

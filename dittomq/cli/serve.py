@@ -30,6 +30,12 @@ def slave(context: typer.Context) -> None:
     _become("slave", context.args)
 
 
+@app.command(context_settings=_PASS_ON, epilog=example("serve broker --config broker.toml --check-config"))
+def broker(context: typer.Context) -> None:
+    """Run a node of a broker group as what the group record makes of it. Flags go to the service, as for master and slave."""
+    _become("broker", context.args)
+
+
 def _become(service: str, arguments: list[str]) -> None:
     from dittomq.testing.processes import checkout_root
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode
 from dittomq.cli.ha_asking import ask_every_node
@@ -22,6 +22,7 @@ from dittomq.errors import DittoError, GroupNotFound, TopicNotFound
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient
+    from dittomq.client.access import ClusterAccess
 
 T = TypeVar("T")
 
@@ -56,16 +57,16 @@ def top(
     period_s = seconds(interval, "--interval")
     if period_s < _LEAST_S:
         raise typer.BadParameter(f'"{interval}" is too short; give {_LEAST_S:g}s or more', param_hint="--interval")
-    address = nameserver_address(nameserver)
+    access = cluster_access(nameserver)
     if once:
-        return asyncio.run(_once(address, period_s, json=json))
-    return asyncio.run(_follow(address, period_s))
+        return asyncio.run(_once(access, period_s, json=json))
+    return asyncio.run(_follow(access, period_s))
 
 
-async def _once(nameserver: str, period_s: float, *, json: bool) -> int:
+async def _once(access: "ClusterAccess", period_s: float, *, json: bool) -> int:
     from dittomq.client import AsyncClient
 
-    async with AsyncClient(nameserver) as mq:
+    async with AsyncClient.of(access) as mq:
         before = await look(mq)
         await asyncio.sleep(max(0.0, before.at_s + period_s - time.monotonic()))
         now = await look(mq)
@@ -77,12 +78,12 @@ async def _once(nameserver: str, period_s: float, *, json: bool) -> int:
     return ExitCode.PARTLY if now.report.needs_attention else ExitCode.DONE
 
 
-async def _follow(nameserver: str, period_s: float) -> int:
+async def _follow(access: "ClusterAccess", period_s: float) -> int:
     """Show one look after the other. Where nameservers fall silent, what was seen last stays, with the reason."""
     from dittomq.client import AsyncClient
 
     before: ClusterSample | None = None
-    async with AsyncClient(nameserver) as mq:
+    async with AsyncClient.of(access) as mq:
         now = await look(mq)  # a wrong address is told at once
         _show(before, now, "", clear=True)
         while True:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.output import printable, say, say_json, table
 from dittomq.cli.results import failures, report, report_deleted, shown_exit
@@ -31,7 +31,7 @@ def create(
     """Create a topic in every broker group. One that exists with the same settings is fine."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.create_topic(name, queues, broker=broker)
     words = {
         result.broker: f"{'created' if result.value.created else 'exists '}   "
@@ -58,7 +58,7 @@ def update(  # noqa: PLR0917  # flags
     if queues is None and write_queues is None and permission is None:
         raise typer.BadParameter("says nothing that is to change; give --queues, --write-queues or --permission", param_hint="topic update")
     written = queues if write_queues is None else write_queues
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.update_topic(name, read_queues=queues, write_queues=written, permission=permission, broker=broker)
     words = {
         result.broker: f"{'updated' if result.value.changed else 'has it '}   {_settings(result.value.topic)}"
@@ -73,7 +73,7 @@ def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserve
     """Delete a topic in every broker group. Its queues can no longer be read; made again, it goes on after its last offset."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.delete_topic(name, broker=broker)
     return report_deleted("topic", name, results, TopicNotFound, json=json)
 
@@ -83,7 +83,7 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
     """List the topics of every broker group."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.list_topics(broker=broker)
     found = [(result.broker, topic) for result in results for topic in result.value or ()]
     if json:
@@ -113,7 +113,7 @@ def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameser
     """Show a topic and what each of its queues holds."""
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.describe_topic(name, broker=broker)
     found = [(result.broker, result.value) for result in results if result.value is not None]
     if json:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, cluster_access
 from dittomq.cli.examples import example
 from dittomq.cli.exits import ExitCode, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
@@ -38,7 +38,7 @@ def on(broker: _Broker, json: JsonFlag = False, nameserver: Nameserver = None) -
 def _set(broker: str, nameserver: str | None, *, writable: bool, json: bool) -> int:
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with Client.of(cluster_access(nameserver)) as mq:
         results = mq.admin.set_writable(broker, writable=writable)
     failed = [result for result in results if result.error is not None]
     if json:

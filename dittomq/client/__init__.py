@@ -1,5 +1,6 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
+from dittomq.client.access import ClusterAccess
 from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import BulkPublish, Outcomes, PublishTally
@@ -25,6 +26,7 @@ from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHan
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
 from dittomq.metadata.groups import GroupUpdate
 from dittomq.metadata.rows import GroupConfig
+from dittomq.security.tls import CertificateFiles
 from dittomq.wire.lookups import CancelOutcome
 from dittomq.wire.transactions import TransactionCheck
 
@@ -35,7 +37,9 @@ __all__ = [
     "AsyncClient",
     "BulkPublish",
     "CancelOutcome",
+    "CertificateFiles",
     "Client",
+    "ClusterAccess",
     "CommittedOffset",
     "ConsumedMessage",
     "Consumer",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from dittomq.client.access import ClusterAccess, access_of_context
 from dittomq.client.admin import Admin
 from dittomq.client.consumer import DEFAULT_PREFETCH, Consumer, ConsumerOptions
-from dittomq.client.context import current_context, load_contexts
 from dittomq.client.group_member import StartFrom
 from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.lookups import MessageLookups
@@ -21,12 +21,13 @@ from dittomq.consumer.assignment import Strategy
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
 from dittomq.doors.transport import GrpcTransport, Transport  # noqa: TID251  # the same
-from dittomq.errors import ConfigError, InvalidField, NotReady
+from dittomq.errors import InvalidField, NotReady
 from dittomq.message import Ack
 from dittomq.naming.route_cache import RouteCache
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Route
 from dittomq.rpc.channel import Channels
+from dittomq.security.tls import CertificateFiles, Certificates
 
 _FIRST_WORDS_S = 10.0
 
@@ -43,23 +44,37 @@ class AsyncClient:
         chance: random.Random | None = None,
         address_map: Mapping[str, str] | None = None,
         network: str = DEFAULT_NETWORK,
+        tls: CertificateFiles | None = None,
     ) -> None:
-        """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use."""
+        """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use.
+
+        `tls`: files of certificates, which are read now and when they change; without them in plain text. Raises ConfigError for theirs.
+        """
         clock = clock or OsClock()
-        self._channels = Channels(transport or GrpcTransport())
+        self._certificates = Certificates.of_client(tls) if tls else None
+        self._channels = Channels(transport or GrpcTransport(self._certificates))
         cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
         self._around = ClientContext(self._channels, Routing(cache, clock, address_map or {}), clock, chance or os_chance())
 
     @classmethod
     def from_context(cls, name: str | None = None) -> Self:
         """A client of the cluster with that name, or of the current one; raises ConfigError when there is none."""
-        return cls(nameserver_of_context(name))
+        return cls.of(access_of_context(name))
+
+    @classmethod
+    def of(cls, access: ClusterAccess) -> Self:
+        """A client of that cluster."""
+        return cls(access.nameserver, tls=access.tls)
 
     async def __aenter__(self) -> Self:
+        if self._certificates is not None:
+            self._certificates.follow()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         await self._channels.close()
+        if self._certificates is not None:
+            self._certificates.close()
 
     def producer(  # settings with defaults
         self,
@@ -164,14 +179,6 @@ class AsyncClient:
         """All queues of the topic that can be read, as (broker, queue), in order."""
         route = await self.route(topic)
         return sorted((group.broker, queue) for group in route.queues for queue in range(group.read_queues))
-
-
-def nameserver_of_context(name: str | None) -> str:
-    """The nameserver of the context with that name, or of the current one; raises ConfigError when there is none."""
-    context = load_contexts().find(name) if name is not None else current_context()
-    if context is None:
-        raise ConfigError("no context is current", "choose one: dittomq context use NAME")
-    return context.nameserver
 
 
 def nameservers_of(text: str | Sequence[str]) -> list[str]:

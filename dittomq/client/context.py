@@ -9,14 +9,18 @@ from typing import Any
 
 from dittomq.errors import ConfigError
 from dittomq.metadata.topics import nearest_name
+from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
+
+_TLS_KEYS = ("ca_file", "certificate_file", "key_file")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A cluster: its name here and its nameservers, "host:port" separated by commas."""
+    """A cluster: its name here, its nameservers, "host:port" separated by commas, and the certificates to use with it."""
 
     name: str
     nameserver: str
+    tls: CertificateFiles = NO_CERTIFICATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,13 @@ def current_context() -> Context | None:
     return contexts.find(contexts.current) if contexts.current is not None else None
 
 
-def save_context(name: str, nameserver: str) -> None:
+def save_context(name: str, nameserver: str, tls: CertificateFiles = NO_CERTIFICATES) -> None:
     """Remember a cluster; one of that name is replaced."""
     if not name or not nameserver:
         raise ConfigError("context", "a name and a nameserver are not empty")
     contexts = load_contexts()
     others = [context for context in contexts.all if context.name != name]
-    _write(Contexts(tuple(sorted([*others, Context(name, nameserver)], key=lambda one: one.name)), contexts.current))
+    _write(Contexts(tuple(sorted([*others, Context(name, nameserver, tls)], key=lambda one: one.name)), contexts.current))
 
 
 def use_context(name: str) -> None:
@@ -81,16 +85,31 @@ def use_context(name: str) -> None:
 
 def _contexts(path: Path, document: dict[str, Any]) -> Contexts:
     named, current = document.get("contexts", {}), document.get("current")
-    valid = isinstance(named, dict) and all(isinstance(value, str) for value in named.values())
+    valid = isinstance(named, dict) and all(isinstance(value, str) or _is_with_tls(value) for value in named.values())
     if not valid or not isinstance(current, str | None) or document.keys() - {"contexts", "current"}:
         raise ConfigError(str(path), 'holds other things than "current" and a table "contexts" of texts; correct it or remove it')
-    return Contexts(tuple(Context(name, nameserver) for name, nameserver in sorted(named.items())), current)
+    return Contexts(tuple(_context(name, value) for name, value in sorted(named.items())), current)
+
+
+def _is_with_tls(value: object) -> bool:
+    """Whether it is a context's table: its nameserver, and files of certificates."""
+    if not isinstance(value, dict) or "nameserver" not in value or value.keys() - {"nameserver", *_TLS_KEYS}:
+        return False
+    return all(isinstance(each, str) for each in value.values())
+
+
+def _context(name: str, value: str | dict[str, str]) -> Context:
+    if isinstance(value, str):
+        return Context(name, value)
+    ca, certificate, key = (value.get(each, "") for each in _TLS_KEYS)
+    settings = (f"contexts.{name}.ca_file", f"contexts.{name}.certificate_file", f"contexts.{name}.key_file")
+    return Context(name, value["nameserver"], CertificateFiles(ca, certificate, key, settings))
 
 
 def _write(contexts: Contexts) -> None:
     """Replace the file in one step, so that a reader never sees half of it."""
     lines = [f"current = {_quoted(contexts.current)}"] if contexts.current is not None else []
-    lines += ["[contexts]", *(f"{_quoted(one.name)} = {_quoted(one.nameserver)}" for one in contexts.all)]
+    lines += ["[contexts]", *(f"{_quoted(one.name)} = {_value(one)}" for one in contexts.all)]
     path = contexts_file()
     try:
         text = ("\n".join(lines) + "\n").encode()
@@ -105,6 +124,15 @@ def _write(contexts: Contexts) -> None:
         raise ConfigError("context", "its name and nameserver must be UTF-8 text") from error
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise ConfigError(str(path), f"cannot be written: {error.strerror if isinstance(error, OSError) else error}") from error
+
+
+def _value(context: Context) -> str:
+    """The nameserver, or a table with it where there is more to say."""
+    if not context.tls:
+        return _quoted(context.nameserver)
+    tls = context.tls
+    files = [(key, path) for key, path in zip(_TLS_KEYS, (tls.ca, tls.certificate, tls.key), strict=True) if path]
+    return "{ " + ", ".join(f"{key} = {_quoted(text)}" for key, text in [("nameserver", context.nameserver), *files]) + " }"
 
 
 def _quoted(text: str) -> str:

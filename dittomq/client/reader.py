@@ -1,7 +1,8 @@
 """⑧ Reading one queue: from the master or the node that it suggests, from another when that is silent, from one when the caller insists."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.read_ahead import Answer, ReadAhead
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.validation import check_number, encoded, epoch_ms
 from dittomq.errors import (
@@ -26,7 +28,7 @@ from dittomq.errors import (
 )
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_STALENESS_S, PullRequest, PullResult, PullStatus
+from dittomq.reads import DEFAULT_PULL_BYTES, MAX_STALENESS_S, PullRequest, PullResult, PullStatus
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import breaking, call
 from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
@@ -37,6 +39,7 @@ from dittomq.wire.lookups import find_offset_request
 _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
 _MOST_WAIT_S = 1e9  # beyond what any broker takes
 _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
+_QUICK_S = 5.0  # whoever takes longer for a page is not read ahead for: a node lets go who takes no answer for half a minute
 _ROUNDS = 3
 _TRY_ANOTHER = (Unavailable, NotReady, LimitReached, CorruptRecord, StaleCopy)
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # what a slave says of whose topics are older than another one's
@@ -55,7 +58,7 @@ class ReaderOptions:
     broker: str | None = None
     node: str | None = None
     tag: str = ""
-    max_messages: int = DEFAULT_PULL_MESSAGES
+    max_messages: int = 256
     max_bytes: int = DEFAULT_PULL_BYTES
     group: str = ""
 
@@ -101,6 +104,9 @@ class Reader:
         self._lots: dict[str, float] = {}  # node → its place among slaves: readers spread over them
         self._last_slave = ""  # the one that answered last
         self._suggested_id = 0  # the node that the last answer said to ask next; 0 is the master
+        self._answered: Node | None = None  # the node that did last
+        self._ahead: ReadAhead | None = None
+        self._took_s = float("-inf")  # when the last page was
 
     async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
@@ -112,18 +118,7 @@ class Reader:
         holds what the token names, StaleCopy when no copy that answers is fresh enough.
         """
         self._check(offset, wait_s, max_staleness_s)
-        order = PullRequest(
-            topic=self._topic,
-            queue=self._queue,
-            offset=QueueOffset(offset),
-            max_messages=self._options.max_messages,
-            max_bytes=self._options.max_bytes,
-            wait_s=wait_s,
-            tags=self._tags,
-            at_least=decode_token(at_least) if at_least else None,
-            group=self._options.group,
-            max_staleness_s=max_staleness_s,
-        )
+        order = self._order(offset, wait_s, at_least, max_staleness_s)
         found = await self._rounds(order, self._around.clock.monotonic() + wait_s)
         if isinstance(found, NotReady):
             raise found
@@ -159,6 +154,21 @@ class Reader:
                 return int(found.offset)
         raise problem
 
+    def _order(self, offset: int, wait_s: float, at_least: str | None = None, max_staleness_s: float | None = None) -> PullRequest:
+        return PullRequest(
+            topic=self._topic,
+            queue=self._queue,
+            offset=QueueOffset(offset),
+            max_messages=self._options.max_messages,
+            max_bytes=self._options.max_bytes,
+            wait_s=wait_s,
+            tags=self._tags,
+            at_least=decode_token(at_least) if at_least else None,
+            group=self._options.group,
+            max_staleness_s=max_staleness_s,
+            as_records=True,
+        )
+
     def _check(self, offset: int, wait_s: float, max_staleness_s: float | None) -> None:
         """What brokers refuse is theirs to say; this is what the wire cannot carry."""
         check_number("queue", self._queue, 32)
@@ -171,15 +181,49 @@ class Reader:
             raise InvalidField("max_staleness_s", f"{max_staleness_s:g} s is outside (0, {MAX_STALENESS_S:,g}] s; None: of any age")
 
     async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
-        """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing."""
+        """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing.
+
+        While the caller has the messages of one page the next one is made, and comes where it fits a stream's window.
+        """
+        async with contextlib.aclosing(self.pages(from_offset, until_end=until_end, wait_s=wait_s)) as pages:
+            async for page in pages:
+                for message in page.messages:
+                    yield message
+
+    async def pages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncGenerator[Page, None]:
+        """The same page by page; with `until_end` the last one is empty, otherwise one that waited in vain is."""
         offset = from_offset
-        while True:
-            page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
-            for message in page.messages:
-                yield message
-            if until_end and page.next_offset == offset:
-                return
-            offset = page.next_offset
+        try:
+            while True:
+                page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
+                self.read_ahead(page)
+                yield page
+                if until_end and page.next_offset == offset:
+                    return
+                offset = page.next_offset
+        finally:
+            self.stop_reading_ahead()
+
+    def read_ahead(self, page: Page) -> None:
+        """Let what follows that page, the last one pulled, come before it is pulled, where there is more and pages are taken quickly.
+
+        `stop_reading_ahead` at the end.
+        """
+        now = self._around.clock.monotonic()
+        is_quick, self._took_s = now - self._took_s < _QUICK_S, now
+        node, order = self._answered, self._order(page.next_offset, 0.0)
+        if node is None or node.name != page.node or page.next_offset >= page.max_offset or not is_quick:
+            self.stop_reading_ahead()
+        elif self._ahead is None or not self._ahead.has(node, order):
+            self.stop_reading_ahead()
+            request = wire.pull_stream_request(order)
+            self._ahead = ReadAhead(node, order, self._stub(node).PullStream(request, metadata=meant_for(node)))
+
+    def stop_reading_ahead(self) -> None:
+        """Nothing more is wanted."""
+        if self._ahead is not None:
+            self._ahead.leave()
+            self._ahead = None
 
     async def _rounds(self, order: PullRequest, until: float) -> Page | NotReady:
         rounds = AsyncRetrying(
@@ -257,6 +301,7 @@ class Reader:
         return late
 
     def _taken(self, node: Node, answer: PullResult, epoch: Epoch, offset: int) -> Page:
+        self._answered = node
         self._remember(node, answer, offset)
         return _page(answer, node, epoch)
 
@@ -284,16 +329,24 @@ class Reader:
         return replace(order, wait_s=min(order.wait_s, max(0.0, until - self._around.clock.monotonic())))
 
     async def _ask(self, node: Node, order: PullRequest) -> tuple[PullResult, Epoch]:
-        address = self._around.routing.address(node)
-        stub: Any = self._around.channels.stub(MessagingServiceStub, address)
-        deadline_s = order.wait_s + _ANSWER_DEADLINE_S
-        who = f"{node.name} at {address}"
+        who = f"{node.name} at {self._around.routing.address(node)}"
         with breaking(who, node):
-            pulled = stub.Pull(wire.pull_request(order), timeout=deadline_s, metadata=meant_for(node))
-            response: pb.PullResponse = await pulled
-            headers: dict[str, Any] = dict(await pulled.initial_metadata() or ())
+            ahead = self._ahead if self._ahead is not None and self._ahead.has(node, order) else None
+            if ahead is None or (found := await ahead.next(who)) is None:
+                self.stop_reading_ahead()
+                found = await self._call(node, order)
+            response, headers = found
             check_answerer(headers.items(), node, who)
-        return wire.pull_answer(response), Epoch(int(headers.get(EPOCH_HEADER, 0)))
+        return wire.pull_answer(response, order, node.name), Epoch(int(headers.get(EPOCH_HEADER, 0)))
+
+    async def _call(self, node: Node, order: PullRequest) -> Answer:
+        deadline_s = order.wait_s + _ANSWER_DEADLINE_S
+        pulled = self._stub(node).Pull(wire.pull_request(order), timeout=deadline_s, metadata=meant_for(node))
+        response: pb.PullResponse = await pulled
+        return response, dict(await pulled.initial_metadata() or ())
+
+    def _stub(self, node: Node) -> Any:
+        return self._around.channels.stub(MessagingServiceStub, self._around.routing.address(node))
 
     def _remember(self, node: Node, answer: PullResult, offset: int) -> None:
         """Ask next whom the answer suggests, and stay with a slave that answers, unless it ends before what others had."""

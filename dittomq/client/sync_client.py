@@ -6,8 +6,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
+from dittomq.client.access import ClusterAccess, access_of_context
 from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
-from dittomq.client.async_client import AsyncClient, nameserver_of_context
+from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import Outcomes
 from dittomq.client.consumer import DEFAULT_PREFETCH, ConsumedMessage, Consumer
 from dittomq.client.group_member import StartFrom
@@ -25,6 +26,7 @@ from dittomq.message import MAX_BATCH_MESSAGES, Ack, Message, Receipt, StoredMes
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_FOUND_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Node, Route
+from dittomq.security.tls import CertificateFiles
 from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
 from dittomq.wire.lookups import CancelOutcome
 
@@ -33,17 +35,27 @@ class Client:
     """A client of one cluster, for use inside `with`, by any number of threads; see AsyncClient."""
 
     def __init__(
-        self, nameserver: str | Sequence[str], *, address_map: Mapping[str, str] | None = None, network: str = DEFAULT_NETWORK
+        self,
+        nameserver: str | Sequence[str],
+        *,
+        address_map: Mapping[str, str] | None = None,
+        network: str = DEFAULT_NETWORK,
+        tls: CertificateFiles | None = None,
     ) -> None:
-        """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use."""
-        self._client = AsyncClient(nameserver, address_map=address_map, network=network)
+        """As AsyncClient's."""
+        self._client = AsyncClient(nameserver, address_map=address_map, network=network, tls=tls)
         self._thread = SyncBridge("dittomq-client")
         self._held = OneTaskContext(self._thread, self._client)
 
     @classmethod
     def from_context(cls, name: str | None = None) -> Self:
         """A client of the cluster with that name, or of the current one; raises ConfigError when there is none."""
-        return cls(nameserver_of_context(name))
+        return cls.of(access_of_context(name))
+
+    @classmethod
+    def of(cls, access: ClusterAccess) -> Self:
+        """A client of that cluster."""
+        return cls(access.nameserver, tls=access.tls)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -1,9 +1,9 @@
 """⑧ Messages of a queue and ranges of the log, for any thread. Every record's checksum is verified before it is handed out."""
 
 import contextlib
-from dataclasses import dataclass
-from itertools import islice
-from operator import attrgetter
+from dataclasses import dataclass, field
+from itertools import count, islice, repeat
+from operator import add, attrgetter
 from typing import NamedTuple
 
 from dittomq.commitlog.disk.log import Log
@@ -15,7 +15,7 @@ from dittomq.commitlog.records.checksum_policy import ChecksumPolicy
 from dittomq.commitlog.records.compression import DecompressionFailed, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES, START, intact, problem_of
-from dittomq.commitlog.records.plain_messages import Place, plain_messages
+from dittomq.commitlog.records.plain_messages import Place, count_whole, messages_in
 from dittomq.commitlog.records.record_scanner import HEADER_BYTES, View, span_at
 from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
@@ -37,7 +37,7 @@ class QueueSlice:
     """Messages of a queue in order. The queue holds [min, max), as far as its reader may see; the next read starts at `next_offset`.
 
     `unconfirmed_from`: the first message, returned or passed over, that ends above what the reader takes for confirmed; None: no such one.
-    `read_to`: where the newest message that was looked at ends in the log; None: none was.
+    `read_to`: where the newest message that was looked at ends in the log; None: none was. `records`: see ReadRequest.
     """
 
     messages: list[StoredMessage]
@@ -46,17 +46,50 @@ class QueueSlice:
     max: QueueOffset
     unconfirmed_from: QueueOffset | None = None
     read_to: PhysicalOffset | None = None
+    records: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a read asks for; at least one message is returned however large it is. No `tags`: all."""
+    """What a read asks for; at least one message is returned however large it is. No `tags`: all.
+
+    `as_records`: ordinary records are returned as they lie there, one behind the other, also those of other tags of the same hash; what is
+    left, messages that are to be made of something else, may lie between them. Otherwise all are messages.
+    """
 
     offset: int
     max_messages: int
     max_bytes: int
     tags: frozenset[str]
     readable: ReadableRange
+    as_records: bool = False
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found of what a read asks for; `count` messages, `records` being some of them."""
+
+    wanted: ReadRequest
+    queue: ConsumeQueue
+    node: str
+    count: int = 0
+    messages: list[StoredMessage] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+
+    def take_records(self, records: bytes, count: int) -> None:
+        """Whole ones, one behind the other."""
+        if self.wanted.as_records:
+            self.records.append(records)
+            self.count += count
+            return
+        for message in messages_in(records, topic=self.queue.topic, queue=self.queue.queue, node=self.node):
+            self.take(message)
+
+    def take(self, message: StoredMessage) -> None:
+        """A message, if it has a tag that is wanted."""
+        if not self.wanted.tags or message.tag in self.wanted.tags:
+            self.messages.append(message)
+            self.count += 1
 
 
 class StoreReader:
@@ -140,66 +173,70 @@ class StoreReader:
         if not low <= wanted.offset <= high:
             raise OffsetOutOfRange("queue offset", wanted.offset, low, high)
         codes = {tags_code(tag) for tag in wanted.tags}
-        messages: list[StoredMessage] = []
+        into = _Found(wanted, queue, self._node)
         unconfirmed_from: QueueOffset | None = None
         read_to: PhysicalOffset | None = None
         at, room = wanted.offset, wanted.max_bytes
         stop = min(high, at + _MAX_UNITS)
-        while at < stop and len(messages) < wanted.max_messages:
-            most = _UNITS_AT_ONCE if codes else max(2, wanted.max_messages - len(messages))  # of two neighbours one may tell of the other
+        while at < stop and into.count < wanted.max_messages:
+            most = _UNITS_AT_ONCE if codes else max(2, wanted.max_messages - into.count)  # of two neighbours one may tell of the other
             units = self._units(queue, at, min(stop - at, most, _UNITS_AT_ONCE))
-            least, log_stop = 0 if messages else 1, self._log.stop
-            choice = _Room(wanted.max_messages - len(messages), room, least, min(wanted.readable.end, log_stop))
+            least, log_stop = 0 if into.count else 1, self._log.stop
+            choice = _Room(wanted.max_messages - into.count, room, least, min(wanted.readable.end, log_stop))
             found, looked_at = _choose(units, at, codes, choice)
             if looked_at == 0:
                 if _waits(units, wanted.readable.end, log_stop):
                     high = at
                     break
-                if messages:
+                if into.count:
                     break
                 raise self._hole(queue, at)
-            whole, taken, problem = self._fetch(queue, found, room)
-            messages += [message for message in whole if not wanted.tags or message.tag in wanted.tags]
-            passed = looked_at if len(whole) == len(found) else found[len(whole)].offset - at
+            fetched, taken, problem = self._fetch(found, room, into)
+            passed = looked_at if fetched == len(found) else found[fetched].offset - at
             if unconfirmed_from is None:
                 unconfirmed_from = _first_above(units[:passed], at, wanted.readable.confirmed)
             read_to = _newest_end(units[:passed]) or read_to
             at += passed
             room -= taken
-            if len(whole) < len(found):
-                if problem is not None and not messages and at == wanted.offset:
+            if fetched < len(found):
+                if problem is not None and not into.count and at == wanted.offset:
                     raise problem
                 break
             if room <= 0:
                 break
-        return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high), unconfirmed_from, read_to)
+        bounds = QueueOffset(at), QueueOffset(low), QueueOffset(high)
+        return QueueSlice(into.messages, *bounds, unconfirmed_from, read_to, b"".join(into.records))
 
-    def _fetch(self, queue: ConsumeQueue, found: list[Place], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
-        """Messages as far as their bodies have room, the first one in any case; the bytes they take; and why the next one is not there."""
-        fetched: list[StoredMessage] = []
+    def _fetch(self, found: list[Place], room: int, into: _Found) -> tuple[int, int, Refused | None]:
+        """Take messages as far as their bodies have room, the first one in any case.
+
+        Returns how many of those found there are, the bytes they take, and why the next one is not there.
+        """
         at = taken = 0
         block = _Block(0, b"", 0, sealed=False)
         while at < len(found):
             try:
                 if at == block.stop:
                     block = self._block(found, at)
-                plain = block.messages(queue, found[at : block.stop])
-                fetched += plain
-                taken += sum(map(_SIZE, found[at : at + len(plain)]))
-                at += len(plain)
+                if neighbours := block.count_whole(into.queue, found[at : block.stop]):
+                    whole = found[at : at + neighbours]
+                    into.take_records(block.records(whole), neighbours)
+                    taken += sum(map(_SIZE, whole))
+                    at += neighbours
                 if at == block.stop:
                     continue
                 each = found[at]
-                message = self._message(queue, each, block.record(each) or self._bytes(each.position, each.size), sealed=block.sealed)
+                record = block.records([each]) or self._bytes(each.position, each.size)
+                message = self._message(into.queue, each, record, sealed=block.sealed)
             except Refused as problem:
-                return fetched, taken, problem
+                return at, taken, problem
             size = max(each.size, len(message.body))
-            if size > each.size and fetched and taken + size > room:  # it grew when it was inflated
-                return fetched, taken, None
+            if size > each.size and at and taken + size > room:  # it grew when it was inflated
+                return at, taken, None
             taken += size
-            fetched.append(message)
+            into.take(message)
             at += 1
-        return fetched, taken, None
+        return at, taken, None
 
     def _block(self, found: list[Place], first: int) -> "_Block":
         """The bytes of the records from that one on that lie close together. Raises CorruptRecord, when the disk does not give even one."""
@@ -287,13 +324,16 @@ class _Block(NamedTuple):
     stop: int
     sealed: bool
 
-    def messages(self, queue: ConsumeQueue, places: list[Place]) -> list[StoredMessage]:
-        """The messages of a queue at these places, up to the first that is to be looked at more closely."""
-        return plain_messages(self.data, self.base, places, topic=queue.topic, queue=queue.queue) if self.sealed else []
+    def count_whole(self, queue: ConsumeQueue, places: list[Place]) -> int:
+        """How many there are at these places of a queue, up to the first that is to be looked at more closely."""
+        return count_whole(self.data, self.base, places, topic=queue.topic, queue=queue.queue) if self.sealed else 0
 
-    def record(self, place: Place) -> bytes:
-        """That record; b"" where there are no bytes."""
-        return self.data[place.position - self.base : place.end - self.base]
+    def records(self, places: list[Place]) -> bytes:
+        """Those records, one behind the other; b"" where there are no bytes."""
+        start, end = places[0].position, places[-1].end
+        if sum(map(_SIZE, places)) == end - start:
+            return self.data[start - self.base : end - self.base]
+        return b"".join([self.data[place.position - self.base : place.end - self.base] for place in places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +390,13 @@ def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tupl
     """Wanted units as far as there is room, up to a hole or what is not readable; and how many were looked at."""
     found: list[Place] = []
     taken, make = 0, tuple.__new__
+    if 1 < len(units) <= room.messages and not codes:  # mostly there is room for all of them, and nothing odd
+        positions, sizes, _ = zip(*units, strict=True)
+        is_usual = min(positions) >= 0 and min(sizes) > 0 and max(sizes) <= MAX_RECORD_BYTES and sum(sizes) <= room.size
+        if is_usual and max(map(add, positions, sizes)) <= room.end:
+            return list(map(make, repeat(Place), zip(count(first), positions, sizes, strict=False))), len(units)
     for index, (position, size, code) in enumerate(units):
-        if not _can_be(position, size) or position + size > room.end:
+        if position < 0 or not 0 < size <= MAX_RECORD_BYTES or position + size > room.end:  # `_can_be`, of which a call costs as much
             return found, index
         if codes and code not in codes:
             continue

@@ -246,10 +246,12 @@ class Store(StoreWithLogStart, RepairableStore):
         max_bytes: int,
         tags: frozenset[str] = frozenset(),
         readable: ReadableRange = ALL,
+        *,
+        as_records: bool = False,
     ) -> QueueSlice:
         """Readable messages of a queue from `offset` on, verified; at least one, if any. Raises OffsetOutOfRange, CorruptRecord."""
         with reading(self._options.node):
-            return self._reader.queue(topic, queue, ReadRequest(offset, max_messages, max_bytes, tags, readable))
+            return self._reader.queue(topic, queue, ReadRequest(offset, max_messages, max_bytes, tags, readable, as_records))
 
     def message_at(self, position: int, end: int) -> tuple[StoredMessage, Host] | None:
         """The message whose record begins there and ends at or below `end`, and the host that stored it; None when there is none.

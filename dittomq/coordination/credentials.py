@@ -1,7 +1,6 @@
-"""Files of keys and passwords, read again for each connection: they may be exchanged while a node runs."""
+"""What connections to a store are encrypted with, read again for each: the files may be exchanged while a node runs."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import grpc
@@ -9,21 +8,7 @@ import grpc
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.workers import Executor
 from dittomq.errors import ConfigError
-
-_MAX_BYTES: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class SecretFile:
-    """A file that a setting names."""
-
-    setting: str
-    path: str
-    lane: Executor
-
-    async def read(self) -> bytes:
-        """What it holds now. Raises ConfigError when it cannot be read, is empty or larger than 1 MiB."""
-        return await self.lane.call(lambda: read_secret(self.setting, self.path))
+from dittomq.security.secret_files import SecretFile, read_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +46,3 @@ class TlsFiles:
 
 
 NO_TLS: Final = TlsFiles()
-
-
-def read_secret(setting: str, path: str) -> bytes:
-    """What the file holds. Raises ConfigError when it cannot be read, is empty or larger than 1 MiB."""
-    if not path:
-        raise ConfigError(setting, "is empty; name the file")
-    try:
-        with Path(path).open("rb") as file:
-            found = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(setting, f"{path} cannot be read: {error.strerror or error}") from error
-    if not found.strip():
-        raise ConfigError(setting, f"{path} is empty")
-    if len(found) > _MAX_BYTES:
-        raise ConfigError(setting, f"{path} has more than {_MAX_BYTES:,} bytes")
-    return found

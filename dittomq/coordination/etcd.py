@@ -10,13 +10,13 @@ import grpc.aio
 
 from dittomq._pb.etcd.v3 import etcd_pb2 as pb
 from dittomq._pb.etcd.v3.etcd_pb2_grpc import AuthStub, KVStub, WatchStub
-from dittomq.coordination.credentials import SecretFile
 from dittomq.coordination.endpoints import EndpointConnection, Endpoints
 from dittomq.coordination.of_group import of_group
 from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import PermissionDenied, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
 from dittomq.rpc.channel import breaking
+from dittomq.security.secret_files import SecretFile
 
 _ONLY_WITH_LEADER: Final = ("hasleader", "true")  # a member that is cut off from the others refuses, instead of waiting
 _REFUSALS: Final = frozenset(

@@ -13,7 +13,6 @@ import msgspec
 from kubernetes_asyncio import client as kubernetes
 from msgspec import Meta
 
-from dittomq.coordination.credentials import SecretFile, read_secret
 from dittomq.coordination.of_group import of_group
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.clock import Clock
@@ -21,6 +20,7 @@ from dittomq.doors.coordination import Conflict, GroupKey, Versioned, WriteOutco
 from dittomq.doors.workers import Executor
 from dittomq.errors import ConfigError, PermissionDenied, Unavailable, UnreadableRecord
 from dittomq.group_record import GroupRecord, decode, encode
+from dittomq.security.secret_files import SecretFile, read_secret
 
 RECORD_ANNOTATION: Final = "dittomq/group-record"
 CLUSTER_ANNOTATION: Final = "dittomq/cluster"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from dittomq.coordination.credentials import SecretFile, TlsFiles, read_secret
+from dittomq.coordination.credentials import TlsFiles
 from dittomq.coordination.endpoints import Endpoints
 from dittomq.coordination.etcd import EtcdCoordination
 from dittomq.coordination.nameserver import NameserverCoordination
@@ -12,6 +12,7 @@ from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers
 from dittomq.errors import ConfigError
+from dittomq.security.secret_files import SecretFile, read_secret
 
 
 def make_coordination(

@@ -18,7 +18,16 @@ class Transport(Protocol):
         ...
 
     def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
-        """A channel to "host:port"; connects when first used. In plain text without `credentials`."""
+        """A channel to "host:port"; connects when first used. Without `credentials` it is encrypted as all of this node."""
+        ...
+
+    def listen(self, server: grpc.aio.Server, address: str, *, callers_show_certificate: bool) -> int:
+        """Bind `server` to "host:port" and return the port. Raises RuntimeError, or returns 0, where nobody can listen."""
+        ...
+
+    @property
+    def certificates_version(self) -> int:
+        """Grows when the certificates were exchanged: a channel that was made before shows an old one."""
         ...
 
     def why_unbound(self, address: str) -> OSError | None:
@@ -26,16 +35,44 @@ class Transport(Protocol):
         ...
 
 
+class Encryption(Protocol):
+    """What connections show and trust; `dittomq.security.tls.Certificates`."""
+
+    @property
+    def version(self) -> int: ...
+
+    def of_channel(self) -> grpc.ChannelCredentials: ...
+
+    def of_server(self, *, callers_show_theirs: bool) -> grpc.ServerCredentials: ...
+
+
 class GrpcTransport:
-    """gRPC over the machine's network; what it serves is in plain text."""
+    """gRPC over the machine's network; without `encryption` in plain text."""
+
+    def __init__(self, encryption: Encryption | None = None) -> None:
+        self._encryption = encryption
+
+    @property
+    def certificates_version(self) -> int:
+        return self._encryption.version if self._encryption is not None else 0
 
     def server(self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: ChannelOptions) -> grpc.aio.Server:
-        return grpc.aio.server(interceptors=list(interceptors), options=list(options))
+        server = grpc.aio.server(interceptors=list(interceptors), options=list(options))
+        # For each registered method gRPC keeps a task, and looks twice at all of them in each call; generic handlers it finds as well.
+        server.add_registered_method_handlers = _register_nothing  # type: ignore[method-assign,assignment]
+        return server
 
     def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+        if credentials is None and self._encryption is not None:
+            credentials = self._encryption.of_channel()
         if credentials is not None:
             return grpc.aio.secure_channel(address, credentials, options=list(options))
         return grpc.aio.insecure_channel(address, options=list(options))
+
+    def listen(self, server: grpc.aio.Server, address: str, *, callers_show_certificate: bool) -> int:
+        if self._encryption is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, self._encryption.of_server(callers_show_theirs=callers_show_certificate))
 
     def why_unbound(self, address: str) -> OSError | None:
         host, _, port = address.rpartition(":")
@@ -47,3 +84,7 @@ class GrpcTransport:
         except OSError as problem:
             return problem
         return None
+
+
+def _register_nothing(_service: str, _handlers: object) -> None:
+    return

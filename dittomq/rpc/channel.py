@@ -25,6 +25,7 @@ CHANNEL_OPTIONS: ChannelOptions = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # so long a peer may take to answer a connection; one that is refused is tried again before
     ("grpc.max_reconnect_backoff_ms", 2_000),  # a restarted peer is found within 2 s
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # also under a new address: a restarted pod has another one; gRPC waits 30 s
     ("grpc.use_local_subchannel_pool", 1),  # a closed channel takes its connection with it
     ("grpc.enable_retries", 0),  # gRPC's own: of 60,000 calls to a server that stops again and again, some three are never answered
 )
@@ -38,6 +39,7 @@ class Channels:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._by_address: dict[str, grpc.aio.Channel] = {}
+        self._certificates_version = transport.certificates_version
         self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
         self.closed = False
 
@@ -45,6 +47,10 @@ class Channels:
         """The channel to "host:port"; connects when first used. Raises Unavailable once all are closed."""
         if self.closed:
             raise Unavailable(address, CLIENT_LEFT)
+        if self._certificates_version != self._transport.certificates_version:
+            self._certificates_version = self._transport.certificates_version
+            self._by_address.clear()  # calls that run on a channel go on and then it is closed; new ones show the new certificate
+            self._stubs.clear()
         channel = self._by_address.get(address)
         if channel is None:
             channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)

@@ -74,7 +74,7 @@ async def bind(
     reflection.enable_server_reflection([*names, health_name, reflection.SERVICE_NAME], server)
     await vitals.cover(names)
     try:
-        port = server.add_insecure_port(listen.address)
+        port = transport.listen(server, listen.address, callers_show_certificate=listen.callers_show_certificate)
     except RuntimeError as refused:
         raise not_bound(listen.setting, listen.address, transport.why_unbound(listen.address)) from refused
     if port == 0:
@@ -84,7 +84,8 @@ async def bind(
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where a server listens, and the setting that says so."""
+    """Where a server listens, and the setting that says so. Where connections are encrypted, callers need a certificate too, or not."""
 
     setting: str
     address: str
+    callers_show_certificate: bool = True

@@ -10,14 +10,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dittomq.errors import ConfigError, DittoError, Unavailable
+from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded
 from dittomq.testing.ports import all_free, choose_ports, give_back
-from dittomq.testing.state import LOOPBACK, NAMESERVER, STATE_FILE, ClusterState, LocalNode, Shape, read_state, write_state
+from dittomq.testing.state import (
+    CLIENT,
+    LOOPBACK,
+    NAMESERVER,
+    STATE_FILE,
+    TLS_FOLDER,
+    ClusterState,
+    LocalNode,
+    Shape,
+    read_state,
+    write_state,
+)
+
+if TYPE_CHECKING:  # the client brings gRPC, which a command that only looks must not wait for
+    from dittomq.client.access import ClusterAccess
 
 _GRACE_S = 15.0
 _LOOK_EVERY_S = 0.1
@@ -65,6 +80,13 @@ class LocalCluster:
         """Address of the nameserver."""
         return self.node(NAMESERVER).address
 
+    @property
+    def access(self) -> "ClusterAccess":
+        """How clients reach it."""
+        from dittomq.client.access import ClusterAccess
+
+        return ClusterAccess(self.nameserver, self._certified(self.settled(), CLIENT, LOOPBACK))
+
     def node(self, name: str) -> LocalNode:
         """The node "a/0", "a/1", … or "nameserver"; ConfigError when there is none of that name."""
         return self.settled().node(name)
@@ -82,7 +104,7 @@ class LocalCluster:
 
         found = {node.name: node.role for node in self.nodes}
         if self.is_alive(NAMESERVER):
-            found |= {name: role for name, role in registered_roles(self.nameserver).items() if name in found}
+            found |= {name: role for name, role in registered_roles(self.access).items() if name in found}
         return found
 
     def is_alive(self, name: str) -> bool:
@@ -148,6 +170,7 @@ class LocalCluster:
                 shutil.rmtree(self.folder / node.file_stem, ignore_errors=True)
                 for suffix in (".toml", ".log"):
                     (self.folder / f"{node.file_stem}{suffix}").unlink(missing_ok=True)
+            shutil.rmtree(self.folder / TLS_FOLDER, ignore_errors=True)
             (self.folder / STATE_FILE).unlink(missing_ok=True)
 
     def wait_in_sync(self, timeout_s: float = 60.0) -> float:
@@ -164,7 +187,7 @@ class LocalCluster:
                 if not self._runs(node):
                     raise Unavailable(node.name, f"its process has ended: {self._last_words(node.name)}")
             try:
-                missing = missing_for_sync(self.nameserver, state)
+                missing = missing_for_sync(self.access, state)
             except DittoError as error:
                 missing = str(error)
             took = time.monotonic() - began
@@ -172,7 +195,7 @@ class LocalCluster:
                 return took
             if took > timeout_s:
                 with contextlib.suppress(DittoError):
-                    missing += why_late(self.nameserver)
+                    missing += why_late(self.access)
                 raise Unavailable("the local cluster", f"not in sync after {timeout_s:.0f} s: {missing}")
             time.sleep(_LOOK_EVERY_S)
 
@@ -182,9 +205,8 @@ class LocalCluster:
         if state is None or (self._asked not in (None, state.shape) and not running):
             state = self._new_state(self._asked or Shape())
         elif self._asked not in (None, state.shape):
-            raise ConfigError(
-                str(self.folder), f"runs with {state.shape.slaves} slaves; stop it before you change its shape: dittomq local down"
-            )
+            shape = f"{state.shape.slaves} slaves{' and TLS' if state.shape.tls else ''}"
+            raise ConfigError(str(self.folder), f"runs with {shape}; stop it before you change its shape: dittomq local down")
         elif not running and not all(all_free(node.ports.all()) for node in state.nodes):
             state = self._new_state(state.shape)
         write_state(self.folder, state)
@@ -208,9 +230,21 @@ class LocalCluster:
         data_dir = self.folder / node.file_stem
         data_dir.mkdir(mode=0o700, exist_ok=True)
         config = self.folder / f"{node.file_stem}.toml"
-        config.write_text(config_text(state, node, data_dir))
+        config.write_text(config_text(state, node, data_dir, self._certified(state, node.file_stem, node.host)))
         process = processes.spawn_module(f"services.{node.role}", ["--config", str(config)], self.folder / f"{node.file_stem}.log")
         write_state(self.folder, state.with_node(replace(node, process=process)))
+
+    def _certified(self, state: ClusterState, holder: str, host: str) -> CertificateFiles:
+        """Files of that one's certificate, which are made at the first time; none where nothing is encrypted."""
+        if not state.shape.tls:
+            return NO_CERTIFICATES
+        from dittomq.testing.authority import CertificateAuthority
+
+        authority = CertificateAuthority(self.folder / TLS_FOLDER)
+        files = authority.files_of(holder)
+        if not Path(files.key).exists():
+            authority.issue(holder, (host, "localhost"))
+        return files
 
     def _end(self, name: str, how: Callable[[processes.ProcessIdentity], None]) -> None:
         process = self.node(name).process

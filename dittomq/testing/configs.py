@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from dittomq.security.tls import CertificateFiles
 from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode, Settings
 
 # Small segments: a folder for trying things out should not look like gigabytes.
@@ -12,9 +13,11 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 Value = str | int | list[str]
 
 
-def config_text(state: ClusterState, node: LocalNode, data_dir: Path) -> str:
+def config_text(state: ClusterState, node: LocalNode, data_dir: Path, tls: CertificateFiles) -> str:
     """The TOML file with which the node's service starts."""
     tables = _nameserver(state, node, data_dir) if node.name == NAMESERVER else _broker(state, node, data_dir)
+    if tls:
+        tables.setdefault("tls", {}).update(ca_file=tls.ca, certificate_file=tls.certificate, key_file=tls.key)
     return "\n".join(_table(name, table) for name, table in tables.items())
 
 

@@ -11,8 +11,10 @@ from dittomq.testing.ports import Ports
 from dittomq.testing.processes import ProcessIdentity
 
 STATE_FILE = "local.json"
+TLS_FOLDER = "tls"
 SCHEMA = 1
 NAMESERVER = "nameserver"
+CLIENT = "client"
 
 Settings = Mapping[str, str | int | list[str]]
 
@@ -25,6 +27,7 @@ class Shape:
 
     Settings go into the configuration of the node 0 of each group, of the other nodes or of the nameserver, by "table.key".
     `usual_ports` False: never those. `hosts`: where the nodes listen, in the order in which they start; 127.0.0.1 for those without.
+    `tls`: all connections are encrypted, with certificates of an authority of the folder's own.
     """
 
     slaves: int = 2
@@ -35,6 +38,7 @@ class Shape:
     usual_ports: bool = True
     nameserver_settings: Settings = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ From the wire comes a valid value or InvalidField.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.commitlog.records.plain_messages import messages_in
 from dittomq.errors import InvalidField, OutcomeHandle
 from dittomq.message import Ack, Copy, CopyState, Message, PlainSpan, PutStatus, Receipt, StoredMessage
 from dittomq.metadata.groups import check_group_name
@@ -55,7 +57,10 @@ _PULL_FROM_PB = {
     pb.PULL_STATUS_BEHIND: PullStatus.BEHIND,
 }
 _PULL_TO_PB = {status: number for number, status in _PULL_FROM_PB.items()}
+_FORMS = {pb.MESSAGE_FORM_UNSPECIFIED: False, pb.MESSAGE_FORM_RECORDS: True}
 _TAG_SEPARATOR = "||"
+_QUEUE_OFFSET = attrgetter("queue_offset")
+_Request = TypeVar("_Request", pb.PullRequest, pb.PullStreamRequest)
 _Response = TypeVar("_Response", pb.PullResponse, pb.PullStreamResponse)
 _make = tuple.__new__
 _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by one
@@ -249,8 +254,17 @@ def receipt(message: pb.Receipt) -> Receipt:
 
 def pull_request(order: PullRequest) -> pb.PullRequest:
     """Encode what a reader wants."""
+    return _request(pb.PullRequest, order)
+
+
+def pull_stream_request(order: PullRequest) -> pb.PullStreamRequest:
+    """Encode what a reader wants on and on; answers without messages come as often as a node allows."""
+    return _request(pb.PullStreamRequest, replace(order, wait_s=MIN_STREAM_WAIT_S))
+
+
+def _request(kind: type[_Request], order: PullRequest) -> _Request:
     token = order.at_least
-    return pb.PullRequest(
+    return kind(
         topic=order.topic,
         queue=order.queue,
         offset=order.offset,
@@ -262,6 +276,7 @@ def pull_request(order: PullRequest) -> pb.PullRequest:
         prefer_text=order.prefer_text,
         group=order.group,
         max_staleness=None if order.max_staleness_s is None else _duration(order.max_staleness_s),
+        form=pb.MESSAGE_FORM_RECORDS if order.as_records else pb.MESSAGE_FORM_UNSPECIFIED,
     )
 
 
@@ -291,6 +306,8 @@ def _order(request: pb.PullRequest | pb.PullStreamRequest, wait_s: float) -> Pul
             raise InvalidField(name, "is missing; 0 is the first")
     if request.queue < 0 or request.offset < 0:
         raise InvalidField("queue" if request.queue < 0 else "offset", "is negative; 0 is the first")
+    if request.form not in _FORMS:
+        raise InvalidField("form", f"{request.form} is not a MessageForm of this version")
     return PullRequest(
         topic=request.topic,
         queue=request.queue,
@@ -303,6 +320,7 @@ def _order(request: pb.PullRequest | pb.PullStreamRequest, wait_s: float) -> Pul
         prefer_text=request.prefer_text,
         group=_group(request.group),
         max_staleness_s=_staleness(request.max_staleness) if request.HasField("max_staleness") else None,
+        as_records=_FORMS[request.form],
     )
 
 
@@ -353,6 +371,7 @@ def _response(kind: type[_Response], answer: PullResult, *, prefer_text: bool) -
         confirmed_offset=answer.confirmed,
         unconfirmed_from=answer.unconfirmed_from,
         suggest_broker_id=answer.suggested_broker_id,
+        records=answer.records,
     )
     for message in answer.messages:
         fill_stored(response.messages.add(), message, prefer_text=prefer_text)
@@ -382,14 +401,14 @@ def fill_stored(target: pb.StoredMessage, message: StoredMessage, *, prefer_text
         target.properties.update(message.properties)
 
 
-def pull_answer(response: pb.PullResponse) -> PullResult:
-    """Decode what a node answered."""
+def pull_answer(response: pb.PullResponse | pb.PullStreamResponse, order: PullRequest, node: str) -> PullResult:
+    """Decode what a node answered: messages, whatever they came as. Raises CorruptRecord for records that did not come as they were."""
     status = _PULL_FROM_PB.get(response.status)
     if status is None:
         raise InvalidField("status", f"{response.status} is not a PullStatus of this version")
     return PullResult(
         status=status,
-        messages=tuple(stored_message(message) for message in response.messages),
+        messages=tuple(_pulled(response, order, node)),
         next_offset=QueueOffset(response.next_offset),
         min_offset=QueueOffset(response.min_offset),
         max_offset=QueueOffset(response.max_offset),
@@ -397,6 +416,14 @@ def pull_answer(response: pb.PullResponse) -> PullResult:
         unconfirmed_from=QueueOffset(response.unconfirmed_from) if response.HasField("unconfirmed_from") else None,
         suggested_broker_id=response.suggest_broker_id,
     )
+
+
+def _pulled(response: pb.PullResponse | pb.PullStreamResponse, order: PullRequest, node: str) -> list[StoredMessage]:
+    found = [stored_message(message) for message in response.messages]
+    if records := response.records:
+        ordinary = messages_in(records, topic=order.topic, queue=order.queue, node=node)
+        found = sorted(ordinary + found, key=_QUEUE_OFFSET) if found else ordinary
+    return [message for message in found if message.tag in order.tags] if order.tags else found
 
 
 def stored_message(message: pb.StoredMessage) -> StoredMessage:

@@ -415,7 +415,7 @@ class Master:
         ranges = RangeServer(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, damaged=mender.suspect)
         clients = await self._server(
             node,
-            Listen("listen.clients", config.listen.clients),
+            Listen("listen.clients", config.listen.clients, config.tls.clients_show_certificate),
             [
                 names.messaging(MasterMessagingServicer(appends, outcomes, reads, topics, room=requests)),
                 names.metadata(MetadataServicer(metadata, room, node.version_watches, take_returned)),

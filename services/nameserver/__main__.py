@@ -7,6 +7,7 @@ from dittomq.rpc.polling import wait_with_fewer_threads
 
 if __name__ == "__main__":
     wait_with_fewer_threads(os.environ)
+    import contextlib
     from pathlib import Path
 
     from dittomq.broker.doors import BrokerDoors
@@ -14,20 +15,23 @@ if __name__ == "__main__":
     from dittomq.doors.chance import os_chance
     from dittomq.doors.clock import OsClock
     from dittomq.doors.memory import memory_bytes
-    from dittomq.doors.transport import GrpcTransport
     from dittomq.doors.workers import ThreadWorkers
     from dittomq.settings import Loaded
+    from services.encryption import encrypted_transport
     from services.nameserver.config import NameserverConfig
     from services.nameserver.wiring import Nameserver
     from services.process import main
 
     workers = ThreadWorkers()
+    doors_open = contextlib.ExitStack()
 
     def composed(loaded: Loaded[NameserverConfig]) -> Nameserver:
         """It, on real doors."""
         storage = OsStorage(Path(loaded.value.node.data_dir))
-        return Nameserver(loaded.value, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes()))
+        transport = doors_open.enter_context(encrypted_transport(loaded.value.tls))
+        return Nameserver(loaded.value, BrokerDoors(transport, storage, OsClock(), os_chance(), workers, memory_bytes()))
 
-    status = main("dittomq serve nameserver", NameserverConfig, composed)
+    with doors_open:
+        status = main("dittomq serve nameserver", NameserverConfig, composed)
     workers.close()
     sys.exit(status)

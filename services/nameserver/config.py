@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from dittomq.security.settings import TlsTable
+
 Address = Annotated[str, Meta(pattern=r"^\[?[a-zA-Z0-9_.:-]+\]?:[0-9]{1,5}$")]
 
 
@@ -42,8 +44,10 @@ class NameserverConfig:
     node: NodeConfig = field(default_factory=NodeConfig)
     listen: ListenConfig = field(default_factory=ListenConfig)
     registry: RegistryConfig = field(default_factory=RegistryConfig)
+    tls: TlsTable = field(default_factory=TlsTable)
 
     def problems(self) -> Iterable[tuple[str, str]]:
         """Broken rules between keys."""
         if self.registry.scan_period_ms > self.registry.broker_expiry_ms:
             yield "registry.scan_period_ms", f"is longer than registry.broker_expiry_ms ({self.registry.broker_expiry_ms:,}); shorten it"
+        yield from self.tls.problems()

@@ -55,7 +55,7 @@ class Nameserver:
             values = KeyValues(kept, doors.storage, lane)
             names = NameServer(config, doors.clock, doors.chance, values)
             self._measure(names, records, values)
-            listen = Listen("listen.clients", config.listen.clients)
+            listen = Listen("listen.clients", config.listen.clients, config.tls.clients_show_certificate)
             services = [name_server_service(names, values, AdmissionControl(doors.memory_bytes)), coordination_service(records)]
             server = await bind(doors.transport, listen, services, [self._interceptor], vitals=self.vitals)
             await server.start()

@@ -320,17 +320,7 @@ class Slave:
             names.metadata(MetadataServicer(metadata, room, node.version_watches, return_to_master)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.transactions(TransactionServicer(SlaveTransactions(config.name, master))),
-            names.groups(
-                GroupServicer(
-                    GroupReads(config.name, metadata),
-                    SlaveGroups(config.name, master),
-                    room,
-                    progress=ProgressReads(bound.offsets, store, lanes.reads, clock, rules=offset_rules, activity=NoMembers()),
-                    resets=SlaveResets(config.name, master),
-                    letters=DeadLetterReads(bound.offsets, store, lanes.reads, offset_rules, bound.mender.suspect),
-                    replays=SlaveReplays(config.name, master),
-                )
-            ),
+            names.groups(self._groups(bound, offset_rules, master, room)),
             names.consumer_groups(ConsumerGroupServicer(bound.offsets, offset_rules, MembersElsewhere(config.name, master))),
             names.broker(BrokerServicer(node.description, node.status, node.watches, operator, mender=bound.mender)),
             names.audit(AuditServicer(AuditReads(store, lanes.audit, node.copy), parts.pins)),
@@ -343,12 +333,26 @@ class Slave:
         ]
         if bound.candidate is not None:
             replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))
-        for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
+        for_clients = await self._server(
+            node, Listen("listen.clients", config.listen.clients, config.tls.clients_show_certificate), clients
+        )
         for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)
         bound.fetcher.serves_at(self._replication_address(for_replicas))
         if bound.candidate is not None:
             bound.candidate.address = self._replication_address(for_replicas)
         return for_clients, for_replicas
+
+    def _groups(self, bound: "_Bound", rules: OffsetRules, master: Callable[[], str], room: AdmissionControl) -> GroupServicer:
+        name, store, lane = self._config.name, bound.parts.store, bound.lanes.reads
+        return GroupServicer(
+            GroupReads(name, bound.parts.metadata),
+            SlaveGroups(name, master),
+            room,
+            progress=ProgressReads(bound.offsets, store, lane, self._doors.clock, rules=rules, activity=NoMembers()),
+            resets=SlaveResets(name, master),
+            letters=DeadLetterReads(bound.offsets, store, lane, rules, bound.mender.suspect),
+            replays=SlaveReplays(name, master),
+        )
 
     def _offset_rules(self, node: SlaveNode, bound: "_Bound") -> OffsetRules:
         def epoch_without_master() -> int:

@@ -15,15 +15,16 @@ from typing import NoReturn
 
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
-from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.errors import ConfigError, DittoError, StartError, Unavailable
+from dittomq.security.tls import CertificateFiles
 from spark.audit import history
 from spark.audit.conclude import account
 from spark.audit.model import AuditExit
 from spark.audit.page import page
 from spark.audit.report import Document, document
 from spark.audit.run import Settings, World, audit
+from spark.audit.tasks import transport_with
 from spark.audit.words import text
 
 DEFAULT_OUT = Path(".dittomq/audit")
@@ -66,8 +67,10 @@ def _run(options: argparse.Namespace) -> int:
         for folder in (options.out, options.history):
             folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(nameserver=options.nameserver, broker=options.broker, backoff_s=options.pause)
+    tls = CertificateFiles(options.ca_file, options.certificate_file, options.key_file, ("--ca-file", "--certificate-file", "--key-file"))
+    transport = transport_with(tls)
     with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
-        result = audit(settings, World(GrpcTransport(), OsClock(), os_chance(), workers), SparkRunner(context))
+        result = audit(settings, World(transport, OsClock(), os_chance(), workers), SparkRunner(context, tls))
     with _files():
         earlier = history.rows(options.history)
     known = history.known_groups(earlier, result.cluster)
@@ -121,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder of audit.html and audit.json (default %(default)s)")
     run.add_argument("--master", default="local[*]", help="Spark master, where spark-submit gave none (default %(default)s)")
     run.add_argument("--pause", type=float, default=1.0, metavar="SECONDS", help="wait before a second look (default %(default)s)")
+    run.add_argument("--ca-file", default="", metavar="PEM", help="certificate authority of the nodes; without it in plain text")
+    run.add_argument("--certificate-file", default="", metavar="PEM", help="certificate to show; every executor has all three files")
+    run.add_argument("--key-file", default="", metavar="PEM", help="its key")
     run.add_argument("--show-bytes", action="store_true", help="put payload bytes around a difference into the report")
     run.set_defaults(command=_run)
     show = commands.add_parser("show", help="print an earlier audit", description="Print an earlier audit.")

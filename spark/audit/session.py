@@ -6,11 +6,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pyspark import SparkConf, SparkContext
 
+from dittomq.security.tls import CertificateFiles
 from spark.audit.java import java_home
 from spark.audit.model import LeafResult, LeafTask, SliceResult, SliceTask
 from spark.audit.tasks import run_leaves, run_slices
@@ -36,14 +38,16 @@ R = TypeVar("R")
 class SparkRunner:
     """Spreads tasks over a Spark context; neighbouring slices stay together."""
 
-    def __init__(self, context: SparkContext) -> None:
+    def __init__(self, context: SparkContext, tls: CertificateFiles) -> None:
+        """`tls`: files of certificates, which every executor has at these paths."""
         self._context = context
+        self._tls = tls
 
     def slices(self, tasks: Sequence[SliceTask]) -> list[SliceResult]:
-        return self._spread(tasks, run_slices)
+        return self._spread(tasks, partial(run_slices, self._tls))
 
     def leaves(self, tasks: Sequence[LeafTask]) -> list[LeafResult]:
-        return self._spread(tasks, run_leaves)
+        return self._spread(tasks, partial(run_leaves, self._tls))
 
     def _spread(self, tasks: Sequence[T], work: Callable[[Iterable[T]], Iterator[R]]) -> list[R]:
         partitions = max(1, min(len(tasks), self._context.defaultParallelism * TASKS_PER_CORE))

@@ -13,6 +13,7 @@ from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError, LimitReached
 from dittomq.rpc.channel import Channels
+from dittomq.security.tls import CertificateFiles, Certificates
 from spark.audit.findings import Window, differences, explain, window_of
 from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
 from spark.audit.semantics import check, missing_tail
@@ -30,22 +31,27 @@ class RangeSource(Protocol):
     def read(self, node: NodeAddress, start: int, end: int) -> AsyncIterator[bytes]: ...
 
 
-def run_slices(tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
+def transport_with(tls: CertificateFiles) -> GrpcTransport:
+    """A network with these certificates as they are now; in plain text without any. Raises ConfigError."""
+    return GrpcTransport(Certificates.of_client(tls) if tls else None)
+
+
+def run_slices(tls: CertificateFiles, tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
     """One partition of slices, on an executor."""
 
     async def run() -> list[SliceResult]:
-        async with Channels(GrpcTransport()) as channels:
+        async with Channels(transport_with(tls)) as channels:
             source = ReplicaReader(channels, DEADLINE_S)
             return [await compare_slice(source, task) for task in tasks]
 
     return iter(asyncio.run(run()))
 
 
-def run_leaves(tasks: Iterable[LeafTask]) -> Iterator[LeafResult]:
+def run_leaves(tls: CertificateFiles, tasks: Iterable[LeafTask]) -> Iterator[LeafResult]:
     """One partition of differing leaves, on an executor."""
 
     async def run() -> list[LeafResult]:
-        async with Channels(GrpcTransport()) as channels:
+        async with Channels(transport_with(tls)) as channels:
             source = ReplicaReader(channels, DEADLINE_S)
             return [await explain_leaf(source, task) for task in tasks]
 

@@ -11,7 +11,13 @@ from tests.support.tree import ROOT
 _PIN = re.compile(r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+_OF_IMAGES = {  # the extras that each is made of
+    "deploy/docker/broker.lock": ("services", "security", "kubernetes"),
+    "deploy/docker/audit.lock": ("audit", "audit-jre"),
+}
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock", *_OF_IMAGES])
 def test_a_lock_holds_versions_with_hashes_and_nothing_else(name: str) -> None:
     rest = _PIN.sub("", (ROOT / name).read_text(encoding="utf-8"))
 
@@ -26,8 +32,20 @@ def test_the_lock_satisfies_what_pyproject_declares() -> None:
     assert unmet == [], "run `make lock`"
 
 
-def test_the_build_lock_is_a_part_of_the_lock() -> None:
-    assert _locked("requirements-build.lock").items() <= _locked("requirements.lock").items()
+@pytest.mark.parametrize("name", ["requirements-build.lock", *_OF_IMAGES])
+def test_every_other_lock_is_a_part_of_the_lock(name: str) -> None:
+    assert _locked(name).items() <= _locked("requirements.lock").items(), "run `make lock`"
+
+
+@pytest.mark.parametrize("name", _OF_IMAGES)
+def test_an_image_holds_what_its_extras_need_and_nothing_to_develop_with(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in (*_OF_IMAGES[name], "store"))]
+    wanted = {canonicalize_name(Requirement(line).name) for lines in lists for line in lines} - {project["name"]}
+
+    assert wanted <= _locked(name).keys(), "run `make lock`"
+    assert not _locked(name).keys() & {"pytest", "mypy", "ruff", "grpcio-tools", "hypothesis"}
+    assert ("pyspark" in _locked(name)) is ("audit" in _OF_IMAGES[name])
 
 
 def _locked(name: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dittomq.client import AsyncClient
-from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, TopicNotFound, Unavailable
+from dittomq.errors import CorruptRecord, InvalidField, LimitReached, NotReady, OffsetOutOfRange, TopicNotFound, Unavailable
 from tests.simulation.client_scenario import ClientTown, play
 from tests.support.fake_broker import RECORD_BYTES
 from tests.support.virtual_time import played_by
@@ -345,3 +345,61 @@ async def test_a_node_that_nobody_knows_is_named_with_what_to_do(town: ClientTow
         await mq.reader("orders", 0, node="a/7").pull(0)
 
     assert str(silent.value) == "a/7 does not answer: no nameserver knows it now; list those it knows: dittomq cluster"
+
+
+@played_by(play)
+async def test_the_next_pages_come_by_a_stream_while_the_caller_has_one(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    broker, found = town.brokers["a/0"], list[bytes]()
+    messages = mq.reader("orders", 0, max_messages=2).messages(until_end=True)
+    found += [(await anext(messages)).body for _ in range(3)]
+    await asyncio.sleep(1)
+    asked = broker.streamed[:1]
+    found += [message.body async for message in messages]
+
+    assert asked == [4]
+    assert found == [b"%d" % at for at in range(10)]
+    assert [pull.offset for pull in broker.pulls] == [0, 2, 10]
+
+
+@pytest.mark.parametrize("error", [None, LimitReached("the number of waiting pulls", 0)])
+@played_by(play)
+async def test_where_a_stream_of_pages_breaks_the_reader_goes_on(town: ClientTown, mq: AsyncClient, /, error: LimitReached | None) -> None:
+    await fill(mq)
+    messages = mq.reader("orders", 0, max_messages=2).messages(until_end=True)
+    found = [(await anext(messages)).body for _ in range(3)]
+    if error is None:
+        town.kill("a-0")
+        await asyncio.sleep(60)
+    else:
+        town.brokers["a/0"].pull_error = error
+    found += [message.body async for message in messages]
+
+    assert found == [b"%d" % at for at in range(10)]
+
+
+@played_by(play)
+async def test_whoever_takes_its_time_for_a_page_is_not_read_ahead_for(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq)
+    found = list[bytes]()
+    async for page in mq.reader("orders", 0, max_messages=2).pages(until_end=True):
+        found += [message.body for message in page.messages]
+        await asyncio.sleep(6)
+
+    assert found == [b"%d" % at for at in range(10)]
+    assert town.brokers["a/0"].streamed == []
+
+
+@played_by(play)
+async def test_a_reader_that_is_left_ends_its_stream(town: ClientTown, mq: AsyncClient) -> None:
+    await fill(mq, 40)
+    pages = mq.reader("orders", 0, max_messages=2).pages()
+    for _ in range(2):
+        await anext(pages)
+    await asyncio.sleep(1)
+    await pages.aclose()
+    await asyncio.sleep(1)
+    streamed = len(town.brokers["a/0"].streamed)
+    await asyncio.sleep(60)
+
+    assert 0 < streamed == len(town.brokers["a/0"].streamed)

@@ -237,5 +237,12 @@ class SimulatedTransport:
             raise NotImplementedError("encrypted connections are not simulated")
         return cast("grpc.aio.Channel", SimulatedChannel(self._network, self._life, address, options))
 
+    @property
+    def certificates_version(self) -> int:
+        return 0
+
+    def listen(self, server: grpc.aio.Server, address: str, *, callers_show_certificate: bool) -> int:
+        return server.add_insecure_port(address)
+
     def why_unbound(self, address: str) -> OSError | None:
         return None  # here nothing is in the way but another server

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark import SparkContext
 
+from dittomq.security.tls import NO_CERTIFICATES
 from spark.audit.session import SparkRunner, spark_context
 
 
@@ -16,4 +17,4 @@ def context() -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="session")
 def runner(context: SparkContext) -> SparkRunner:
-    return SparkRunner(context)
+    return SparkRunner(context, NO_CERTIFICATES)

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -135,6 +135,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.names_log_end = True
         self.publish_error: DittoError | None = None  # what Publish says of what it has stored
         self.pulls: list[pb.PullRequest] = []
+        self.streamed: list[int] = []  # offsets of the answers of streams of pulls
         self.pull_error: Refused | None = None
         self.damaged: set[tuple[int, int]] = set()  # queue and offset of messages that are not whole here
         self.readable = 1 << 40  # messages
@@ -271,6 +272,18 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await grown.wait()
+
+    async def PullStream(self, request: pb.PullStreamRequest, context: Any) -> AsyncIterator[pb.PullStreamResponse]:
+        order = wire.pull_stream_order(request).pull
+        while True:
+            self.streamed.append(order.offset)
+            if self.pull_error is not None:
+                raise self.pull_error
+            answer = self._look(order)
+            if answer.status is not PullStatus.FOUND:
+                await asyncio.sleep(order.wait_s)
+            yield wire.pull_stream_response(answer, prefer_text=False)
+            order = replace(order, offset=answer.next_offset)
 
     def _look(self, order: PullRequest) -> PullResult:
         """What it holds of the queue now; raises OffsetOutOfRange or CorruptRecord."""

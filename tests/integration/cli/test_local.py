@@ -67,6 +67,20 @@ def test_a_cluster_that_was_stopped_starts_again_in_its_shape_with_its_data(comm
     assert len(command.run("consume", "orders").out.splitlines()) == 10
 
 
+def test_encrypted_cluster_serves_who_shows_its_certificate_and_nobody_else(command: CommandLine) -> None:
+    assert command.run("local", "up", "--slaves", "1", "--tls").code == 0
+    assert command.run("topic", "create", "orders").code == 0
+    assert command.shell("seq 10 | dittomq publish orders").out.startswith("10 stored · 10 flushed on 2 or more copies")
+    assert len(command.run("consume", "orders").out.splitlines()) == 10
+    assert command.run("ha", "status", "--wait", "in-sync", "--timeout", "60s").code == 0
+
+    nameserver = LocalCluster(command.folder / ".dittomq").nameserver
+    refused = command.run("topic", "list", "--nameserver", nameserver)
+
+    assert (refused.code, refused.out) != (0, "")
+    assert "does not answer" in refused.err
+
+
 def test_down_with_delete_leaves_nothing_of_the_cluster(command: CommandLine) -> None:
     assert command.run("local", "up", "--slaves", "0").code == 0
 

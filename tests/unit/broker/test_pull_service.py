@@ -13,6 +13,7 @@ import pytest
 from dittomq.broker import pull_service
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.pull_service import PullRules, PullService
+from dittomq.commitlog.records.plain_messages import messages_in
 from dittomq.commitlog.store import AppendBatch
 from dittomq.doors.clock import OsClock
 from dittomq.errors import DittoError, LimitReached, NotReady, PermissionDenied, StaleCopy
@@ -445,3 +446,31 @@ async def test_a_node_that_stops_tells_streams_and_who_waits_at_once() -> None:
     assert [problem.node for problem in refused if isinstance(problem, NotReady)] == ["a/1"] * 3
     assert node.clock.monotonic() == 3.0
     assert len(late.messages) == 8
+
+
+@under(run)
+async def test_an_answer_as_records_holds_those_of_the_messages_up_to_what_is_readable() -> None:
+    copy = Copy()
+    readable = ReadableRange(copy.confirmed, copy.confirmed)
+    answer = await copy.pull(readable, order(ALL))
+    packed = await copy.pull(readable, replace(order(ALL), as_records=True))
+
+    assert tuple(messages_in(packed.records, topic="orders", queue=0, node="a/1")) == answer.messages
+    assert replace(packed, messages=answer.messages, records=b"") == answer
+
+
+@under(run)
+async def test_an_answer_as_records_passes_over_messages_of_another_hash() -> None:
+    copy = Copy()
+    answer = await copy.pull(ReadableRange(copy.end, copy.end), replace(order(OTHERS), as_records=True))
+
+    assert (answer.status, answer.records, answer.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, b"", 8)
+
+
+@under(run)
+async def test_an_answer_as_records_has_room_for_as_many_bytes_as_one_of_messages() -> None:
+    copy = Copy()
+    some = replace(order(ALL), max_bytes=300, as_records=True)
+    readable = ReadableRange(copy.end, copy.end)
+
+    assert (await copy.pull(readable, some)).next_offset == (await copy.pull(readable, replace(some, as_records=False))).next_offset

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dittomq.client.access import to_context
 from dittomq.client.async_client import AsyncClient, nameservers_of
 from dittomq.client.buffer_pool import BufferPool
-from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
+from dittomq.client.context import Context, contexts_file, current_context, load_contexts, save_context, use_context
 from dittomq.client.partitioner import Partitioner
 from dittomq.client.producer import ProducerOptions
 from dittomq.client.validation import checked_size
@@ -23,6 +24,7 @@ from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, Permissio
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
+from dittomq.security.tls import CertificateFiles
 from dittomq.tokens import ConsistencyToken, decode_token, encode_token
 from tests.support.fake_broker import node_of
 from tests.support.virtual_time import under
@@ -91,6 +93,23 @@ def test_contexts_come_back_as_they_were_saved(entries: list[tuple[str, str]]) -
         assert {one.name: one.nameserver for one in load_contexts().all} == dict(entries)
 
 
+def test_context_keeps_the_files_of_its_certificates(contexts: Path) -> None:
+    save_context("plain", "mq:9876")
+    save_context("prod", "mq:9876", CertificateFiles("/a/ca.crt", "/a/me.crt", "/a/me.key"))
+    save_context("trusting", "mq:9876", CertificateFiles("/a/ca.crt"))
+
+    found = {one.name: (one.tls.ca, one.tls.certificate, one.tls.key) for one in load_contexts().all}
+
+    assert found == {"plain": ("", "", ""), "prod": ("/a/ca.crt", "/a/me.crt", "/a/me.key"), "trusting": ("/a/ca.crt", "", "")}
+
+
+def test_variables_with_certificates_go_before_those_of_a_context() -> None:
+    context = Context("prod", "mq:9876", CertificateFiles("/a/ca.crt"))
+
+    assert to_context(context, {}).tls.ca == "/a/ca.crt"
+    assert to_context(context, {"DITTOMQ_CA_FILE": "/b/ca.crt"}).tls.ca == "/b/ca.crt"
+
+
 def test_a_context_is_current_once_it_was_chosen(contexts: Path) -> None:
     assert current_context() is None
     save_context("local", "localhost:9876")
@@ -105,7 +124,18 @@ def test_a_context_is_current_once_it_was_chosen(contexts: Path) -> None:
         use_context("locl")
 
 
-@pytest.mark.parametrize("text", ["current = 3", "[contexts]\na = 1", "other = 1", "not toml", "contexts = 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "current = 3",
+        "[contexts]\na = 1",
+        "other = 1",
+        "not toml",
+        "contexts = 1",
+        "[contexts]\na = { ca_file = 'x' }",
+        "[contexts]\na = { nameserver = 'x:1', more = 'y' }",
+    ],
+)
 def test_a_contexts_file_that_is_not_ours_is_named_and_kept(contexts: Path, text: str) -> None:
     contexts.parent.mkdir()
     contexts.write_text(text)

@@ -2,11 +2,13 @@
 
 import pytest
 
+from dittomq.broker.role import BrokerService
 from dittomq.errors import ConfigError
 from dittomq.settings import load
 from dittomq.settings.renamed import RENAMED
 from dittomq.settings.schema import tables_of
 from services.master.config import MasterConfig
+from services.role_supervisor import StartConfig, first_service
 from services.slave.config import SlaveConfig
 
 
@@ -102,3 +104,23 @@ def test_the_new_name_of_a_renamed_key_is_a_key(new: str) -> None:
     table, _, name = new.partition(".")
 
     assert tables_of(MasterConfig)[table].key(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "begins_as"),
+    [
+        ([], BrokerService.MASTER),
+        (["node.broker_id=1"], BrokerService.SLAVE),
+        (["replication.replicas_expected=1"], BrokerService.SLAVE),
+        (["replication.replicas_expected=1", "node.broker_id=1"], BrokerService.SLAVE),
+    ],
+)
+def test_a_node_that_is_told_no_role_begins_as_its_settings_say(settings: list[str], begins_as: BrokerService) -> None:
+    loaded = load(StartConfig, None, {}, ['node.nameservers=["ns:9876"]', *settings])
+
+    assert first_service(loaded.value) is begins_as
+
+
+def test_a_node_that_begins_as_a_slave_is_held_to_the_rules_of_slaves() -> None:
+    with pytest.raises(ConfigError, match="a slave without a group record finds its master by one"):
+        load(StartConfig, None, {}, ["node.broker_id=1"])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.errors import ConfigError, Unavailable
+from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
 from dittomq.testing import LocalCluster, LocalNode, Shape, processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.ports import broker_ports, choose_ports, nameserver_ports
@@ -142,7 +143,7 @@ def test_the_configuration_of_a_slave_is_toml_that_names_it_and_its_neighbours(t
     shape = Shape(1, slave_settings={"reading.master_timeout_ms": 1000})
     state = ClusterState("local-1", shape, (LocalNode("nameserver", nameserver_ports(9876)), slave))
 
-    document = tomllib.loads(config_text(state, slave, tmp_path / 'odd "name"'))
+    document = tomllib.loads(config_text(state, slave, tmp_path / 'odd "name"', NO_CERTIFICATES))
 
     assert document["node"]["cluster"] == "local-1"
     assert document["node"]["broker_id"] == 1
@@ -150,3 +151,11 @@ def test_the_configuration_of_a_slave_is_toml_that_names_it_and_its_neighbours(t
     assert document["node"]["data_dir"] == str(tmp_path / 'odd "name"')
     assert document["listen"]["replication"] == "127.0.0.1:10922"
     assert document["reading"]["master_timeout_ms"] == 1000
+    assert "tls" not in document
+
+
+def test_configuration_names_the_certificates_of_an_encrypted_cluster(tmp_path: Path) -> None:
+    node = LocalNode("nameserver", nameserver_ports(9876))
+    text = config_text(ClusterState("local-1", Shape(tls=True), (node,)), node, tmp_path, CertificateFiles("ca", "certificate", "key"))
+
+    assert tomllib.loads(text)["tls"] == {"ca_file": "ca", "certificate_file": "certificate", "key_file": "key"}

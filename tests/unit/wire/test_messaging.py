@@ -1,5 +1,7 @@
 """Messages, frames, receipts, pulls and admin values survive the way over the wire."""
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
@@ -7,13 +9,17 @@ from hypothesis import strategies as st
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.commitlog.records.decoding import message_of
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import Host
 from dittomq.epoch_history import EpochEntry
 from dittomq.errors import InvalidField
 from dittomq.ha_status import DataLossKind, HaStatus, NodeState, NodeView, PinView, StreamEndReason, WaitKind
-from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
+from dittomq.message import Ack, Copy, CopyState, Draft, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
+from dittomq.properties import encode_properties
 from dittomq.reads import PullRequest, PullResult, PullStatus, PullStreamOrder
 from dittomq.receipts import BatchReceipt
 from dittomq.tokens import ConsistencyToken, decode_token
@@ -68,14 +74,46 @@ ORDERS = st.builds(
     prefer_text=st.booleans(),
     group=st.sampled_from(["", "billing", "%RETRY-1"]),
     max_staleness_s=st.none() | st.integers(1, 3_600_000).map(lambda ms: ms / 1_000),
+    as_records=st.booleans(),
 )
+
+ORDER = PullRequest("orders", 3, QueueOffset(4))
+
+
+def record_of(offset: int, body: bytes, tag: str = "") -> bytes:
+    host = Host(bytes((127, 0, 0, 1)), 10911)
+    return encode_draft(Draft("orders", 3, 0, 1_000, body, encode_properties((), tag, {}), 0), offset, 1_000 * offset, 2_000, host=host)
+
+
+def answer_of(records: bytes, *messages: StoredMessage) -> PullResult:
+    offsets = QueueOffset(7), QueueOffset(0), QueueOffset(7)
+    return PullResult(PullStatus.FOUND, messages, *offsets, PhysicalOffset(7_000), records=records)
 
 
 @given(ANSWERS, st.booleans())
 def test_an_answer_to_a_pull_comes_back_as_it_was_also_as_text(answer: PullResult, prefer_text: bool) -> None:
     sent = messaging.pull_response(answer, prefer_text=prefer_text).SerializeToString()
 
-    assert messaging.pull_answer(pb.PullResponse.FromString(sent)) == answer
+    assert messaging.pull_answer(pb.PullResponse.FromString(sent), ORDER, "a/0") == answer
+
+
+def test_records_and_messages_of_an_answer_come_back_as_messages_in_queue_order() -> None:
+    records = [record_of(offset, b"%d" % offset) for offset in (4, 6)]
+    odd = message_of(record_of(5, b"5"))
+    sent = messaging.pull_response(answer_of(b"".join(records), odd), prefer_text=False).SerializeToString()
+
+    found = messaging.pull_answer(pb.PullResponse.FromString(sent), ORDER, "a/0")
+
+    assert found.messages == (message_of(records[0]), odd, message_of(records[1]))
+
+
+def test_messages_of_other_tags_of_the_same_hash_are_left_out() -> None:
+    records = record_of(4, b"4", "Aa") + record_of(5, b"5", "BB")
+    sent = messaging.pull_response(answer_of(records), prefer_text=False)
+
+    [found] = messaging.pull_answer(sent, replace(ORDER, tags=frozenset({"BB"})), "a/0").messages
+
+    assert (found.tag, found.queue_offset) == ("BB", 5)
 
 
 @given(ORDERS)
@@ -97,6 +135,7 @@ def test_a_pull_comes_back_as_it_was(order: PullRequest) -> None:
         (pb.PullRequest(topic="t", queue=0, offset=0, at_least="?"), "at_least"),
         (pb.PullRequest(topic="t", queue=0, offset=0, group="no group"), "group"),
         (pb.PullRequest(topic="t", queue=0, offset=0, group="g" * 121), "group"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, form=2), "form"),  # type: ignore[arg-type]
         (pb.PullRequest(topic="t", queue=0, offset=0, max_staleness=Duration()), "max_staleness"),
         (pb.PullRequest(topic="t", queue=0, offset=0, max_staleness=Duration(seconds=-1)), "max_staleness"),
         (pb.PullRequest(topic="t", queue=0, offset=0, max_staleness=Duration(seconds=3_600, nanos=1_000_000)), "max_staleness"),
@@ -130,7 +169,7 @@ def test_a_stream_of_pulls_outside_its_limits_names_the_field(request_: pb.PullS
 def test_an_answer_of_a_stream_has_the_bytes_of_one_to_a_pull(answer: PullResult, prefer_text: bool) -> None:
     streamed = messaging.pull_stream_response(answer, prefer_text=prefer_text).SerializeToString()
 
-    assert messaging.pull_answer(pb.PullResponse.FromString(streamed)) == answer
+    assert messaging.pull_answer(pb.PullResponse.FromString(streamed), ORDER, "a/0") == answer
 
 
 def test_a_stream_takes_what_a_pull_takes_by_the_same_numbers() -> None:

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.encoding import encode_draft
-from dittomq.commitlog.records.format import Host
-from dittomq.commitlog.records.plain_messages import Place, plain_messages
+from dittomq.commitlog.records.format import CRC_BYTES, Host
+from dittomq.commitlog.records.plain_messages import Place, count_whole, messages_in
+from dittomq.errors import CorruptRecord
 from dittomq.message import Draft, StoredMessage
 
 BASE, QUEUE, FIRST = 4_096, 3, 70
@@ -45,7 +46,9 @@ def laid(drafts: list[Draft], host: Host = HOST) -> tuple[bytes, list[Place]]:
 
 
 def read(block: bytes, places: list[Place], topic: str = "orders", queue: int = QUEUE) -> list[StoredMessage]:
-    return plain_messages(block, BASE, places, topic=topic, queue=queue)
+    """Those that are whole, as whoever gets their records has them."""
+    count = count_whole(block, BASE, places, topic=topic, queue=queue)
+    return messages_in(block[: places[count - 1].end - BASE] if count else b"", topic=topic, queue=queue, node="a/0")
 
 
 @given(st.lists(DRAFTS, max_size=6))
@@ -84,10 +87,31 @@ def test_a_record_at_another_place_or_cut_off_is_not_read() -> None:
     assert read(block[:-1], [place]) == []
     assert read(block, [place._replace(size=place.size - 1)]) == []
     assert read(block, [place._replace(size=10)]) == []
-    assert plain_messages(block, BASE + 1, [place._replace(position=BASE + 1)], topic="orders", queue=QUEUE) == []
+    assert count_whole(block, BASE + 1, [place._replace(position=BASE + 1)], topic="orders", queue=QUEUE) == 0
 
 
 def test_a_record_of_an_ipv6_host_is_left_to_the_slow_way() -> None:
     block, places = laid([Draft("orders", QUEUE, 0, 1_000, b"paid", b"", 0)], Host(bytes(16), 10911))
 
     assert read(block, places) == []
+
+
+@given(st.lists(DRAFTS, min_size=1, max_size=3), st.data())
+def test_records_that_changed_on_their_way_are_told_as_damage(drafts: list[Draft], data: st.DataObject) -> None:
+    block, places = laid(drafts)
+    place = data.draw(st.sampled_from(places))
+    bit = data.draw(st.integers(8 * (place.position - BASE), 8 * (place.end - BASE - CRC_BYTES) - 1))
+    changed = bytearray(block)
+    changed[bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(CorruptRecord):
+        messages_in(bytes(changed), topic="orders", queue=QUEUE, node="a/0")
+
+
+@given(st.lists(DRAFTS, min_size=1, max_size=3), st.data())
+def test_records_that_came_cut_off_are_told_as_damage(drafts: list[Draft], data: st.DataObject) -> None:
+    block, places = laid(drafts)
+    length = data.draw(st.integers(1, len(block) - 1).filter(lambda length: length not in {place.end - BASE for place in places}))
+
+    with pytest.raises(CorruptRecord):
+        messages_in(block[:length], topic="orders", queue=QUEUE, node="a/0")

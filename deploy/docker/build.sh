@@ -1,0 +1,38 @@
+#!/bin/sh
+# Build the images dittomq and dittomq-audit, tagged with the version: `make images` calls it. Needs a container engine.
+# The wheels are fetched here, with hashes, by the pip of .venv. Where python:3.11-slim-bookworm can be had it is the
+# base; where no registry answers, base-image.sh makes one.
+set -eu
+cd "$(dirname "$0")/../.."
+here=deploy/docker python=.venv/bin/python
+tag=${TAG:-$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)}
+base=${BASE:-python:3.11-slim-bookworm}
+command -v docker >/dev/null || { echo "make images: no docker on PATH; install a container engine" >&2; exit 1; }
+docker version >/dev/null 2>&1 || { echo "make images: no container engine answers: docker version" >&2; exit 1; }
+
+locks="requirements-build.lock $here/broker.lock $here/audit.lock"
+if ! cat $locks | cmp -s - $here/wheels/.locks; then
+	rm -rf $here/wheels
+	for lock in $locks; do
+		$python -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation --require-hashes \
+			--dest $here/wheels -r "$lock"
+	done
+	cat $locks >$here/wheels/.locks
+fi
+
+if docker image inspect "$base" >/dev/null 2>&1 || docker pull --quiet "$base" >/dev/null 2>&1; then
+	build_base=$base
+else
+	echo "make images: no registry gives $base; made from Debian packages instead" >&2
+	base=localhost/dittomq-base:bookworm build_base=localhost/dittomq-build-base:bookworm
+	docker image inspect $base >/dev/null 2>&1 || sh $here/base-image.sh $base
+	docker image inspect $build_base >/dev/null 2>&1 || sh $here/base-image.sh $build_base python3.11-venv
+fi
+
+for target in broker audit; do
+	name=dittomq
+	[ $target = broker ] || name=dittomq-$target
+	docker build --quiet --file $here/Dockerfile --target $target --tag "$name:$tag" --network none \
+		--build-arg BASE="$base" --build-arg BUILD_BASE="$build_base" . >/dev/null
+	echo "$name:$tag $(docker image inspect --format '{{.Size}}' "$name:$tag" | awk '{printf "%d MB", $1 / 1000000}')"
+done
