@@ -1,5 +1,6 @@
 """Every command that README.md and the guides show runs, and prints what they say it prints, figures aside."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,20 +17,34 @@ _BY_OTHERS = ("make ", "grpcurl ")  # what CI runs itself, and what test_rpc_exa
 _GUIDES = [path for path in files(".md") if path.parts[0] == "docs" and path.name != "rpc.md" and commands(path)]
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[CommandLine]:
+@contextlib.contextmanager
+def checkout(folder: Path) -> Iterator[CommandLine]:
     """A command line in a folder that looks like a checkout in which `make` was run; nothing of it is left running."""
-    activate = tmp_path / ".venv" / "bin" / "activate"
+    activate = folder / ".venv" / "bin" / "activate"
     activate.parent.mkdir(parents=True)
     activate.touch()
-    cluster = LocalCluster(tmp_path / ".dittomq")
-    yield CommandLine(tmp_path, STORE=str(cluster.folder / "a-0"))
-    cluster.stop(grace_s=0.0)
+    cluster = LocalCluster(folder / ".dittomq")
+    try:
+        yield CommandLine(folder, STORE=str(cluster.folder / "a-0"))
+    finally:
+        cluster.stop(grace_s=0.0)
 
 
 @pytest.fixture
-def running(command: CommandLine) -> CommandLine:
-    """The same, with the cluster that the guides speak of: a master, two slaves verified, and messages in topic `orders`."""
+def command(tmp_path: Path) -> Iterator[CommandLine]:
+    with checkout(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """The same, with the cluster that all guides speak of: a master, two slaves verified, and messages in topic `orders`."""
+    with checkout(tmp_path_factory.mktemp("guides")) as command:
+        _start(command)
+        yield command
+
+
+def _start(command: CommandLine) -> None:
     cluster = LocalCluster(command.folder / ".dittomq", Shape(slaves=2, usual_ports=False))
     cluster.start()
     cluster.wait_in_sync()
@@ -39,7 +54,6 @@ def running(command: CommandLine) -> CommandLine:
     assert made.code == 0, made.err
     with Client(cluster.nameserver) as mq:
         eventually(lambda: all(view.verified_offset for view in mq.admin.ha_status("a/0").nodes[1:]), "heartbeats have compared the copies")
-    return command
 
 
 def test_the_readme_shows_what_happens(command: CommandLine) -> None:
