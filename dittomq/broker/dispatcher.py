@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
+from dittomq.broker.pulse import GrowthPulse
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Executor
 from dittomq.offsets import PhysicalOffset
@@ -19,8 +20,8 @@ class Dispatcher:
         self._target = store.applied
         self._readable = PhysicalOffset(0)
         self._wake = asyncio.Event()
-        self._pulse = asyncio.Event()
-        self._pulses: WeakValueDictionary[tuple[str, int], asyncio.Event] = WeakValueDictionary()  # those that somebody waits for
+        self._pulse = GrowthPulse()
+        self._pulses: WeakValueDictionary[tuple[str, int], GrowthPulse] = WeakValueDictionary()  # those that somebody waits for
         self._turn = asyncio.Lock()
         self.applied = store.applied
         self.waits_are_over = False
@@ -55,7 +56,7 @@ class Dispatcher:
             self._notify(grown)
 
     def _notify(self, grown: Iterable[tuple[str, int]]) -> None:
-        pulse, self._pulse = self._pulse, asyncio.Event()
+        pulse, self._pulse = self._pulse, GrowthPulse()
         pulse.set()
         for queue in grown:
             of_queue = self._pulses.pop(queue, None)
@@ -67,7 +68,7 @@ class Dispatcher:
         self.waits_are_over = True
         self._notify(list(self._pulses))
 
-    def pulse(self) -> asyncio.Event:
+    def pulse(self) -> GrowthPulse:
         """Set once, when more can be read next. Take it before looking, or growth in between is missed."""
         return self._pulse
 
@@ -78,10 +79,10 @@ class Dispatcher:
             await pulse.wait()
             pulse = self.pulse()
 
-    def pulse_of(self, topic: str, queue: int) -> asyncio.Event:
+    def pulse_of(self, topic: str, queue: int) -> GrowthPulse:
         """The same, when more of that queue can be read next: whoever waits for one queue sleeps while others grow."""
         key = (topic, queue)
         pulse = self._pulses.get(key)
         if pulse is None:
-            pulse = self._pulses[key] = asyncio.Event()
+            pulse = self._pulses[key] = GrowthPulse()
         return pulse

@@ -1,9 +1,6 @@
 """⑧ Reading a queue, on masters and slaves alike: what is readable now, or what comes within the wait."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from dittomq.broker.dispatcher import Dispatcher
@@ -28,7 +25,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullRequest, PullResult, PullStatus, PullStreamOrder, ReadableRange
 from dittomq.routes import PERMISSION_READ
-from dittomq.rpc.admission import AdmissionControl
+from dittomq.rpc.admission import AdmissionControl, Share
 from dittomq.tokens import ConsistencyToken
 
 MAX_WAITING_PULLS = 10_000  # and streams of pulls
@@ -95,13 +92,13 @@ class PullService:
         self._rules = rules
         self._waiting = 0
 
-    def pull(self, order: PullRequest, connection: str) -> AbstractAsyncContextManager[PullResult]:
+    def pull(self, order: PullRequest, connection: str) -> "HeldAnswer":
         """Messages from the offset on, waiting for the first one as long as the order allows.
 
         They count as unread by this connection's client until the block ends: it ends when the answer is sent. Raises what is wrong with
         the order, LimitReached, and NotReady where it waits at a node that stops.
         """
-        return self._pull(order, connection, self._seat)
+        return HeldAnswer(self, order, connection, has_seat=False)
 
     async def stream(self, order: PullStreamOrder, connection: str) -> AsyncGenerator[PullResult, None]:
         """Answers without end, or as many as were ordered: each is made when the caller asks for it, so one at a time is unread.
@@ -109,9 +106,10 @@ class PullService:
         Raises what `pull` raises; NotReady as soon as the node stops, whatever there is to read.
         """
         pull, given = order.pull, 0
-        with self._seat():
+        self._take_seat()
+        try:
             while True:
-                async with self._pull(pull, connection, contextlib.nullcontext) as answer:
+                async with HeldAnswer(self, pull, connection, has_seat=True) as answer:
                     yield answer
                 given += 1
                 if given == order.max_responses:
@@ -119,11 +117,11 @@ class PullService:
                 pull = replace(pull, offset=answer.next_offset)
                 del answer  # it may be large, and the next one far away
                 self._check_serves()
+        finally:
+            self._waiting -= 1
 
-    @contextlib.asynccontextmanager
-    async def _pull(
-        self, order: PullRequest, connection: str, seat: Callable[[], AbstractContextManager[None]]
-    ) -> AsyncIterator[PullResult]:
+    async def answer(self, order: PullRequest, connection: str, *, has_seat: bool) -> tuple[PullResult, Share]:
+        """The answer, and its room, which is to be given back."""
         deadline = self._clock.monotonic() + order.wait_s
         try:
             topic = self._rules.topic(order.topic)
@@ -134,26 +132,39 @@ class PullService:
         self._check(order, topic)
         if order.queue >= topic.read_queues:
             await self._find_queue(order, topic)
+        del topic
         while True:
             moved, grown = self._dispatcher.pulse(), self._dispatcher.pulse_of(order.topic, order.queue)
             share = await self._room.take(connection, order.max_bytes)
             try:
                 answer = await self._look(order)
-                left_s = deadline - self._clock.monotonic()
-                if answer.status in _ENDING or left_s <= 0:
-                    share.settle(_size_of(answer))
-                    yield answer
-                    return
-            finally:
+            except BaseException:
                 share.give_back()
-            with seat():
-                await self._wait(moved if answer.status is PullStatus.BEHIND else grown, left_s)  # a token's message may be in any queue
+                raise
+            left_s = deadline - self._clock.monotonic()
+            if answer.status in _ENDING or left_s <= 0:
+                share.settle(_size_of(answer))
+                return answer, share
+            share.give_back()
+            pulse = moved if answer.status is PullStatus.BEHIND else grown  # a token's message may be in any queue
+            del share, answer, moved, grown  # thousands may wait
+            if not has_seat:
+                self._take_seat()
+            try:
+                self._check_serves()
+                await pulse.wait(left_s)
+                self._check_serves()
+            finally:
+                self._waiting -= not has_seat
 
     async def _find_topic(self, name: str) -> TopicConfig:
         """The topic that may have been made a moment ago; TopicNotFound."""
         if self._rules.newer_topics is not None:
-            with self._seat():
+            self._take_seat()
+            try:
                 await self._rules.newer_topics()
+            finally:
+                self._waiting -= 1
         try:
             return self._rules.topic(name)
         except TopicNotFound:
@@ -179,26 +190,14 @@ class PullService:
             self._rules.check_complete()
             raise QueueNotFound(order.topic, order.queue, topic.read_queues)
 
-    async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
-        self._check_serves()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await pulse.wait()
-        self._check_serves()
-
     def _check_serves(self) -> None:
         if self._dispatcher.waits_are_over:
             raise NotReady(self._rules.node, "it stops, or changes its role; ask another node of its group, or this one in a moment")
 
-    @contextlib.contextmanager
-    def _seat(self) -> Iterator[None]:
+    def _take_seat(self) -> None:
         if self._waiting >= MAX_WAITING_PULLS:
             raise LimitReached("the number of waiting pulls", MAX_WAITING_PULLS)
         self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
 
     async def _look(self, order: PullRequest) -> PullResult:
         readable = self._rules.readable()
@@ -247,6 +246,26 @@ class PullService:
             return QueueSlice([], order.offset, low, high)
         limits = (order.max_messages, order.max_bytes)
         return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable, as_records=order.as_records)
+
+
+class HeldAnswer:
+    """An answer to a pull inside `async with`, and its room. Plain, because a pull that waits has little else."""
+
+    __slots__ = ("_asked", "_has_seat", "_service", "_share")
+
+    def __init__(self, service: PullService, order: PullRequest, connection: str, *, has_seat: bool) -> None:
+        self._service = service
+        self._asked = order, connection
+        self._has_seat = has_seat
+        self._share: Share | None = None
+
+    async def __aenter__(self) -> PullResult:
+        answer, self._share = await self._service.answer(*self._asked, has_seat=self._has_seat)
+        return answer
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._share is not None:
+            self._share.give_back()
 
 
 def _size_of(answer: PullResult) -> int:

@@ -7,7 +7,6 @@ what the caller has acknowledged of it is committed, and what it has not had yet
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Final, Self
 
 from dittomq.client.group_member import GroupMember, OwnQueue, StartFrom
 from dittomq.client.member_session import MemberOrder
+from dittomq.client.message_buffer import MessageBuffer
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.consumer.assignment import Strategy
 from dittomq.consumer.group_session import ConsumeMode
@@ -121,7 +121,7 @@ class Consumer:
         self._around = around
         self._options = options
         self._filter = _checked(options)
-        self._buffer: asyncio.Queue[tuple[OwnQueue, StoredMessage] | None] = asyncio.Queue(options.prefetch)
+        self._buffer = MessageBuffer[tuple[OwnQueue, StoredMessage]](options.prefetch)
         self._members: dict[str, GroupMember] = {}
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
@@ -132,13 +132,13 @@ class Consumer:
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
         self._running = self._tasks.create_task(self._run(), name=f"consumer of {self._options.group}")
-        self._running.add_done_callback(lambda _: self._wake())
+        self._running.add_done_callback(lambda _: self._buffer.wake())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         """Commit what is handled and leave the group. What cannot be committed now comes again."""
         self._leaves.set()
-        self._wake()
+        self._buffer.wake()
         await self._tasks.__aexit__(None, None, None)  # also when this task is cancelled: leaving takes seconds at most
 
     def __aiter__(self) -> AsyncIterator[ConsumedMessage]:
@@ -168,20 +168,15 @@ class Consumer:
         A buffer that is not empty makes nobody wait: a caller that blocks would keep heartbeats from being sent and answers from coming in.
         """
         clock = self._around.clock
-        if self._buffer.empty():
-            found = await self._buffer.get()
+        if not self._buffer:
+            await self._buffer.wait()
             self._turn_s = clock.monotonic()
-            return found
+            return self._buffer.take()
         blocked_s = clock.monotonic() - self._turn_s
         if blocked_s >= _TURN_S:
             await asyncio.sleep(0 if blocked_s < _BLOCKED_S else _CATCH_UP_S)
             self._turn_s = clock.monotonic()
-        return await self._buffer.get()
-
-    def _wake(self) -> None:
-        """Let a caller that waits for a message look again; one that has some looks anyway."""
-        with contextlib.suppress(asyncio.QueueFull):
-            self._buffer.put_nowait(None)
+        return self._buffer.take()
 
     async def _run(self) -> None:
         """Be a member of the group on each broker group that has one of the topics, until told to leave."""
@@ -245,6 +240,8 @@ def _checked(options: ConsumerOptions) -> TagFilter:
 
 
 def _consumed(run: OwnQueue, message: StoredMessage) -> ConsumedMessage:
+    if not message.properties:
+        return ConsumedMessage(message.topic, 0, message, run)
     times = message.properties.get(RECONSUME_TIME, "")
     retries = int(times) if times.isascii() and times.isdigit() and len(times) < 10 else 0
     return ConsumedMessage(message.properties.get(RETRY_TOPIC, message.topic), retries, message, run)

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from dittomq._pb.ditto.messaging.v1.consumer_groups_pb2_grpc import ConsumerGroupServiceStub
 from dittomq.client.handled_offsets import HandledOffsets
 from dittomq.client.member_session import PASSES, MemberOrder, MemberSession
-from dittomq.client.reader import Reader, ReaderOptions
+from dittomq.client.message_buffer import MessageBuffer
+from dittomq.client.reader import Page, Reader, ReaderOptions
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.consumer.assignment import TopicQueue
 from dittomq.consumer.group_session import ConsumeMode
@@ -33,7 +34,7 @@ _REST_S: Final = 0.5
 _HANDLE_S: Final = 5.0  # half of what a session lasts
 _SEND_BACK_S: Final = 30.0
 _MOST_UNHANDLED: Final = 4_096  # of one queue: then it is not read on
-_PAGE_MESSAGES: Final = 64
+_PAGE_MESSAGES: Final = 256
 _BEYOND: Final = 1 << 62  # an offset that no queue has: whoever asks for it is told the queue's bounds, and no damaged message hides them
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # a nameserver hears of a topic later than the master that gives its queues out
 _OF_ONE_QUEUE = (*_UNHEARD_OF, OffsetOutOfRange, InvalidField)  # what a call for many is refused for, though the rest of it is right
@@ -87,7 +88,7 @@ class OwnQueue:
         return await self.member.send_back(SendBackOrder(self.member.order.group, self.source, offset, level))
 
 
-Buffer = asyncio.Queue[tuple[OwnQueue, StoredMessage] | None]
+Buffer = MessageBuffer[tuple[OwnQueue, StoredMessage]]
 
 
 class GroupMember:
@@ -184,7 +185,13 @@ class GroupMember:
         tags = wanted.expression if wanted.tags else ""
         options = ReaderOptions(broker=self.order.broker, tag=tags, max_messages=_PAGE_MESSAGES, group=self.order.group)
         reader = Reader(source.topic, source.queue, self._around, options)
-        failures = 0
+        try:
+            await self._read_on(run, reader, wanted)
+        finally:
+            reader.stop_reading_ahead()
+
+    async def _read_on(self, run: OwnQueue, reader: Reader, wanted: TagFilter) -> None:
+        source, failures = run.source, 0
         while True:
             try:
                 if not run.has_begun:
@@ -206,13 +213,21 @@ class GroupMember:
             await self._move(run, outside)
             return
         end = page.next_offset if page.unconfirmed_from is None else min(page.next_offset, page.unconfirmed_from)
-        for message in page.messages:
-            if run.progress.position <= message.queue_offset < end and wanted.matches(message.tag):
-                run.progress.deliver(message.queue_offset)
-                await self._buffer.put((run, message))
+        reader.read_ahead(page)
+        await self._hand_out(run, page, end, wanted)
         run.progress.pass_to(end)
         if end < page.next_offset:
             await asyncio.sleep(_REST_S)
+
+    async def _hand_out(self, run: OwnQueue, page: Page, end: int, wanted: TagFilter) -> None:
+        """Give those below `end` to the caller as there is room."""
+        buffer = self._buffer
+        for message in page.messages:
+            if run.progress.position <= message.queue_offset < end and wanted.matches(message.tag):
+                if buffer.is_full:
+                    await buffer.room()
+                run.progress.deliver(message.queue_offset)
+                buffer.put((run, message))
 
     async def _move(self, run: OwnQueue, outside: OffsetOutOfRange) -> None:
         """What the master has dropped for its age is passed over, up to what any copy has that answers.

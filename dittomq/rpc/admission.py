@@ -57,7 +57,7 @@ class AdmissionControl:
         share = Share(self, connection, size, always_one=always_one)
         self._waiting.setdefault(connection, deque()).append(share)
         self._admit()
-        if not share.admitted.is_set():
+        if not share.is_admitted:
             await self._wait_for(share)
         return share
 
@@ -94,9 +94,9 @@ class AdmissionControl:
     async def _wait_for(self, share: "Share") -> None:
         try:
             async with asyncio.timeout(self._wait_s):
-                await share.admitted.wait()
+                await share.admission()
         except BaseException as left:
-            if share.admitted.is_set():
+            if share.is_admitted:
                 share.give_back()
             else:
                 self._remove(share)
@@ -117,7 +117,7 @@ class AdmissionControl:
             if queue:
                 self._waiting[share.connection] = queue  # behind the other connections now
             self.count(share.connection, share.size)
-            share.admitted.set()
+            share.admit()
 
     def _next(self) -> "Share | None":
         """The first one whose connection has room, if the node has; else what a connection that holds nothing may always have."""
@@ -140,8 +140,20 @@ class Share:
         self.connection = connection
         self.always_one = always_one
         self.size = size
-        self.admitted = asyncio.Event()
+        self.is_admitted = False
+        self._admitted: asyncio.Event | None = None  # where somebody waits
         self._room = room
+
+    def admit(self) -> None:
+        """It has its room."""
+        self.is_admitted = True
+        if self._admitted is not None:
+            self._admitted.set()
+
+    async def admission(self) -> None:
+        """Return when it has."""
+        self._admitted = asyncio.Event()
+        await self._admitted.wait()
 
     def settle(self, size: int) -> None:
         """Take as much as it came to: mostly less than was asked for, and more where a single message is larger."""

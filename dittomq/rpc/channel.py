@@ -25,6 +25,7 @@ CHANNEL_OPTIONS: ChannelOptions = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # so long a peer may take to answer a connection; one that is refused is tried again before
     ("grpc.max_reconnect_backoff_ms", 2_000),  # a restarted peer is found within 2 s
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # also under a new address: a restarted pod has another one; gRPC waits 30 s
     ("grpc.use_local_subchannel_pool", 1),  # a closed channel takes its connection with it
     ("grpc.enable_retries", 0),  # gRPC's own: of 60,000 calls to a server that stops again and again, some three are never answered
 )

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grpc
@@ -152,46 +153,79 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 
-    @contextlib.asynccontextmanager
-    async def _around(self, method: str, context: Context) -> AsyncIterator[None]:
-        started = self._clock.monotonic()
-        here = self._identity()
-        node, cluster, epoch, log_end = here
-        request_id = hex_id(self._chance)[:16]
+    def _around(self, method: str, context: Context) -> "_Around":
+        return _Around(method, context, (self._identity, self._clock, self._chance, self._observer))
+
+
+class _Around:
+    """What happens before and behind one call. Plain, because a call that waits has little else."""
+
+    __slots__ = ("_context", "_doors", "_method", "_node", "_request_id", "_started")
+
+    def __init__(self, method: str, context: Context, doors: tuple[Callable[[], Answerer], Clock, random.Random, Observer]) -> None:
+        self._method = method
+        self._context = context
+        self._doors = doors
+
+    async def __aenter__(self) -> None:
+        identity, clock, chance, _ = self._doors
+        self._started = clock.monotonic()
+        here = identity()
+        self._node, cluster, epoch, log_end = here
+        self._request_id = hex_id(chance)[:16]
         told = ((LOG_END_HEADER, str(log_end)),) if log_end is not None else ()
-        who = ((NODE_HEADER, node), (CLUSTER_HEADER, cluster), (EPOCH_HEADER, str(epoch)))
-        await context.send_initial_metadata((*who, (REQUEST_ID_HEADER, request_id), *told))
-        code = "OK"
+        who = ((NODE_HEADER, self._node), (CLUSTER_HEADER, cluster), (EPOCH_HEADER, str(epoch)))
+        await self._context.send_initial_metadata((*who, (REQUEST_ID_HEADER, self._request_id), *told))
         try:
-            check_meant(context.invocation_metadata(), here)
-            yield
-        except grpc.aio.AbortError:
-            code = "ABORTED_BY_HANDLER"
+            check_meant(self._context.invocation_metadata(), here)
+        except BaseException as raised:
+            await self._end(raised)
             raise
-        except _TooSlowError:
-            code = "DEADLINE_EXCEEDED"
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
-        except UnreadError:
-            code = "UNAVAILABLE"
-            log.info("caller_disconnected", method=method, node=node, peer=context.peer(), unread_s=UNREAD_S)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {UNREAD_S:g} s")
-        except Exception as raised:
-            error = _ours(raised)
-            if error is None and _is_over(raised):
-                code = "CANCELLED"
-                raise asyncio.CancelledError from raised
-            if error is None:
-                code = "INTERNAL"
-                log.exception("call_failed", method=method, node=node, request_id=request_id)
-                await context.abort(grpc.StatusCode.INTERNAL, f"internal error of {node}; its log has it under request id {request_id}")
-            else:
-                code = status.STATUS_OF[type(error)].name
-                await context.abort_with_status(status.encode(error))
-        except BaseException:
-            code = "CANCELLED"
-            raise
+
+    async def __aexit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        await self._end(raised)
+
+    async def _end(self, raised: BaseException | None) -> None:
+        code = "OK" if raised is None else _code_of(raised)
+        try:
+            if raised is not None:
+                await self._abort(raised)
         finally:
-            self._observer.called(method, code, self._clock.monotonic() - started)
+            _, clock, _, observer = self._doors
+            observer.called(self._method, code, clock.monotonic() - self._started)
+
+    async def _abort(self, raised: BaseException) -> None:
+        """End the call with the status of what its handler raised; where that has ended it already, return."""
+        context = self._context
+        if isinstance(raised, grpc.aio.AbortError) or not isinstance(raised, Exception):
+            return
+        if isinstance(raised, _TooSlowError):
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
+        if isinstance(raised, UnreadError):
+            log.info("caller_disconnected", method=self._method, node=self._node, peer=context.peer(), unread_s=UNREAD_S)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {UNREAD_S:g} s")
+        error = _ours(raised)
+        if error is not None:
+            await context.abort_with_status(status.encode(error))
+        if _is_over(raised):
+            raise asyncio.CancelledError from raised
+        log.error("call_failed", method=self._method, node=self._node, request_id=self._request_id, exc_info=raised)
+        problem = f"internal error of {self._node}; its log has it under request id {self._request_id}"
+        await context.abort(grpc.StatusCode.INTERNAL, problem)
+
+
+def _code_of(raised: BaseException) -> str:
+    """What the call ends with, for whoever counts."""
+    if isinstance(raised, grpc.aio.AbortError):
+        return "ABORTED_BY_HANDLER"
+    if isinstance(raised, _TooSlowError):
+        return "DEADLINE_EXCEEDED"
+    if isinstance(raised, UnreadError):
+        return "UNAVAILABLE"
+    error = _ours(raised) if isinstance(raised, Exception) else None
+    if error is not None:
+        return status.STATUS_OF[type(error)].name
+    return "CANCELLED" if not isinstance(raised, Exception) or _is_over(raised) else "INTERNAL"
 
 
 async def _in_time(context: Context, work: Awaitable[object]) -> object:

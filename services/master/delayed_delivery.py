@@ -18,6 +18,7 @@ import structlog
 
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.lane_reads import read_on
+from dittomq.broker.pulse import GrowthPulse
 from dittomq.broker.topics import MasterTopics
 from dittomq.commitlog.store import Store
 from dittomq.delays import (
@@ -181,10 +182,8 @@ class DelayedDelivery:
             except _PASSES as passing:
                 log.info("delayed_delivery_waits", node=parts.node, reason=str(passing))
                 wait_s = _BACKOFF_S
-                pulse = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await pulse.wait()
+                pulse = GrowthPulse()
+            await pulse.wait(wait_s)
             await asyncio.sleep(_REST_S)
 
     async def _round(self) -> float | None:

@@ -14,6 +14,7 @@ import structlog
 
 from dittomq.broker.consumer_offsets import ConsumerOffsets, OffsetRules
 from dittomq.broker.dispatcher import Dispatcher
+from dittomq.broker.pulse import GrowthPulse
 from dittomq.commitlog.store import Store
 from dittomq.consumer.assignment import TopicQueue
 from dittomq.consumer.leases import AcknowledgedLeases, LeasedQueue, LeaseToken
@@ -448,7 +449,7 @@ def _drop(group: _GroupLeases, queue: _QueueLeases) -> None:
         del group.queues[queue.leases.source]
 
 
-async def _rest(pulse: asyncio.Event, most_s: float) -> None:
+async def _rest(pulse: GrowthPulse, most_s: float) -> None:
     """Return when more can be read, but not at once, or after `most_s`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(most_s):

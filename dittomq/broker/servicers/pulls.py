@@ -10,6 +10,7 @@ import grpc.aio
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq.broker.pull_service import PullService
+from dittomq.rpc.interceptors import taken_in_time
 from dittomq.wire import messaging as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -26,9 +27,10 @@ class PullServicer(messaging_pb2_grpc.MessagingServiceServicer):
         async with self._reading.pull(order, context.peer()) as answer:
             yield wire.pull_response(answer, prefer_text=order.prefer_text)
 
-    async def PullStream(self, request: pb.PullStreamRequest, context: Context) -> AsyncIterator[pb.PullStreamResponse]:
+    async def PullStream(self, request: pb.PullStreamRequest, context: Context) -> None:
         order = wire.pull_stream_order(request)
+        del request
         async with contextlib.aclosing(self._reading.stream(order, context.peer())) as answers:
             async for answer in answers:
-                yield wire.pull_stream_response(answer, prefer_text=order.pull.prefer_text)
+                await taken_in_time(context.write(wire.pull_stream_response(answer, prefer_text=order.pull.prefer_text)))
                 del answer  # nobody holds it while the next one is waited for

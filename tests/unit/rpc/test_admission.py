@@ -140,7 +140,7 @@ async def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_o
         with contextlib.suppress(LimitReached, asyncio.CancelledError):
             await each
     assert room.taken == 0
-    assert (await room.take("e", MAX_PULL_BYTES)).admitted.is_set()
+    assert (await room.take("e", MAX_PULL_BYTES)).is_admitted
 
 
 @under(run)

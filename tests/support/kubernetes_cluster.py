@@ -1,0 +1,124 @@
+"""A cluster that a test was given, as kubectl drives it: TEST_KUBECONFIG names it. It holds the images of this version."""
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.support.skips import ON_REQUEST
+from tests.support.tree import ROOT
+from tests.support.waiting import eventually
+
+NAMESPACE: Final = "dittomq"
+IMAGE: Final = "dittomq:0.2.0"
+NAMESERVERS: Final = ",".join(f"dittomq-nameserver-{each}.dittomq-nameserver.{NAMESPACE}.svc:9876" for each in range(2))
+_OVERLAYS: Final = ROOT / "deploy" / "k8s" / "overlays"
+_API_PORTS: Final = {443, 6443}
+
+
+@functools.cache
+def rendered(overlay: str) -> str:
+    """The overlay as YAML. Skips the test where there is no kubectl to render it with."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl on PATH")
+    return subprocess.run(["kubectl", "kustomize", str(_OVERLAYS / overlay)], capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def kubectl(*arguments: str, stdin: str | None = None, timeout_s: float = 120, check: bool = True) -> str:
+    """What it prints, at the cluster that was given. Skips the test where none was."""
+    configuration = os.environ.get("TEST_KUBECONFIG")
+    if not configuration:
+        pytest.skip(f"{ON_REQUEST} a Kubernetes cluster that holds the images of `make images`; name its kubeconfig in TEST_KUBECONFIG")
+    command = ["kubectl", "--kubeconfig", configuration, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert not check or done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+def in_namespace(*arguments: str, **options: Any) -> str:
+    """`kubectl` in the namespace of the overlays."""
+    return kubectl("--namespace", NAMESPACE, *arguments, **options)
+
+
+def holder() -> str:
+    """The node that the Lease of the group a names as its master, "a/0"; empty while there is none."""
+    return in_namespace("get", "lease", "dittomq-a", "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}")
+
+
+@contextlib.contextmanager
+def applied(overlay: str) -> Iterator[None]:
+    """The overlay, in a cluster that lacks its namespace; everything is ready. Deleted in the end."""
+    kubectl("apply", "--filename", "-", stdin=rendered(overlay))
+    try:
+        _allow_api()
+        for name in ("dittomq-nameserver", "dittomq-a"):
+            in_namespace("rollout", "status", f"statefulset/{name}", "--timeout", "180s", timeout_s=200)
+        eventually(holder, "the group has a master")
+        yield
+    finally:
+        kubectl("delete", "namespace", NAMESPACE, "--timeout", "120s", timeout_s=150)
+
+
+@contextlib.contextmanager
+def load(topic: str, seconds: int) -> Iterator["Load"]:
+    """A client pod in the namespace `default`, which publishes for so long and then reads all back."""
+    name = f"load-{topic}"
+    program = (ROOT / "tests" / "support" / "kubernetes_load.py").read_text(encoding="utf-8")
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"dittomq/client": "true"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {"name": "load", "image": IMAGE, "command": ["python3", "-c", program, NAMESERVERS, topic, str(seconds)]},
+            ],
+        },
+    }
+    kubectl("apply", "--filename", "-", stdin=json.dumps(pod))
+    try:
+        yield Load(name)
+    finally:
+        kubectl("delete", "pod", name, "--wait=false")
+
+
+class Load:
+    """One client pod."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it has its first receipt."""
+        return "publishing" in self._printed()
+
+    def result(self, within_s: float) -> dict[str, Any]:
+        """What it tells in the end."""
+        eventually(lambda: self._phase() in {"Succeeded", "Failed"}, f"{self._name} has ended", within_s=within_s)
+        printed = self._printed()
+        assert self._phase() == "Succeeded", printed[-2000:]
+        found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+        return found
+
+    def _phase(self) -> str:
+        return kubectl("get", "pod", self._name, "-o", "jsonpath={.status.phase}")
+
+    def _printed(self) -> str:
+        return kubectl("logs", self._name, check=False)
+
+
+def _allow_api() -> None:
+    """Let brokers reach the Kubernetes API also where its port is an unusual one."""
+    found = json.loads(kubectl("get", "endpointslice", "kubernetes", "-o", "json"))
+    unusual = [{"port": each["port"]} for each in found["ports"] if each["port"] not in _API_PORTS]
+    if unusual:
+        change = [{"op": "add", "path": "/spec/egress/0/ports/-", "value": port} for port in unusual]
+        in_namespace("patch", "networkpolicy", "api", "--type", "json", "--patch", json.dumps(change))
