@@ -1,5 +1,6 @@
 """What the overlays render to: settings that brokers take, metrics that are there, pods without rights, selectors that find their pods."""
 
+import functools
 import json
 import re
 import shutil
@@ -26,8 +27,13 @@ _SUFFIXES: Final = re.compile(r"_(bucket|count|sum)$")
 pytestmark = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
+@functools.cache
+def everything(overlay: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(rendered(overlay)))
+
+
 def objects(overlay: str, *kinds: str) -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(rendered(overlay)) if not kinds or each["kind"] in kinds]
+    return [each for each in everything(overlay) if each["kind"] in kinds]
 
 
 def pods(overlay: str) -> Iterator[tuple[str, dict[str, Any]]]:

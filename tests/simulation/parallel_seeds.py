@@ -12,8 +12,6 @@ from tests.simulation.group_runs import simulate_groups
 from tests.simulation.simulate import Run, simulate
 from tests.support.cores import on_all_cores
 
-SAMPLE = 16
-"""So many seeds run in `make test`; under stress those do that find deliberate bugs."""
 _MOST_PROBLEMS = 10
 _AT_ONCE = 4
 

@@ -118,7 +118,7 @@ def a_message_is_left_out(patches: Patches, _: Cluster) -> None:
     pages = 0
 
     def make(honest: Any) -> Any:
-        def read_queue(store: Store, *wanted: Any) -> Any:
+        def read_queue(store: Store, *wanted: Any, as_records: bool) -> Any:  # messages, each by itself
             nonlocal pages
             found = honest(store, *wanted)
             pages += len(found.messages) > 1
@@ -131,9 +131,9 @@ def a_message_is_left_out(patches: Patches, _: Cluster) -> None:
 
 def a_wrong_byte_is_served(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
-        def read_queue(store: Store, *wanted: Any) -> Any:
+        def read_queue(store: Store, *wanted: Any, as_records: bool) -> Any:  # messages, each by itself
             found = honest(store, *wanted)
-            wrong = [replace(each, body=bytes([each.body[0] ^ 1]) + each.body[1:]) for each in found.messages]
+            wrong = [each._replace(body=bytes([each.body[0] ^ 1]) + each.body[1:]) for each in found.messages]
             return replace(found, messages=wrong)
 
         return read_queue

@@ -52,7 +52,7 @@ def tagged_message_left_out(patches: Patches, _: Cluster) -> None:
 
     def make(honest: Any) -> Any:
         def queue(reader: StoreReader, topic: str, number: int, wanted: ReadRequest) -> Any:
-            found = honest(reader, topic, number, wanted)
+            found = honest(reader, topic, number, replace(wanted, as_records=False))
             return replace(found, messages=found.messages[:-1]) if wanted.tags and len(found.messages) > 1 else found
 
         return queue
@@ -64,9 +64,9 @@ def tags_are_not_told_apart(patches: Patches, _: Cluster) -> None:
     """A message is served with the tag of the first one of its page."""
 
     def make(honest: Any) -> Any:
-        def queue(reader: StoreReader, *wanted: Any) -> Any:
-            found = honest(reader, *wanted)
-            return replace(found, messages=[replace(each, tag=found.messages[0].tag) for each in found.messages])
+        def queue(reader: StoreReader, topic: str, number: int, wanted: ReadRequest) -> Any:
+            found = honest(reader, topic, number, replace(wanted, as_records=False))
+            return replace(found, messages=[each._replace(tag=found.messages[0].tag) for each in found.messages])
 
         return queue
 

@@ -35,6 +35,16 @@ def test_replica_ack_level_received_counts_what_was_received() -> None:
     assert group.confirmed.level_end(Ack.REPLICA_FLUSHED) == 0
 
 
+def test_slaves_alone_confirm_nothing_that_their_master_has_not_flushed() -> None:
+    group = ConfirmingGroup(record=THREE)
+    group.master(100, 70)
+
+    group.slave("a/1", 100, 100)
+    group.slave("a/2", 100, 100)
+
+    assert group.confirmed.confirmed == 70
+
+
 def test_a_replica_level_never_reaches_further_than_confirmed() -> None:
     group = ConfirmingGroup()
     group.master(100)
