@@ -77,10 +77,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, identity: Callable[[], Answerer], clock: Clock, chance: random.Random, observer: Observer) -> None:
-        self._identity = identity
-        self._clock = clock
-        self._chance = chance
-        self._observer = observer
+        self._doors = identity, clock, chance, observer
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: what it is without us and with us, made once
 
     async def intercept_service(
@@ -154,7 +151,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return answer if inspect.isasyncgenfunction(behavior) else write
 
     def _around(self, method: str, context: Context) -> "_Around":
-        return _Around(method, context, (self._identity, self._clock, self._chance, self._observer))
+        return _Around(method, context, self._doors)
 
 
 class _Around:
