@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant("members-by-streams", "who has no stream counts as no member", elections.members_by_streams, 5, _PARTS),
     Mutant("unknown-is-written", "an unknown write of members counts as done", elections.unknown_is_written, 6, _PARTS),
     Mutant("nobody-joins", "who left the in-sync set never joins again", elections.nobody_joins, 0, _PARTS),
-    Mutant("without-master", "slaves confirm what their master may lack", elections.the_master_may_lack_it, 51),
+    Mutant("without-master", "slaves confirm what their master may lack", elections.the_master_may_lack_it, 54),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",
@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant("tag-of-first", "messages are served with the tag of another", topics.tags_are_not_told_apart, 0),
     Mutant("holds-nothing", "retention asks no slave", groups.nothing_is_held_for_slaves, 9),
     Mutant("never-expires", "a nameserver names nodes for ever", groups.nodes_never_expire, 3),
-    Mutant("expires-for-good", "a node that expired once is never named again", groups.nodes_are_forgotten_for_good, 2),
+    Mutant("expires-for-good", "a node that expired once is never named again", groups.nodes_are_forgotten_for_good, 15),
     Mutant("never-stands", "no slave stands for election", groups.nobody_stands_for_election, 0),
     Mutant("lease-drops", "a message whose lease ends is dropped", _alone(leases.ended_leases_drop_their_message), 0, groups=True),
     Mutant("lease-passed", "an offset is committed past leased messages", _alone(leases.offsets_pass_leased_messages), 0, groups=True),
