@@ -40,6 +40,7 @@ $ dittomq serve nameserver --set registry.broker_expiry_ms=60000 --print-config
 [registry]
 broker_expiry_ms = 60_000               # --set                a broker that is silent for so long is forgotten
 scan_period_ms = 1_000                  # default              how often silent brokers are looked for
+…
 
 $ dittomq serve nameserver --set registry.expiry_ms=60000 --check-config
 dittomq serve nameserver: --set registry.expiry_ms=60000: unknown key "registry.expiry_ms"; did you mean "registry.broker_expiry_ms"?

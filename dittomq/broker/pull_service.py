@@ -105,14 +105,15 @@ class PullService:
 
         Raises what `pull` raises; NotReady as soon as the node stops, whatever there is to read.
         """
-        pull, given = order.pull, 0
+        pull, most, given = order.pull, order.max_responses, 0
+        del order
         self._take_seat()
         try:
             while True:
                 async with HeldAnswer(self, pull, connection, has_seat=True) as answer:
                     yield answer
                 given += 1
-                if given == order.max_responses:
+                if given == most:
                     return
                 pull = replace(pull, offset=answer.next_offset)
                 del answer  # it may be large, and the next one far away
@@ -251,16 +252,17 @@ class PullService:
 class HeldAnswer:
     """An answer to a pull inside `async with`, and its room. Plain, because a pull that waits has little else."""
 
-    __slots__ = ("_asked", "_has_seat", "_service", "_share")
+    __slots__ = ("_connection", "_has_seat", "_order", "_service", "_share")
 
     def __init__(self, service: PullService, order: PullRequest, connection: str, *, has_seat: bool) -> None:
         self._service = service
-        self._asked = order, connection
+        self._order = order
+        self._connection = connection
         self._has_seat = has_seat
         self._share: Share | None = None
 
     async def __aenter__(self) -> PullResult:
-        answer, self._share = await self._service.answer(*self._asked, has_seat=self._has_seat)
+        answer, self._share = await self._service.answer(self._order, self._connection, has_seat=self._has_seat)
         return answer
 
     async def __aexit__(self, *_: object) -> None:

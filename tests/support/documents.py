@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.tree import ROOT
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FIGURE = re.compile(r"\d[\d,.:]*( [KMGT]?i?B\b)?")
+_FIGURE = re.compile(r"\d[\d,.:]*( [KMGT]?i?B\b| (?:s|min|h)\b)?")
 _LOCAL_CLUSTER = re.compile(r"\blocal-[0-9a-f]{4}\b")
 _LEFT_OUT = "…"
 
@@ -39,7 +39,7 @@ def same_shape(written: tuple[str, ...], printed: str) -> bool:
 
 
 def shape(line: str) -> str:
-    """A line without what differs from run to run: figures, sizes with their units, widths, the name of a local cluster."""
+    """A line without what differs from run to run: figures, sizes and times with their units, widths, the name of a local cluster."""
     return re.sub(r"-+", "-", re.sub(r"\s+", " ", _FIGURE.sub("0", _LOCAL_CLUSTER.sub("local", line)))).strip()
 
 

@@ -29,8 +29,10 @@ class PullServicer(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def PullStream(self, request: pb.PullStreamRequest, context: Context) -> None:
         order = wire.pull_stream_order(request)
-        del request
-        async with contextlib.aclosing(self._reading.stream(order, context.peer())) as answers:
+        prefer_text = order.pull.prefer_text
+        stream = self._reading.stream(order, context.peer())
+        del request, order  # thousands may wait
+        async with contextlib.aclosing(stream) as answers:
             async for answer in answers:
-                await taken_in_time(context.write(wire.pull_stream_response(answer, prefer_text=order.pull.prefer_text)))
+                await taken_in_time(context.write(wire.pull_stream_response(answer, prefer_text=prefer_text)))
                 del answer  # nobody holds it while the next one is waited for

@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_the_demo_passes_and_leaves_no_process(tmp_path: Path, taken_port: int) 
     assert re.search(r"20,000 flushed on [23]\+ copies, 0 weaker, 0 unknown", ran.out)
     assert "flipped, audited again: found, a/2, flights queue 5 offset 100, byte " in ran.out
     assert lines[-2].startswith("PASS in ")
-    assert (tmp_path / ".dittomq" / "demo" / "audit" / "audit.html").is_file()
+    assert stat.S_IMODE((tmp_path / ".dittomq" / "demo" / "audit" / "audit.html").stat().st_mode) == 0o600
 
 
 @pytest.mark.tier("nightly")
