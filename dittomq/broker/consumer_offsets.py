@@ -27,6 +27,7 @@ from dittomq.metadata.offset_table import Committed, OffsetClamp, OffsetTable
 from dittomq.metadata.rows import ConsumerOffset, GroupConfig
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
+from dittomq.reads import MAX_LONG
 
 SAVE_S: Final = 5.0  # RocketMQ's flushConsumerOffsetInterval
 MOST_UNHEARD_RESETS: Final = 1_000
@@ -117,10 +118,14 @@ class ConsumerOffsets:
     async def take_returned(self, rows: Sequence[ConsumerOffset], rules: OffsetRules) -> tuple[int, int]:
         """Take what a slave took while no master was there; tells how many were newer, and how many it dropped.
 
-        One beyond what is confirmed here counts as its end. Dropped is what belongs to what was deleted, or has a count of resets that no
-        commit may have.
+        One beyond what is confirmed here counts as its end. Dropped is what belongs to what was deleted. Raises InvalidField for a count of
+        resets that no commit may have, and takes nothing then: who sends it is damaged.
         """
         rules.epoch()
+        for index, row in enumerate(rows):
+            if self._is_impossible(row):
+                problem = f"{row.resets} of group {row.group} in {row.topic} {row.queue} is far above what is recorded: it is damaged"
+                raise InvalidField(f"offsets[{index}].reset_count", problem)
         end = rules.confirmed()
         ranges = await self._reads.call(lambda: [self._store.queue_range_below(row.topic, row.queue, end) for row in rows])
         groups, topics = self._metadata.table(GROUPS).rows, self._metadata.table(TOPICS)
@@ -131,7 +136,6 @@ class ConsumerOffsets:
             and group.incarnation == row.incarnation
             and row.topic in topics.rows
             and row.offset >= topics.minimums.get((row.topic, row.queue), 0)
-            and row.resets <= self._most_resets(group, row.topic, row.queue)
         ]
         newer = [row for row in known if self.table.is_newer(row)]
         self.table.put(newer, rules.epoch(), self._clock.wall_ms())
@@ -141,8 +145,9 @@ class ConsumerOffsets:
         """A new master takes what it took itself when it was a slave, as soon as it leads."""
         await self.unreturned.load()
         if rows := self.unreturned.rows:
-            taken, dropped = await self.take_returned(rows, rules)
-            log.info("consumer_offsets_returned", offsets=len(rows), taken=taken, dropped=dropped)
+            possible = [row for row in rows if not self._is_impossible(row)]
+            taken, dropped = await self.take_returned(possible, rules)
+            log.info("consumer_offsets_returned", offsets=len(rows), taken=taken, dropped=dropped + len(rows) - len(possible))
             self.unreturned.drop(rows)
             await self.save()
 
@@ -171,6 +176,22 @@ class ConsumerOffsets:
     def forget_topic(self, topic: str, epoch: int) -> None:
         """The topic is deleted, and all offsets in it go with it."""
         self.table.remove([name for name in self.table.names if name[0] == topic], epoch, self._clock.wall_ms())
+
+    async def begin_queues(self, topic: str, queues: range, epoch: int) -> None:
+        """The topic is about to get these queues: whoever has read it begins there at their first message, durably before returning.
+
+        Else a group whose member joins only when there are messages could begin behind them. Raises StorageFailure.
+        """
+        firsts = await self._reads.call(lambda: {queue: self._store.queue_range_below(topic, queue, MAX_LONG)[0] for queue in queues})
+        rows = [
+            ConsumerOffset(topic, group.name, queue, first, incarnation=group.incarnation)
+            for group in self._readers(topic)
+            for queue, first in firsts.items()
+            if self._held(group, topic, queue) is None
+        ]
+        if self.table.put(rows, epoch, self._clock.wall_ms()):
+            log.info("added_queues_begin", topic=topic, queues=len(queues), groups=len({row.group for row in rows}))
+            await self.save()
 
     async def clamp(self, epoch: int) -> None:
         """Move back, as a reset does, every offset that is beyond the end of its queue: a log was truncated below it.
@@ -232,6 +253,12 @@ class ConsumerOffsets:
             rules.check_complete()
             raise
 
+    def _readers(self, topic: str) -> list[GroupConfig]:
+        """The groups that have committed something in this topic."""
+        groups = self._metadata.table(GROUPS).rows
+        named = [(group, offsets) for name, offsets in self.table.of_topic(topic) if (group := groups.get(name)) is not None]
+        return [group for group, offsets in named if any(self._held(group, topic, queue) is not None for queue in offsets.offsets)]
+
     def _row(self, group: GroupConfig, commit: OffsetCommit, index: int) -> ConsumerOffset:
         held = self._held(group, commit.topic, commit.queue)
         known = 0 if held is None else held.resets
@@ -240,6 +267,14 @@ class ConsumerOffsets:
             problem = f"{resets} is far above {known}, which is recorded; send what came with the offset, or nothing"
             raise InvalidField(f"commits[{index}].reset_count", problem)
         return ConsumerOffset(commit.topic, group.name, commit.queue, commit.offset, resets, group.incarnation)
+
+    def _is_impossible(self, row: ConsumerOffset) -> bool:
+        """Whether its count of resets is one that nobody can have told."""
+        group = self._metadata.table(GROUPS).rows.get(row.group)
+        if group is None or group.incarnation != row.incarnation:
+            return False
+        held = self._in_table(group, row.topic, row.queue)
+        return row.resets > MOST_UNHEARD_RESETS + (0 if held is None else held.resets)
 
     def _most_resets(self, group: GroupConfig, topic: str, queue: int) -> int:
         """The highest count that a commit may carry: a far higher one would void all later commits, and at last leave the field's range."""
@@ -252,9 +287,12 @@ class ConsumerOffsets:
 
     def _held(self, group: GroupConfig, topic: str, queue: int) -> Committed | None:
         """What this group, and none of its name before it, has committed in this topic, and in none of its name before it."""
-        of_name = self.table.of_name((topic, group.name))
-        in_table = None if of_name is None or of_name.incarnation != group.incarnation else of_name.get(queue)
+        in_table = self._in_table(group, topic, queue)
         apart = self.unreturned.get(topic, group.name, queue, group.incarnation)
         held = max((each for each in (in_table, apart) if each is not None), key=lambda each: each.order, default=None)
         is_old = held is not None and held.offset < self._metadata.table(TOPICS).minimums.get((topic, queue), 0)
         return None if is_old else held
+
+    def _in_table(self, group: GroupConfig, topic: str, queue: int) -> Committed | None:
+        of_name = self.table.of_name((topic, group.name))
+        return None if of_name is None or of_name.incarnation != group.incarnation else of_name.get(queue)

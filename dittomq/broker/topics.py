@@ -49,6 +49,10 @@ def nothing_follows(name: str, epoch: int) -> None:
     """Of a deletion."""
 
 
+async def nobody_reads(topic: str, queues: range, epoch: int) -> None:
+    """Of queues that are added."""
+
+
 class TopicReads:
     """Answers what topics there are, from this node's table and store. `lane` is one for reads.
 
@@ -89,7 +93,7 @@ class MasterTopics:
 
     `store_lane` is the one on which the store is written; `epoch` tells the one in which this master leads, or raises NotReady.
     `caught_up` returns when all messages that were taken in before are written or refused. `deleted` is told of a deletion, when it is
-    durable, and of its epoch.
+    durable, and of its epoch. `grows` is told of queues before a topic gets them, and of the epoch.
     """
 
     node: str
@@ -100,6 +104,7 @@ class MasterTopics:
     epoch: Callable[[], int]
     caught_up: Callable[[], Awaitable[None]]
     deleted: Callable[[str, int], None] = nothing_follows
+    grows: Callable[[str, range, int], Awaitable[None]] = nobody_reads
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change after the other
     _going: set[str] = field(default_factory=set)  # the topic that is being deleted
 
@@ -137,6 +142,8 @@ class MasterTopics:
             table = self.metadata.table(TOPICS)
             after = self._with_update(table, update)
             if not validate_only:
+                if added := range(_count(table.rows[name]), _count(after.rows[name])):
+                    await self.grows(name, added, self.epoch())
                 after = await self.metadata.change(TOPICS, lambda newest: self._with_update(newest, update))
         return after.rows[name], after.rows[name] is not table.rows[name]
 
@@ -233,6 +240,10 @@ class SlaveTopics:
     async def delete(self, name: str, validate_only: bool) -> NoReturn:
         """Raise NotMaster."""
         raise NotMaster(self.node, self.master())
+
+
+def _count(topic: TopicConfig) -> int:
+    return max(topic.read_queues, topic.write_queues)
 
 
 def _existing(table: Table[TopicConfig], asked: TopicConfig) -> TopicConfig | None:

@@ -9,7 +9,7 @@ import structlog
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.workers import Executor
-from dittomq.errors import DiskFull, DittoError
+from dittomq.errors import DiskFull, DittoError, InvalidField
 from dittomq.metadata.formats import CONSUMER_OFFSETS, TableKind
 from dittomq.metadata.offset_table import Committed
 from dittomq.metadata.rows import ConsumerOffset
@@ -84,9 +84,21 @@ class UnreturnedOffsets:
             if not some or master_is_gone():
                 continue
             try:
-                taken, dropped = await give(some)
+                taken, dropped = await _give(some, give)
             except DittoError:
                 continue
             log.info("consumer_offsets_returned", offsets=len(some), taken=taken, dropped=dropped)
             self.drop(some)
             await self.save()
+
+
+async def _give(rows: Sequence[ConsumerOffset], give: ReturnOffsets) -> tuple[int, int]:
+    """Where one of them cannot be taken, each by itself: the others do not wait for that one, which is dropped."""
+    try:
+        return await give(rows)
+    except InvalidField as refused:
+        if len(rows) == 1:
+            log.warning("consumer_offset_not_returned", topic=rows[0].topic, group=rows[0].group, queue=rows[0].queue, reason=str(refused))
+            return 0, 1
+    counts = [await _give([row], give) for row in rows]
+    return sum(taken for taken, _ in counts), sum(dropped for _, dropped in counts)

@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from dittomq.errors import InvalidField, VersionConflict
 from dittomq.metadata.rows import ConsumerOffset, Json
@@ -146,6 +147,11 @@ class OffsetTable:
     def of_name(self, name: Name) -> NameOffsets | None:
         """Not to be changed."""
         return self._by_name.get(name)
+
+    def of_topic(self, topic: str) -> list[tuple[str, NameOffsets]]:
+        """By group, in order; not to be changed."""
+        names = self._names[bisect_left(self._names, (topic, "")) :]
+        return [(name[1], self._by_name[name]) for name in takewhile(lambda name: name[0] == topic, names)]
 
     def get(self, name: Name, queue: int) -> Committed | None:
         """What is committed; None for nothing."""

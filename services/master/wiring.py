@@ -256,8 +256,18 @@ class Master:
         """What writes the log for others, and for the master itself."""
         config, lanes, clock = self._config, parts.lanes, self._doors.clock
         appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
-        leads, forget = node.leading_epoch, parts.offsets.forget_topic
-        topics = MasterTopics(config.name, parts.metadata, parts.store, lanes.store, clock, leads, appends.caught_up, deleted=forget)
+        offsets = parts.offsets
+        topics = MasterTopics(
+            config.name,
+            parts.metadata,
+            parts.store,
+            lanes.store,
+            clock,
+            node.leading_epoch,
+            appends.caught_up,
+            deleted=offsets.forget_topic,
+            grows=offsets.begin_queues,
+        )
         members = self._members(node, parts, topics, appends, groups=groups, damaged=mender.suspect)
         return appends, topics, self._delivery(parts, topics, appends, mender), members
 

@@ -199,6 +199,23 @@ async def test_new_group_begins_where_it_is_asked_to(group: Group, mq: AsyncClie
 
 
 @played_by(play)
+async def test_queue_added_while_no_member_is_there_is_read_from_its_beginning(group: Group, mq: AsyncClient) -> None:
+    await make(mq)
+    members = Members(group, start="latest")
+    members.start("m1")
+    await asyncio.sleep(15)
+    await members.stop("m1")
+    await mq.admin.update_topic("orders", read_queues=_QUEUES + 1, write_queues=_QUEUES + 1)
+    async with mq.producer(retry_s=60.0) as producer:
+        await producer.publish_message(Message("orders", b"early", _QUEUES))
+    members.start("m2")
+
+    await members.until_handled(["early"])
+
+    assert members.bodies() == ["early"]
+
+
+@played_by(play)
 async def test_each_member_of_a_broadcasting_group_gets_all(group: Group, mq: AsyncClient) -> None:
     await make(mq)
     members = Members(group, broadcast=True)

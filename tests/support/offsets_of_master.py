@@ -35,6 +35,7 @@ class OffsetsOfMaster:
             epoch=lambda: 3,
             caught_up=nothing_under_way,
             deleted=self.offsets.forget_topic,
+            grows=self.offsets.begin_queues,
         )
         self.epoch: Callable[[], int] = lambda: 3
         self.rules = OffsetRules(
@@ -56,6 +57,6 @@ class OffsetsOfMaster:
         commits = [OffsetCommit("orders", queue, offset, resets) for queue, offset in enumerate(offsets)]
         return [each.offset for each in await self.offsets.commit("billing", commits, self.rules)]
 
-    async def committed(self) -> list[int | None]:
-        found = await self.offsets.get("billing", [("orders", 0), ("orders", 1)], self.rules)
+    async def committed(self, queues: int = 2) -> list[int | None]:
+        found = await self.offsets.get("billing", [("orders", queue) for queue in range(queues)], self.rules)
         return [each.offset for each in found]

@@ -1,6 +1,7 @@
 """Offsets of consumer groups at a master: what is taken and refused, what survives, and what goes with its group or topic."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
 from dittomq.errors import DittoError, GroupNotFound, InvalidField, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.rows import ConsumerOffset, GroupConfig
-from dittomq.metadata.topics import TopicConfig
+from dittomq.metadata.topics import TopicConfig, TopicUpdate
 from tests.support.failing_storage import CrashingStorage
 from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import MetadataNode, run
@@ -122,6 +123,43 @@ async def test_offsets_go_with_their_group_and_with_their_topic(tmp_path: Path) 
     assert after_group == [None, None]
     assert await master.committed() == [None, None]
     assert list(master.offsets.table.rows()) == []
+
+
+async def grow(master: OffsetsOfMaster, queues: int, *, validate_only: bool = False) -> None:
+    """Let the topic have so many queues."""
+    update = TopicUpdate(TopicConfig("orders", queues, queues), ("read_queues", "write_queues"))
+    await master.topics.update(update, validate_only)
+
+
+@under(run)
+async def test_group_that_reads_a_topic_begins_added_queues_at_their_first_message(tmp_path: Path) -> None:
+    """Whatever comes there before one of its members does; durable before the topic has them."""
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.groups.create(GroupConfig("audit"), validate_only=False)
+    await master.commit(5)
+    master.store.ranges["orders", 3] = (4, 8)
+    await grow(master, 4, validate_only=True)
+    before = await master.committed(4)
+    await grow(master, 4)
+    saved = OffsetsOfMaster(tmp_path)
+    await saved.node.metadata.load()
+
+    assert before == [5, None, None, None]
+    assert await master.committed(4) == await saved.committed(4) == [5, None, 0, 4]
+    assert [each.offset for each in await master.offsets.get("audit", [("orders", 2)], master.rules)] == [None]
+
+
+@under(run)
+async def test_queue_that_a_group_has_read_before_it_is_added_stays_where_it_is(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await grow(master, 3)
+    master.store.ranges["orders", 2] = (0, 10)
+    await master.commit(5, 5, 5)
+    narrow = TopicUpdate(TopicConfig("orders", 2, 2), ("write_queues",))
+    await master.topics.update(narrow, validate_only=False)
+    await grow(master, 4)
+
+    assert await master.committed(4) == [5, 5, 5, 0]
 
 
 @under(run)
@@ -245,13 +283,52 @@ async def test_commit_tells_a_master_of_resets_that_it_never_heard_of(tmp_path: 
 
 
 @under(run)
-async def test_returned_offset_with_a_reset_count_that_none_can_have_told_is_dropped(tmp_path: Path) -> None:
+async def test_returned_reset_count_that_none_can_have_told_is_refused(tmp_path: Path) -> None:
     master = await OffsetsOfMaster(tmp_path).fill()
-    await master.commit(9)
-    [row] = master.offsets.table.rows()
+    await master.commit(9, 3)
+    damaged, sound = master.offsets.table.rows()
+    version = master.offsets.table.version
 
-    assert await master.offsets.take_returned([replace(row, offset=5, resets=2**63 - 1)], master.rules) == (0, 1)
-    assert await master.committed() == [9, None]
+    with pytest.raises(InvalidField, match=r"offsets\[1\].reset_count"):
+        await master.offsets.take_returned([replace(sound, offset=8), replace(damaged, offset=5, resets=2**63 - 1)], master.rules)
+
+    assert await master.committed() == [9, 3]
+    assert master.offsets.table.version == version
+
+
+@under(run)
+async def test_slave_returns_the_others_when_a_master_refuses_one(tmp_path: Path) -> None:
+    """The one is damaged: no master will ever take it."""
+    for name in ("master", "slave"):
+        (tmp_path / name).mkdir()
+    master = await OffsetsOfMaster(tmp_path / "master").fill()
+    await master.commit(3, 3)
+    first, second = master.offsets.table.rows()
+    slave = OffsetsOfMaster(tmp_path / "slave").offsets.unreturned
+    slave.put([replace(first, offset=9, resets=2**63 - 1), replace(second, offset=8)])
+
+    async def give(rows: Sequence[ConsumerOffset]) -> tuple[int, int]:
+        return await master.offsets.take_returned(rows, master.rules)
+
+    returning = asyncio.create_task(slave.return_them(lambda: False, give))
+    await asyncio.sleep(5)
+    returning.cancel()
+
+    assert await master.committed() == [3, 8]
+    assert slave.rows == ()
+
+
+@under(run)
+async def test_new_master_drops_its_own_reset_count_that_none_can_have_told(tmp_path: Path) -> None:
+    master = await OffsetsOfMaster(tmp_path).fill()
+    await master.commit(3, 3)
+    first, second = master.offsets.table.rows()
+    master.offsets.unreturned.put([replace(first, offset=9, resets=2**63 - 1), replace(second, offset=8)])
+    await master.offsets.save()
+    await master.offsets.take_own(master.rules)
+
+    assert await master.committed() == [3, 8]
+    assert master.offsets.unreturned.rows == ()
 
 
 @under(run)
