@@ -5,24 +5,30 @@ from collections.abc import Iterator
 
 import structlog
 
+from dittomq.doors.clock import Clock
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # every service's composition root passes here
 from dittomq.errors import ConfigError
 from dittomq.security.settings import TlsTable
 from dittomq.security.tls import Certificates
+from dittomq.security.token_files import TokenFile
 
 log = structlog.get_logger()
 
 
 @contextlib.contextmanager
-def encrypted_transport(settings: TlsTable) -> Iterator[GrpcTransport]:
-    """A network with the configured certificates, followed until the end; in plain text where there are none. Raises ConfigError."""
+def encrypted_transport(settings: TlsTable, token_file: str, clock: Clock) -> Iterator[GrpcTransport]:
+    """A network with the configured certificates, followed until the end; in plain text where there are none. Raises ConfigError.
+
+    `token_file` holds what says who this node is to others; empty: only its certificate does.
+    """
+    token = TokenFile("access.own_token_file", token_file, clock) if token_file else None
     if not settings.files:
-        yield GrpcTransport()
+        yield GrpcTransport(None, token)
         return
     certificates = Certificates(settings.files, on_renewal=_renewed, on_problem=_refused)
     certificates.follow()
     try:
-        yield GrpcTransport(certificates)
+        yield GrpcTransport(certificates, token)
     finally:
         certificates.close()
 

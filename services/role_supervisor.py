@@ -25,6 +25,7 @@ from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.memory import memory_bytes
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded, configured
+from services.access import access_gate
 from services.disk_metrics import SyncMetrics
 from services.disk_watchdog import disk_watched
 from services.encryption import encrypted_transport
@@ -116,8 +117,10 @@ def _serve(program: str, load: "_ConfigLoader", service: BrokerService | None, s
             config = loaded.value
             workers = ThreadWorkers()
             storage = OsStorage(Path(config.node.data_dir))
-            transport = doors_open.enter_context(encrypted_transport(config.tls))
-            doors = BrokerDoors(transport, storage, OsClock(), os_chance(), workers, memory_bytes())
+            transport = doors_open.enter_context(encrypted_transport(config.tls, config.access.own_token_file, OsClock()))
+            listens = (config.listen.clients, config.listen.replication)
+            gate = access_gate(config.access, listens, clock=OsClock(), workers=workers, chance=os_chance())
+            doors = BrokerDoors(*(transport, storage, OsClock(), os_chance(), workers, memory_bytes()), gate=doors_open.enter_context(gate))
             doors_open.enter_context(disk_watched(program, config.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
             coordination = make_coordination(

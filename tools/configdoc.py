@@ -26,11 +26,11 @@ service, printed at its start.
   `DITTOMQ_REPLICATION__ACK_TIMEOUT_MS`, the file of `--config`, the default.
 - **An unknown key or `DITTOMQ_` variable stops the start** and names the nearest known one. So does a value outside
   its limits, and a rule between keys that does not hold. The exit code is 64, nothing is started. Left alone are what
-  the command line reads: `DITTOMQ_CONFIG`, `DITTOMQ_DEBUG`, `DITTOMQ_NAMESERVER`.
+  the command line reads: `DITTOMQ_CONFIG`, `DITTOMQ_DEBUG`, `DITTOMQ_NAMESERVER`, `DITTOMQ_CA_FILE` and its like.
 - The file is TOML. A name carries its unit: `_ms` milliseconds, `_bytes` bytes.
 - `--print-config` prints what is in force as TOML that loads again, with the origin of each value. `--check-config`
   does the same and is the command for a deployment: it exits with 0 or 64. `GetBroker` answers with the running one.
-- Nothing is reloaded: a change needs a restart.
+- Nothing is reloaded but the files of `[tls]` and `[access]`: a change needs a restart.
 - **Exit codes of a service**: 0 after a clean stop; 1 it could not start; 64 flags or configuration; 128 something
   broke, and its log says what.
 

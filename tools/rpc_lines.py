@@ -43,6 +43,9 @@ $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1
 - **Headers** of a call that say who it is for: `dittomq-for-node`, "a/0", or "a" for any node of that group, and
   `dittomq-for-cluster`. Another node that has come up at the address refuses it with `WRONG_CLUSTER` before it does
   anything. The client library sends them with what it publishes, pulls or changes; without them the node that has the address obeys.
+- **Roles.** Each call names the role that it needs; where a node has an access file ([security](security.md)), its caller must have it, for
+  the topics and groups that the call names. `anybody` is whoever has shown who he is. grpcurl takes a token with
+  `-H 'authorization: Bearer TOKEN'`.
 - **Deadlines.** Without one of the caller's, a unary call has 30 s.
 """
 

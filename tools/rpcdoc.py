@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -19,6 +20,7 @@ from google.protobuf.descriptor_pb2 import (
     MethodDescriptorProto,
 )
 
+from dittomq._pb.ditto.access.v1 import access_pb2
 from tools.rpc_lines import INTRODUCTION, LINES, SERVICES, RpcLine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,9 +86,15 @@ def _method(method: MethodDescriptorProto, comment: str, line: RpcLine, path: st
     yield from (f"### {method.name}", "", comment, "")
     asked = ("a stream of " if method.client_streaming else "") + _link(method.input_type)
     answered = ("a stream of " if method.server_streaming else "") + _link(method.output_type)
-    yield from (f"Takes {asked}, answers {answered}.", "")
+    yield from (f"Takes {asked}, answers {answered}. Role: {role_of(method)}.", "")
     yield from ("```console", f"$ grpcurl -plaintext -d '{line.request}' localhost:{line.port} {path}", "```")
     yield from ([line.note, ""] if line.note else [""])
+
+
+def role_of(method: MethodDescriptorProto) -> str:
+    """What a caller must be allowed to do, in lower case."""
+    extensions: Any = method.options.Extensions
+    return access_pb2.Role.Name(extensions[access_pb2.role]).removeprefix("ROLE_").lower()
 
 
 def _messages(file: _ProtoFile) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dittomq.errors import InvalidField
 from dittomq.message import Ack
 from dittomq.naming.validation import check_address
 from dittomq.routes import DEFAULT_NETWORK
-from dittomq.security.settings import TlsTable
+from dittomq.security.settings import AccessTable, TlsTable
 from dittomq.wire.naming import MAX_NETWORKS
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
@@ -333,6 +333,7 @@ class BrokerConfig:
     coordination: CoordinationTable = field(default_factory=CoordinationTable)
     reading: ReadingTable = field(default_factory=ReadingTable)
     tls: TlsTable = field(default_factory=TlsTable)
+    access: AccessTable = field(default_factory=AccessTable)
 
     @property
     def coordination_endpoints(self) -> tuple[str, ...]:
@@ -366,6 +367,7 @@ class BrokerConfig:
         yield from self.retention.problems()
         yield from self.listen.problems()
         yield from self.tls.problems()
+        yield from self.access.problems()
         for nameserver in self.node.nameservers:
             yield from _address_problem("node.nameservers", nameserver)
         if replication.master_address:

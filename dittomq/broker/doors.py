@@ -7,11 +7,12 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers
+from dittomq.security.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDoors:
-    """Everything outside the process, or not determined by its input."""
+    """Everything outside the process, or not determined by its input. `gate`: who may do what; None: everybody everything."""
 
     transport: Transport
     storage: Storage
@@ -19,3 +20,4 @@ class BrokerDoors:
     chance: random.Random
     workers: Workers
     memory_bytes: int
+    gate: Gate | None = None

@@ -27,6 +27,7 @@ from dittomq.cli import (
     repair,
     route,
     serve,
+    token,
     top,
     topic,
     version,
@@ -45,7 +46,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, topic, message, group, writes, ha, log, audit):
+for _group in (local, context, token, serve, topic, message, group, writes, ha, log, audit):
     app.add_typer(_group.app)
 for _command in (demo, cluster, route, publish, consume, repair, top, completion, version):
     _command.add_to(app)

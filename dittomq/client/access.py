@@ -4,18 +4,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.client.context import Context, current_context, load_contexts
+from dittomq.doors.clock import OsClock  # noqa: TID251  # as a client that is handed no doors
 from dittomq.errors import ConfigError
 from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
+from dittomq.security.token_files import TokenFile
 
 VARIABLES = ("DITTOMQ_CA_FILE", "DITTOMQ_CERTIFICATE_FILE", "DITTOMQ_KEY_FILE")
+TOKEN_VARIABLE = "DITTOMQ_TOKEN_FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """Nameservers, "host:port" separated by commas, and certificates; without any, in plain text."""
+    """Nameservers, "host:port" separated by commas, and certificates; without any, in plain text.
+
+    `token_file` holds a token that says who the client is; empty: its certificate does.
+    """
 
     nameserver: str
     tls: CertificateFiles = NO_CERTIFICATES
+    token_file: str = ""
+
+    def token(self) -> TokenFile | None:
+        """What is sent to say who the client is. Raises ConfigError."""
+        return TokenFile(TOKEN_VARIABLE, self.token_file, OsClock()) if self.token_file else None
 
 
 def access_of_context(name: str | None) -> ClusterAccess:
@@ -28,7 +39,7 @@ def access_of_context(name: str | None) -> ClusterAccess:
 
 def to_context(context: Context, environment: Mapping[str, str]) -> ClusterAccess:
     """To that one, with its certificates, or with those that variables name."""
-    return ClusterAccess(context.nameserver, certificates_of(environment) or context.tls)
+    return ClusterAccess(context.nameserver, certificates_of(environment) or context.tls, environment.get(TOKEN_VARIABLE, ""))
 
 
 def certificates_of(environment: Mapping[str, str]) -> CertificateFiles:

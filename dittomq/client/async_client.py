@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +28,7 @@ from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Route
 from dittomq.rpc.channel import Channels
 from dittomq.security.tls import CertificateFiles, Certificates
+from dittomq.security.token_files import source_of_token
 
 _FIRST_WORDS_S = 10.0
 
@@ -45,14 +46,16 @@ class AsyncClient:
         address_map: Mapping[str, str] | None = None,
         network: str = DEFAULT_NETWORK,
         tls: CertificateFiles | None = None,
+        token: str | Callable[[], str] | None = None,
     ) -> None:
         """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use.
 
         `tls`: files of certificates, which are read now and when they change; without them in plain text. Raises ConfigError for theirs.
+        `token`: says who this client is, or gives what says so at each call; never sent in plain text but to this machine itself.
         """
         clock = clock or OsClock()
         self._certificates = Certificates.of_client(tls) if tls else None
-        self._channels = Channels(transport or GrpcTransport(self._certificates))
+        self._channels = Channels(transport or GrpcTransport(self._certificates, source_of_token(token)))
         cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
         self._around = ClientContext(self._channels, Routing(cache, clock, address_map or {}), clock, chance or os_chance())
 
@@ -64,7 +67,7 @@ class AsyncClient:
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:
         """A client of that cluster."""
-        return cls(access.nameserver, tls=access.tls)
+        return cls(access.nameserver, tls=access.tls, token=access.token())
 
     async def __aenter__(self) -> Self:
         if self._certificates is not None:

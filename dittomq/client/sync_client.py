@@ -1,7 +1,7 @@
 """The client without await: the same names, for any number of threads. One background thread runs the asynchronous client."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, cast, overload
@@ -41,9 +41,10 @@ class Client:
         address_map: Mapping[str, str] | None = None,
         network: str = DEFAULT_NETWORK,
         tls: CertificateFiles | None = None,
+        token: str | Callable[[], str] | None = None,
     ) -> None:
         """As AsyncClient's."""
-        self._client = AsyncClient(nameserver, address_map=address_map, network=network, tls=tls)
+        self._client = AsyncClient(nameserver, address_map=address_map, network=network, tls=tls, token=token)
         self._thread = SyncBridge("dittomq-client")
         self._held = OneTaskContext(self._thread, self._client)
 
@@ -55,7 +56,7 @@ class Client:
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:
         """A client of that cluster."""
-        return cls(access.nameserver, tls=access.tls)
+        return cls(access.nameserver, tls=access.tls, token=access.token())
 
     def __enter__(self) -> Self:
         self._thread.start()

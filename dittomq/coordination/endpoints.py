@@ -13,6 +13,7 @@ from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import Unavailable
 from dittomq.rpc import status
 from dittomq.rpc.channel import CHANNEL_OPTIONS
+from dittomq.rpc.headed_channel import headed
 
 DEADLINE_S: Final = 3.0
 """Of each call, with the connection that it needs."""
@@ -51,8 +52,11 @@ class EndpointConnection:
 class Endpoints:
     """Servers that are the same store. The one that was used last is used again until it fails."""
 
-    def __init__(self, what: str, addresses: Sequence[str], transport: Transport, clock: Clock, *, tls: TlsFiles = NO_TLS) -> None:
-        """`what` is what operators call the store, without its addresses."""
+    def __init__(
+        self, what: str, addresses: Sequence[str], transport: Transport, clock: Clock, *, tls: TlsFiles = NO_TLS, are_nodes: bool = False
+    ) -> None:
+        """`what` is what operators call the store, without its addresses. `are_nodes`: ours, which are told who calls; others never are."""
+        self._are_nodes = are_nodes
         self.name = f"{what} {','.join(addresses)}"
         self._what = what
         self._transport = transport
@@ -74,13 +78,16 @@ class Endpoints:
         for address in addresses:
             try:
                 async with asyncio.timeout(_CONNECT_S / len(addresses)):
-                    return EndpointConnection(address, await self._ready(address), self._clock, ends_at)
+                    return EndpointConnection(address, self._headed(address, await self._ready(address)), self._clock, ends_at)
             except TimeoutError:
                 problems.append(f"{address} took too long to connect")
             except Unavailable as error:
                 problems.append(f"{address}: {error.problem}" if len(addresses) > 1 else error.problem)
             await self.failed(address)
         raise Unavailable(self.name, "; ".join(problems) or "there is no endpoint")
+
+    def _headed(self, address: str, channel: grpc.aio.Channel) -> grpc.aio.Channel:
+        return headed(channel, self._transport, address) if self._are_nodes else channel
 
     async def failed(self, address: str) -> None:
         """That endpoint did not do what it should: close its connection, which other calls may be on, and use the others first."""

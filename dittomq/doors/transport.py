@@ -1,11 +1,14 @@
 """The network: gRPC servers and channels. The simulator hands in objects with the same interface as `grpc.aio`'s."""
 
+import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import grpc
 import grpc.aio
+
+from dittomq.errors import Unavailable
 
 ChannelOptions = Sequence[tuple[str, int | str]]
 
@@ -30,6 +33,10 @@ class Transport(Protocol):
         """Grows when the certificates were exchanged: a channel that was made before shows an old one."""
         ...
 
+    def headers(self, address: str) -> Sequence[tuple[str, str]]:
+        """What calls to this node's like at "host:port" carry to say who calls. Raises Unavailable where that would be read on the way."""
+        ...
+
     def why_unbound(self, address: str) -> OSError | None:
         """Why nobody can listen at "host:port" now, which gRPC does not tell; None where nothing is in the way."""
         ...
@@ -49,8 +56,10 @@ class Encryption(Protocol):
 class GrpcTransport:
     """gRPC over the machine's network; without `encryption` in plain text."""
 
-    def __init__(self, encryption: Encryption | None = None) -> None:
+    def __init__(self, encryption: Encryption | None = None, token: Callable[[], str] | None = None) -> None:
+        """`token` says who this process is; it is sent over encrypted connections and to this machine itself."""
         self._encryption = encryption
+        self._token = token
 
     @property
     def certificates_version(self) -> int:
@@ -68,6 +77,13 @@ class GrpcTransport:
         if credentials is not None:
             return grpc.aio.secure_channel(address, credentials, options=list(options))
         return grpc.aio.insecure_channel(address, options=list(options))
+
+    def headers(self, address: str) -> Sequence[tuple[str, str]]:
+        if self._token is None:
+            return ()
+        if self._encryption is None and not is_loopback(address):
+            raise Unavailable(address, "it would be sent the token in plain text, which is never done; configure certificates")
+        return (("authorization", f"Bearer {self._token()}"),)
 
     def listen(self, server: grpc.aio.Server, address: str, *, callers_show_certificate: bool) -> int:
         if self._encryption is None:
@@ -88,3 +104,14 @@ class GrpcTransport:
 
 def _register_nothing(_service: str, _handlers: object) -> None:
     return
+
+
+def is_loopback(address: str) -> bool:
+    """Whether "host:port" is this machine itself."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -223,8 +223,19 @@ class PreconditionFailed(Refused):
 
 
 @dataclass(eq=False)
+class Unauthenticated(Refused):
+    """The caller has not shown who he is: no certificate and no token, or a token that is not valid (any more)."""
+
+    reason: ClassVar[str] = "UNAUTHENTICATED"
+    what: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+@dataclass(eq=False)
 class PermissionDenied(Refused):
-    """The topic's or the broker's permission forbids it."""
+    """The topic's or the broker's permission forbids it, or the access file does."""
 
     reason: ClassVar[str] = "PERMISSION_DENIED"
     what: str

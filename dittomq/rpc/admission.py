@@ -14,6 +14,7 @@ import grpc.aio
 
 from dittomq.errors import InvalidField, LimitReached
 from dittomq.reads import MAX_PULL_BYTES
+from dittomq.rpc.permits import check_permitted
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -70,9 +71,14 @@ class AdmissionControl:
 
     @contextlib.asynccontextmanager
     async def request(self, context: Context) -> AsyncIterator[Any]:
-        """The only request of a call, taken in when there is room, and held until the block ends. Raises LimitReached, InvalidField."""
+        """The only request of a call, taken in when there is room, and held until the block ends.
+
+        Raises LimitReached, InvalidField, and PermissionDenied for one that its caller may not make.
+        """
         async with self._held(context.peer(), _REQUEST_BYTES) as share:
-            yield share.of(await _only_request(context))
+            request = share.of(await _only_request(context))
+            check_permitted(request)
+            yield request
 
     def count(self, connection: str, change: int) -> None:
         """So many bytes more, or less, are taken by this connection."""

@@ -13,6 +13,7 @@ from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import DittoError, StorageFailure, Unavailable
 from dittomq.routes import Node
 from dittomq.rpc import status
+from dittomq.rpc.headed_channel import headed
 from dittomq.rpc.headers import GroupTarget, check_answerer, meant_for
 from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
 
@@ -53,7 +54,8 @@ class Channels:
             self._stubs.clear()
         channel = self._by_address.get(address)
         if channel is None:
-            channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)
+            channel = headed(self._transport.channel(address, CHANNEL_OPTIONS), self._transport, address)
+            self._by_address[address] = channel
         return channel
 
     def stub(self, kind: Callable[[grpc.aio.Channel], S], address: str) -> S:

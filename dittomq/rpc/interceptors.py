@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import inspect
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -18,10 +18,15 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, InvalidField, leaves
 from dittomq.rpc import status
 from dittomq.rpc.headers import CLUSTER_HEADER, EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer, check_meant
+from dittomq.rpc.permits import Permit, PermittedContext, caller_of, let_in
+from dittomq.rpc.places import Places, call_fields
+from dittomq.security.access import AccessRole
+from dittomq.security.gate import Gate
 
 DEFAULT_DEADLINE_S = 30.0
 UNREAD_S = 30.0
 _STANDARD_SERVICES = "/grpc."  # health and reflection answer in their own way
+_ANYBODY = Places("", AccessRole.ANYBODY, (), (), ())
 
 log = structlog.get_logger()
 
@@ -76,8 +81,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     line with the traceback; but what a call meets that is over already is nobody's error.
     """
 
-    def __init__(self, identity: Callable[[], Answerer], clock: Clock, chance: random.Random, observer: Observer) -> None:
-        self._doors = identity, clock, chance, observer
+    def __init__(
+        self, identity: Callable[[], Answerer], clock: Clock, chance: random.Random, observer: Observer, *, gate: Gate | None = None
+    ) -> None:
+        """`gate` decides who may do what; without one everybody may do everything."""
+        self.identity = identity
+        self.clock = clock
+        self.chance = chance
+        self.observer = observer
+        self.gate = gate
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: what it is without us and with us, made once
 
     async def intercept_service(
@@ -87,11 +99,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Found:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(_STANDARD_SERVICES):
+        if handler is None or (method.startswith(_STANDARD_SERVICES) and self.gate is None):
             return handler
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = handler, self._wrap(method.lstrip("/"), handler)
+            wrap = self._guard if method.startswith(_STANDARD_SERVICES) else self._wrap
+            known = self._wrapped[method] = handler, wrap(method.lstrip("/"), handler)
         return known[1]
 
     def _wrap(self, name: str, handler: Handler) -> Handler:
@@ -110,77 +123,173 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(self._many_answers(name, handler.stream_stream), decode, encode)
         raise TypeError(f"{name}: a stream with one answer is nothing that we serve")
 
-    def _one_answer(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+    def _guard(self, name: str, handler: Handler) -> Handler:
+        """A method of a standard service, for whoever has shown who he is."""
+        decode, encode = handler.request_deserializer, handler.response_serializer
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._guarded_answer(handler.unary_unary), decode, encode)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(self._guarded_stream(handler.unary_stream), decode, encode)
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(self._guarded_stream(handler.stream_stream), decode, encode)
+        raise TypeError(f"{name}: a stream with one answer is nothing that we serve")
+
+    def _guarded_answer(self, behavior: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: object, context: Context) -> object:
-            async with self._around(method, context):
-                _check(request)
+            await self._admit_somebody(context)
+            return await behavior(request, context)
+
+        return answer
+
+    def _guarded_stream(self, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def answer(request_or_iterator: object, context: Context) -> None:
+            await self._admit_somebody(context)
+            if not inspect.isasyncgenfunction(behavior):
+                await behavior(request_or_iterator, context)
+                return
+            async with contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
+                async for response in responses:
+                    await context.write(response)
+
+        return answer
+
+    async def _admit_somebody(self, context: Context) -> None:
+        assert self.gate is not None, "nothing is guarded without one"
+        try:
+            let_in(self.gate, _ANYBODY, await caller_of(self.gate, context))
+        except DittoError as error:
+            await context.abort_with_status(status.encode(error))
+
+    def _one_answer(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        places = call_fields(method)
+
+        async def answer(request: object, context: Context) -> object:
+            async with self._around(places, context, request) as under_way:
+                under_way.take(request)
                 return await _in_time(context, behavior(request, context))
 
         return answer
 
     def _one_taken(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        places = call_fields(method)
+
         async def answer(requests: object, context: Context) -> None:
-            async with self._around(method, context):
+            async with self._around(places, context):
                 await context.write(await _in_time(context, behavior(requests, context)))
 
         return answer
 
     def _one_yielded(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        places = call_fields(method)
+
         async def answer(request: object, context: Context) -> None:
-            async with self._around(method, context):
-                _check(request)
+            async with self._around(places, context, request) as under_way:
+                under_way.take(request)
                 async with contextlib.aclosing(behavior(request, context)) as responses:
-                    await context.write(await _in_time(context, anext(responses)))
+                    response = await _in_time(context, anext(responses))
+                    under_way.still()
+                    await context.write(response)
 
         return answer
 
     def _many_answers(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        places = call_fields(method)
+        checks_itself = hasattr(behavior, "checks_its_requests")
+
         async def write(request_or_iterator: object, context: Context) -> None:
-            async with self._around(method, context):
-                _check(request_or_iterator)
-                await behavior(request_or_iterator, context)
+            async with self._around(places, context) as under_way:
+                taken = under_way.taken(request_or_iterator, checks_itself=checks_itself)
+                await behavior(taken, under_way.guarded(context))
 
         async def answer(request_or_iterator: object, context: Context) -> None:
-            async with self._around(method, context):
-                _check(request_or_iterator)
-                async with contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
+            async with self._around(places, context) as under_way:
+                taken = under_way.taken(request_or_iterator, checks_itself=checks_itself)
+                async with contextlib.aclosing(behavior(taken, context)) as responses:
                     async for response in responses:
+                        under_way.still()
                         await taken_in_time(context.write(response))
                         del response  # the next one may be far away
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 
-    def _around(self, method: str, context: Context) -> "_Around":
-        return _Around(method, context, self._doors)
+    def _around(self, places: Places, context: Context, asked: object = None) -> "_Around":
+        return _Around(places, context, self, asked if places.role is AccessRole.ADMIN else None)
 
 
 class _Around:
     """What happens before and behind one call. Plain, because a call that waits has little else."""
 
-    __slots__ = ("_context", "_doors", "_method", "_node", "_request_id", "_started")
+    __slots__ = ("_asked", "_calls", "_context", "_node", "_permit", "_places", "_request_id", "_started", "_who")
 
-    def __init__(self, method: str, context: Context, doors: tuple[Callable[[], Answerer], Clock, random.Random, Observer]) -> None:
-        self._method = method
+    def __init__(self, places: Places, context: Context, calls: CallInterceptor, asked: object) -> None:
+        """`asked`: what an admin asks for, to be logged."""
+        self._places = places
         self._context = context
-        self._doors = doors
+        self._calls = calls
+        self._asked = asked
+        self._permit: Permit | None = None
+        self._who = "anybody"
 
-    async def __aenter__(self) -> None:
-        identity, clock, chance, _ = self._doors
-        self._started = clock.monotonic()
-        here = identity()
+    async def __aenter__(self) -> Self:
+        calls = self._calls
+        self._started = calls.clock.monotonic()
+        here = calls.identity()
         self._node, cluster, epoch, log_end = here
-        self._request_id = hex_id(chance)[:16]
+        self._request_id = hex_id(calls.chance)[:16]
         told = ((LOG_END_HEADER, str(log_end)),) if log_end is not None else ()
         who = ((NODE_HEADER, self._node), (CLUSTER_HEADER, cluster), (EPOCH_HEADER, str(epoch)))
         await self._context.send_initial_metadata((*who, (REQUEST_ID_HEADER, self._request_id), *told))
         try:
+            if calls.gate is not None:
+                await self._let_in(calls.gate)
             check_meant(self._context.invocation_metadata(), here)
         except BaseException as raised:
             await self._end(raised)
             raise
+        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
         await self._end(raised)
+
+    def take(self, request: object) -> None:
+        """Raise what is wrong with a request, or that its caller may not make it."""
+        if isinstance(request, InvalidField):
+            raise request
+        if self._permit is not None:
+            self._permit.check(request)
+
+    def taken(self, request_or_iterator: Any, *, checks_itself: bool) -> Any:
+        """The request when it was taken; or the requests to come, each taken when it comes."""
+        if not hasattr(request_or_iterator, "__aiter__"):
+            self.take(request_or_iterator)
+            return request_or_iterator
+        return request_or_iterator if self._permit is None or checks_itself else self._each(request_or_iterator)
+
+    def still(self) -> None:
+        """Raise that the caller may no longer have answers."""
+        if self._permit is not None:
+            self._permit.still()
+
+    def guarded(self, context: Context) -> Any:
+        """The context for a handler that writes its answers."""
+        return context if self._permit is None else PermittedContext(context, self._permit)
+
+    def _log_admin(self, outcome: str) -> None:
+        """One line for one call."""
+        about = "" if self._asked is None or isinstance(self._asked, InvalidField) else self._places.resource(self._asked)
+        more = {"peer": self._context.peer(), "node": self._node, "request_id": self._request_id}
+        log.info("admin_call", who=self._who, method=self._places.method, about=about, outcome=outcome, **more)
+
+    async def _let_in(self, gate: Gate) -> None:
+        self._who = "nobody known"
+        caller = await caller_of(gate, self._context)
+        self._who = str(caller)
+        self._permit = let_in(gate, self._places, caller)
+
+    async def _each(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in requests:
+            self.take(request)
+            yield request
 
     async def _end(self, raised: BaseException | None) -> None:
         code = "OK" if raised is None else _code_of(raised)
@@ -188,8 +297,10 @@ class _Around:
             if raised is not None:
                 await self._abort(raised)
         finally:
-            _, clock, _, observer = self._doors
-            observer.called(self._method, code, clock.monotonic() - self._started)
+            calls = self._calls
+            calls.observer.called(self._places.method, code, calls.clock.monotonic() - self._started)
+            if self._places.role is AccessRole.ADMIN:
+                self._log_admin(code)
 
     async def _abort(self, raised: BaseException) -> None:
         """End the call with the status of what its handler raised; where that has ended it already, return."""
@@ -199,14 +310,14 @@ class _Around:
         if isinstance(raised, _TooSlowError):
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
         if isinstance(raised, UnreadError):
-            log.info("caller_disconnected", method=self._method, node=self._node, peer=context.peer(), unread_s=UNREAD_S)
+            log.info("caller_disconnected", method=self._places.method, node=self._node, peer=context.peer(), unread_s=UNREAD_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {UNREAD_S:g} s")
         error = _ours(raised)
         if error is not None:
             await context.abort_with_status(status.encode(error))
         if _is_over(raised):
             raise asyncio.CancelledError from raised
-        log.error("call_failed", method=self._method, node=self._node, request_id=self._request_id, exc_info=raised)
+        log.error("call_failed", method=self._places.method, node=self._node, request_id=self._request_id, exc_info=raised)
         problem = f"internal error of {self._node}; its log has it under request id {self._request_id}"
         await context.abort(grpc.StatusCode.INTERNAL, problem)
 
@@ -287,8 +398,3 @@ def _returning(decode: Decoder) -> Decoder:
             return refusal
 
     return returning
-
-
-def _check(request: object) -> None:
-    if isinstance(request, InvalidField):
-        raise request

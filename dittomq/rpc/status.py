@@ -44,6 +44,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
     errors.LimitReached: StatusCode.RESOURCE_EXHAUSTED,  # slow down
     errors.PermissionDenied: StatusCode.PERMISSION_DENIED,
+    errors.Unauthenticated: StatusCode.UNAUTHENTICATED,  # show a certificate or a token that is valid
     errors.PreconditionFailed: StatusCode.FAILED_PRECONDITION,  # change the state of the group, then call again
     errors.OutOfOrderSequence: StatusCode.FAILED_PRECONDITION,
     errors.UnknownProducerId: StatusCode.FAILED_PRECONDITION,

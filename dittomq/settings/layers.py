@@ -16,7 +16,17 @@ from dittomq.settings.renamed import RENAMED
 from dittomq.settings.schema import MISSING, Key, SettingsTable, bare_kind, nearest, tables_of, variable_of
 
 PREFIX: Final = "DITTOMQ_"
-CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ_NAMESERVER"})
+CLIENT_VARIABLES: Final = frozenset(
+    {
+        "DITTOMQ_CA_FILE",
+        "DITTOMQ_CERTIFICATE_FILE",
+        "DITTOMQ_CONFIG",
+        "DITTOMQ_DEBUG",
+        "DITTOMQ_KEY_FILE",
+        "DITTOMQ_NAMESERVER",
+        "DITTOMQ_TOKEN_FILE",
+    }
+)
 """Read by the command line and the client: services leave these alone, and no others."""
 
 DEFAULT_ORIGIN: Final = "default"

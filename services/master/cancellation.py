@@ -10,12 +10,13 @@ from typing import Final
 
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.writer import WrittenBatch
-from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, TIMER_TOPIC
+from dittomq.delays import CANCEL_TOPIC, DELAY_QUEUES, OP_TOPIC, QUEUES_OF, REAL_TOPIC, TIMER_TOPIC
 from dittomq.errors import InvalidField, LimitReached, MessageNotFound, PreconditionFailed
 from dittomq.message import StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import MAX_LONG
+from dittomq.rpc.permits import check_topic
 from dittomq.tokens import ConsistencyToken, parse_id
 from dittomq.wire.lookups import CancelOrder, CancelOutcome
 from dittomq.wire.publishing import PublishOrder
@@ -63,6 +64,7 @@ class Cancellation:
             await delivery.settled.wait()
             await delivery.know_own_records(term, "nothing was cancelled")
             cancelled, place = await delivery.parts.read(lambda: self._look(origin, order.token))
+            check_topic(place.properties.get(REAL_TOPIC, ""))
             if cancelled is not None:
                 return CancelOutcome.CANCELLED
             if known is CancelMark.CANCELLED:

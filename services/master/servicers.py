@@ -19,6 +19,7 @@ from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import DittoError, NotMaster, NotReady, Refused
 from dittomq.rpc.admission import AdmissionControl
 from dittomq.rpc.interceptors import takes_its_request
+from dittomq.rpc.permits import check_permitted, check_topic, checks_its_requests
 from dittomq.rpc.status import facts
 from dittomq.wire import lookups as wire_lookups
 from dittomq.wire import publishing as wire
@@ -93,6 +94,7 @@ class MasterMessagingServicer(LookupServicer):
         """What an earlier try stored of what is refused now; where this node does not lead nobody looks. Raises why it cannot know."""
         return None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
 
+    @checks_its_requests
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
         self._appends.check_leads()
         answers = _Answers(context)
@@ -110,6 +112,7 @@ class MasterMessagingServicer(LookupServicer):
         async for request in batches:
             await answers.room.acquire()
             try:
+                check_permitted(request)
                 order = wire.publish_batch(request, self._topics())
             except MessageRefused as refused:
                 tasks.create_task(self._answer_refused(request.batch_id, wire.resent_batch(request), refused, answers))
@@ -144,7 +147,10 @@ class MasterMessagingServicer(LookupServicer):
         await answers.give(response)
 
     async def GetPublishResult(self, request: pb.GetPublishResultRequest, context: Context) -> pb.GetPublishResultResponse:
-        return wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
+        response = wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
+        if response.HasField("receipt"):
+            check_topic(response.receipt.topic)
+        return response
 
 
 class _ClientDeafError(Exception):

@@ -28,6 +28,7 @@ from dittomq.message import StoredMessage
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.rpc.interceptors import taken_in_time
+from dittomq.rpc.permits import check_topic
 from dittomq.tokens import ConsistencyToken, encode_token, parse_id
 from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, MAX_CHECKS, PRODUCER_GROUP, TransactionEnd, next_check_s, op_of
 from dittomq.wire.publishing import PublishOrder
@@ -126,6 +127,7 @@ class Transactions:
             raise MessageNotFound(parts.node, order.token)
         if half.topic != HALF_TOPIC:
             raise PreconditionFailed(f"refused: the message of this token belongs to no transaction; it lies in topic {half.topic}")
+        check_topic(half.properties.get(REAL_TOPIC, ""))
         if before is not None:
             if before.properties.get(OUTCOME) != order.end:
                 raise PreconditionFailed(f"refused: the transaction has ended already: {before.properties.get(OUTCOME, 'unknown')}")

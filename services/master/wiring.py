@@ -463,7 +463,7 @@ class Master:
         )
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
-        interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)
+        interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls, gate=self._doors.gate)
         return await bind(self._doors.transport, listen, services, [interceptor], vitals=self.vitals)
 
     def _replication_addresses(self, replicas: RpcServer) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ if __name__ == "__main__":
     from dittomq.doors.memory import memory_bytes
     from dittomq.doors.workers import ThreadWorkers
     from dittomq.settings import Loaded
+    from services.access import access_gate
     from services.encryption import encrypted_transport
     from services.nameserver.config import NameserverConfig
     from services.nameserver.wiring import Nameserver
@@ -28,8 +29,11 @@ if __name__ == "__main__":
     def composed(loaded: Loaded[NameserverConfig]) -> Nameserver:
         """It, on real doors."""
         storage = OsStorage(Path(loaded.value.node.data_dir))
-        transport = doors_open.enter_context(encrypted_transport(loaded.value.tls))
-        return Nameserver(loaded.value, BrokerDoors(transport, storage, OsClock(), os_chance(), workers, memory_bytes()))
+        transport = doors_open.enter_context(encrypted_transport(loaded.value.tls, loaded.value.access.own_token_file, OsClock()))
+        listens = (loaded.value.listen.clients,)
+        gate = access_gate(loaded.value.access, listens, clock=OsClock(), workers=workers, chance=os_chance())
+        doors = BrokerDoors(*(transport, storage, OsClock(), os_chance(), workers, memory_bytes()), gate=doors_open.enter_context(gate))
+        return Nameserver(loaded.value, doors)
 
     with doors_open:
         status = main("dittomq serve nameserver", NameserverConfig, composed)

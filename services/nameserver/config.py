@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dittomq.security.settings import TlsTable
+from dittomq.security.settings import AccessTable, TlsTable
 
 Address = Annotated[str, Meta(pattern=r"^\[?[a-zA-Z0-9_.:-]+\]?:[0-9]{1,5}$")]
 
@@ -45,9 +45,11 @@ class NameserverConfig:
     listen: ListenConfig = field(default_factory=ListenConfig)
     registry: RegistryConfig = field(default_factory=RegistryConfig)
     tls: TlsTable = field(default_factory=TlsTable)
+    access: AccessTable = field(default_factory=AccessTable)
 
     def problems(self) -> Iterable[tuple[str, str]]:
         """Broken rules between keys."""
         if self.registry.scan_period_ms > self.registry.broker_expiry_ms:
             yield "registry.scan_period_ms", f"is longer than registry.broker_expiry_ms ({self.registry.broker_expiry_ms:,}); shorten it"
         yield from self.tls.problems()
+        yield from self.access.problems()

@@ -39,7 +39,8 @@ class Nameserver:
         self._config = config
         self._doors = doors
         calls = CallMetrics(self.registry)
-        self._interceptor = CallInterceptor(lambda: Answerer("nameserver", config.node.cluster, 0), doors.clock, doors.chance, calls)
+        here = Answerer("nameserver", config.node.cluster, 0)
+        self._interceptor = CallInterceptor(lambda: here, doors.clock, doors.chance, calls, gate=doors.gate)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; calls that run then get 2 s.

@@ -366,7 +366,9 @@ class Slave:
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(
-            lambda: Answerer(self._config.name, self._config.node.cluster, node.epoch), self._doors.clock, self._doors.chance, self._calls
+            lambda: Answerer(self._config.name, self._config.node.cluster, node.epoch),
+            *(self._doors.clock, self._doors.chance, self._calls),
+            gate=self._doors.gate,
         )
         return await bind(self._doors.transport, listen, services, [interceptor], vitals=self.vitals)
 

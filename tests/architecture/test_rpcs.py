@@ -4,6 +4,7 @@ import re
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
+from dittomq._pb.ditto.access.v1 import access_pb2
 from dittomq._pb.ditto.admin.v1 import admin_pb2, groups_pb2
 from dittomq._pb.ditto.audit.v1 import audit_pb2
 from dittomq._pb.ditto.coordination.v1 import coordination_pb2
@@ -38,6 +39,13 @@ def test_every_rpc_is_answered_by_a_servicer_that_some_server_registers(service:
 
     assert promised - _methods_of_servicers(f"{service.name}Servicer") == set()
     assert any(f"add_{service.name}Servicer_to_server" in source for source in _SOURCES)
+
+
+@pytest.mark.parametrize("service", _SERVICES, ids=lambda service: service.full_name)
+def test_every_rpc_names_the_role_that_it_needs(service: ServiceDescriptor) -> None:
+    unnamed = [method.name for method in service.methods if not method.GetOptions().Extensions[access_pb2.role]]
+
+    assert unnamed == []
 
 
 def _methods_of_servicers(base: str) -> set[str]:

@@ -244,5 +244,8 @@ class SimulatedTransport:
     def listen(self, server: grpc.aio.Server, address: str, *, callers_show_certificate: bool) -> int:
         return server.add_insecure_port(address)
 
+    def headers(self, address: str) -> Sequence[tuple[str, str]]:
+        return ()
+
     def why_unbound(self, address: str) -> OSError | None:
         return None  # here nothing is in the way but another server

@@ -21,6 +21,7 @@ class CountedSends(GrpcTransport):
     """A network that counts. `times`: how often each body went into a frame that was sent."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.times: Counter[bytes] = Counter()
 
     def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:

@@ -15,6 +15,7 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.health import Health
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
+from dittomq.security.gate import Gate
 from tests.support.waiting import PATIENCE_S
 
 NAMING = "ditto.naming.v1.NameServerService"
@@ -119,14 +120,14 @@ class Loopback:
         return self.channels.stub(messaging_pb2_grpc.MessagingServiceStub, self.address).PublishStream(timeout=PATIENCE_S)
 
 
-def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
+def over_sockets(story: Callable[[Loopback], Awaitable[None]], gate: Gate | None = None) -> None:
     async def told() -> None:
         naming, messaging, counted, vitals = Naming(), Messaging(), Counted(), Health()
         services = [
             Service(NAMING, lambda server: naming_pb2_grpc.add_NameServerServiceServicer_to_server(naming, server)),
             Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
         ]
-        interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 7, 900), OsClock(), random.Random(1), counted)
+        interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 7, 900), OsClock(), random.Random(1), counted, gate=gate)
         server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals=vitals)
         await server.start()
         loopback = Loopback(server, vitals, naming, messaging, counted=counted)

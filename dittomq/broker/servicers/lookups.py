@@ -10,6 +10,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.broker.lookups import LookupService
 from dittomq.broker.pull_service import PullService
 from dittomq.broker.servicers.pulls import PullServicer
+from dittomq.rpc.permits import check_topic
 from dittomq.wire import lookups as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -27,6 +28,7 @@ class LookupServicer(PullServicer):
 
     async def GetMessage(self, request: pb.GetMessageRequest, context: Context) -> AsyncIterator[pb.GetMessageResponse]:  # type: ignore[override]  # see CallInterceptor
         async with self._lookups.message(request.id, context.peer()) as message:
+            check_topic(message.topic)
             yield wire.found_message(message, prefer_text=request.prefer_text)
 
     async def FindMessages(self, request: pb.FindMessagesRequest, context: Context) -> AsyncIterator[pb.FindMessagesResponse]:  # type: ignore[override]  # see CallInterceptor

@@ -9,6 +9,7 @@ import grpc.aio
 from dittomq._pb.ditto.messaging.v1 import transactions_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import transactions_pb2_grpc
 from dittomq.errors import NotMaster
+from dittomq.rpc.permits import check_topic
 from dittomq.wire import transactions as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -48,4 +49,8 @@ class TransactionServicer(transactions_pb2_grpc.TransactionServiceServicer):
         return pb.EndTransactionResponse(confirmed=await self._ends.end(wire.end_order(request)))
 
     async def WatchChecks(self, request: pb.WatchChecksRequest, context: Context) -> None:
-        await self._ends.watch(wire.watched_group(request), lambda check: context.write(wire.check_to_pb(check)))
+        async def send(check: wire.TransactionCheck) -> None:
+            check_topic(check.topic)
+            await context.write(wire.check_to_pb(check))
+
+        await self._ends.watch(wire.watched_group(request), send)

@@ -1,0 +1,144 @@
+"""The gate of a node: its access rules and what tokens are verified with, as its files say now.
+
+A gate without rules lets everybody do everything.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from dittomq.doors.clock import Clock
+from dittomq.errors import ConfigError, PermissionDenied, Unauthenticated
+from dittomq.security.access import AccessRole, AccessRules, Allowance, parse_access
+from dittomq.security.authentication import Authentication, Caller, KnownTokens
+from dittomq.security.tokens import parse_tokens
+from dittomq.security.web_tokens import parse_keys
+
+LOOK_EVERY_S: Final = 5.0
+"""So often the files are read again."""
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_MOST_ALLOWANCES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFiles:
+    """Paths of what a gate obeys. `rules` empty: no gate."""
+
+    rules: str = ""
+    tokens: str = ""
+    web_keys: str = ""
+    issuer: str = ""
+    audience: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessState:
+    """What holds at one time."""
+
+    rules: AccessRules
+    tokens: KnownTokens
+    allowances: dict[tuple[tuple[str, ...], AccessRole], Allowance | None] = field(default_factory=dict, compare=False)
+
+    def allowance(self, caller: Caller, role: AccessRole) -> Allowance:
+        """What a caller may do in that role. Raises PermissionDenied when it is nothing."""
+        key = caller.names, role
+        if key not in self.allowances:
+            if len(self.allowances) >= _MOST_ALLOWANCES:
+                self.allowances.clear()
+            self.allowances[key] = self.rules.allowance(*key)
+        found = self.allowances[key]
+        if found is None:
+            raise PermissionDenied(f"{caller} has no role {role}: no rule of the access file gives it")
+        return found
+
+
+class Gate:
+    """Who may do what on this node, now."""
+
+    def __init__(self, files: AccessFiles, authentication: Authentication, clock: Clock, on_reload: "Reloads") -> None:
+        """Reads the files. Raises ConfigError."""
+        self._files = files
+        self._authentication = authentication
+        self._clock = clock
+        self._on_reload = on_reload
+        self._read = _contents(files)
+        self.state = _state(files, self._read)
+        self._refused = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="access", daemon=True)
+
+    async def caller(self, headers: Iterable[tuple[str, Any]], connection: Mapping[str, Iterable[bytes]]) -> Caller:
+        """Who calls. Raises Unauthenticated, LimitReached."""
+        return await self._authentication.caller(self.state.tokens, headers, connection)
+
+    def check_still(self, caller: Caller) -> None:
+        """Raise Unauthenticated when what a caller has shown before is not valid any more."""
+        if not self.state.tokens.still_know(caller, self._clock.wall_ms()):
+            raise Unauthenticated("the token is not valid any more; get a new one")
+
+    def follow(self) -> None:
+        """From now on read the files again every 5 s."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read them no more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Obey what the files hold now; what is wrong is told once, and what held before still holds. Blocks."""
+        try:
+            found = _contents(self._files)
+            if found == self._read:
+                return
+            self.state = _state(self._files, found)
+        except ConfigError as problem:
+            if str(problem) != self._refused:
+                self._refused = str(problem)
+                self._on_reload.refused(problem)
+            return
+        self._read, self._refused = found, ""
+        self._on_reload.renewed()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_S):
+            self.look()
+
+
+@dataclass(frozen=True, slots=True)
+class Reloads:
+    """Whom to tell, in a thread, that files were read again."""
+
+    renewed: Callable[[], None]
+    refused: Callable[[ConfigError], None]
+
+
+def _contents(files: AccessFiles) -> tuple[str, str, str]:
+    """Of the three files; of one that is not named nothing."""
+    named = (("access.file", files.rules), ("access.tokens_file", files.tokens), ("access.jwks_file", files.web_keys))
+    rules, tokens, keys = (_content(setting, path) if path else "" for setting, path in named)
+    return rules, tokens, keys
+
+
+def _content(setting: str, path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            found = file.read(_MAX_BYTES + 1)
+        text = found.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(setting, f"{path} cannot be read: {problem}") from None
+    if len(found) > _MAX_BYTES:
+        raise ConfigError(setting, f"{path} has more than {_MAX_BYTES:,} bytes")
+    return text
+
+
+def _state(files: AccessFiles, contents: tuple[str, str, str]) -> AccessState:
+    rules, tokens, keys = contents
+    hashes = parse_tokens(tokens, files.tokens) if files.tokens else {}
+    web_keys = parse_keys(keys, files.web_keys, files.issuer, files.audience) if files.web_keys else None
+    return AccessState(parse_access(rules, files.rules), KnownTokens(hashes, web_keys))

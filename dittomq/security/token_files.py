@@ -1,0 +1,55 @@
+"""The token that a process sends to say who it is: from a file, which may be exchanged while the process runs."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from dittomq.doors.clock import Clock
+from dittomq.errors import ConfigError
+from dittomq.security.secret_files import read_secret
+
+_READ_EVERY_S: Final = 30.0
+_TOKEN: Final = re.compile(r"[a-zA-Z0-9._~+/=-]{1,8000}")
+
+
+class TokenFile:
+    """A file with one token, read again every 30 s when it is asked for."""
+
+    def __init__(self, setting: str, path: str, clock: Clock) -> None:
+        """Reads it. Raises ConfigError."""
+        self._setting = setting
+        self._path = path
+        self._clock = clock
+        self._read_at = clock.monotonic()
+        self._token = read_token(setting, path)
+
+    def __call__(self) -> str:
+        """The token; an old one as long as the file holds none."""
+        now = self._clock.monotonic()
+        if now - self._read_at >= _READ_EVERY_S:
+            self._read_at = now
+            try:
+                self._token = read_token(self._setting, self._path)
+            except ConfigError:
+                return self._token  # who is called says when it is not valid any more
+        return self._token
+
+
+def source_of_token(token: str | Callable[[], str] | None) -> Callable[[], str] | None:
+    """What gives the token at each call; None: there is none. Raises ConfigError for what is no token."""
+    if isinstance(token, str):
+        checked_token("token", token)
+        return lambda: token
+    return token
+
+
+def read_token(setting: str, path: str) -> str:
+    """The token that a file holds. Raises ConfigError, which never tells what the file holds."""
+    return checked_token(setting, read_secret(setting, path).decode(errors="replace").strip())
+
+
+def checked_token(setting: str, token: str) -> str:
+    """The same token. Raises ConfigError, which does not tell it, for what no header may carry."""
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(setting, "is no token: it has other characters than letters, digits and -._~+/=, or more than 8,000")
+    return token
