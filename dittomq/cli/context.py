@@ -40,7 +40,8 @@ def add(  # noqa: PLR0917  # flags
 ) -> None:
     """Remember a cluster under a name; one of that name is replaced. With certificates all connections to it are encrypted."""
     from dittomq.client.context import save_context
-    from dittomq.security.tls import CertificateFiles, load_certificates
+    from dittomq.security.certificate_files import CertificateFiles
+    from dittomq.security.tls import load_certificates
 
     ca, certificate, key = (str(file.resolve()) if file is not None else "" for file in (ca_file, certificate_file, key_file))
     tls = CertificateFiles(ca, certificate, key, ("--ca-file", "--certificate-file", "--key-file"))

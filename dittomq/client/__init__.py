@@ -26,7 +26,7 @@ from dittomq.errors import AckLevelNotReached, DittoError, NotStored, OutcomeHan
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
 from dittomq.metadata.groups import GroupUpdate
 from dittomq.metadata.rows import GroupConfig
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.wire.lookups import CancelOutcome
 from dittomq.wire.transactions import TransactionCheck
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dittomq.client.context import Context, current_context, load_contexts
 from dittomq.doors.clock import OsClock  # noqa: TID251  # as a client that is handed no doors
 from dittomq.errors import ConfigError
-from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
+from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
 from dittomq.security.token_files import TokenFile
 
 VARIABLES = ("DITTOMQ_CA_FILE", "DITTOMQ_CERTIFICATE_FILE", "DITTOMQ_KEY_FILE")

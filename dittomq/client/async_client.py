@@ -27,7 +27,8 @@ from dittomq.naming.route_cache import RouteCache
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Route
 from dittomq.rpc.channel import Channels
-from dittomq.security.tls import CertificateFiles, Certificates
+from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.tls import Certificates
 from dittomq.security.token_files import source_of_token
 
 _FIRST_WORDS_S = 10.0

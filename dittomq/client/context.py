@@ -9,7 +9,7 @@ from typing import Any
 
 from dittomq.errors import ConfigError
 from dittomq.metadata.topics import nearest_name
-from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
+from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
 
 _TLS_KEYS = ("ca_file", "certificate_file", "key_file")
 

@@ -26,7 +26,7 @@ from dittomq.message import MAX_BATCH_MESSAGES, Ack, Message, Receipt, StoredMes
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, MAX_FOUND_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Node, Route
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
 from dittomq.wire.lookups import CancelOutcome
 

@@ -7,8 +7,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from dittomq.errors import ConfigError
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.security.gate import AccessFiles
-from dittomq.security.tls import CertificateFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,42 +6,16 @@ A server hands out the newest certificate at each handshake. A channel keeps wha
 import ssl
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import grpc
 
 from dittomq.errors import ConfigError
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.security.secret_files import read_secret
 
 LOOK_EVERY_S: Final = 5.0
 """So often the files are read again."""
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """Paths of PEM files. `ca`: whom to trust; `certificate` and `key`: who this process is. All empty: plain text.
-
-    `settings` are the names of the three where their user sets them, for errors.
-    """
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    settings: tuple[str, str, str] = ("ca_file", "certificate_file", "key_file")
-
-    def __bool__(self) -> bool:
-        return bool(self.ca or self.certificate or self.key)
-
-    def check(self, *, serves: bool) -> None:
-        """Raise ConfigError for files that are missing beside others; who serves needs all three."""
-        ca, certificate, key = self.settings
-        if bool(self.certificate) != bool(self.key):
-            raise ConfigError(key if self.certificate else certificate, "is empty; a certificate and its key go together")
-        if self and not self.ca:
-            raise ConfigError(ca, "is empty; name the certificate authority that the others' certificates come from")
-        if self and serves and not self.certificate:
-            raise ConfigError(certificate, "is empty; a server shows one; name it and its key")
 
 
 class PemFiles(NamedTuple):
@@ -50,9 +24,6 @@ class PemFiles(NamedTuple):
     ca: bytes
     certificate: bytes | None
     key: bytes | None
-
-
-NO_CERTIFICATES: Final = CertificateFiles()
 
 
 def load_certificates(files: CertificateFiles) -> PemFiles:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dittomq.errors import ConfigError
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 
 try:  # an optional extra
     from cryptography import x509

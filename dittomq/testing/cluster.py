@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dittomq.errors import ConfigError, DittoError, Unavailable
-from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
+from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded

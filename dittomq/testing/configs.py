@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode, Settings
 
 # Small segments: a folder for trying things out should not look like gigabytes.

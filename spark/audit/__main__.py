@@ -17,7 +17,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.errors import ConfigError, DittoError, StartError, Unavailable
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from spark.audit import history
 from spark.audit.conclude import account
 from spark.audit.model import AuditExit

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pyspark import SparkConf, SparkContext
 
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from spark.audit.java import java_home
 from spark.audit.model import LeafResult, LeafTask, SliceResult, SliceTask
 from spark.audit.tasks import run_leaves, run_slices

@@ -13,7 +13,8 @@ from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError, LimitReached
 from dittomq.rpc.channel import Channels
-from dittomq.security.tls import CertificateFiles, Certificates
+from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.tls import Certificates
 from spark.audit.findings import Window, differences, explain, window_of
 from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
 from spark.audit.semantics import check, missing_tail

@@ -20,7 +20,8 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.health import Health
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, Service, bind
-from dittomq.security.tls import CertificateFiles, Certificates
+from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.tls import Certificates
 from tests.support.certificates import certificate
 from tests.support.loopback import MESSAGING, NAMING, Counted, Messaging, Naming
 from tests.support.waiting import PATIENCE_S

@@ -144,7 +144,7 @@ MUTANTS = (
         _LOST_DISKS,
     ),
     Mutant(
-        "early-proof", "not in the log yet is taken as proof that it never will be", producers.not_in_the_log_taken_as_proof, 75, _HANGS
+        "early-proof", "not in the log yet is taken as proof that it never will be", producers.not_in_the_log_taken_as_proof, 67, _HANGS
     ),
     Mutant(
         "unknown-not-stored", "an unknown outcome is reported as not stored", producers.unknown_reported_as_not_stored, 10, _LOST_ANSWERS

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark import SparkContext
 
-from dittomq.security.tls import NO_CERTIFICATES
+from dittomq.security.certificate_files import NO_CERTIFICATES
 from spark.audit.java import java_home
 from spark.audit.session import SparkRunner, spark_context
 

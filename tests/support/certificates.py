@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.testing.authority import CertificateAuthority
 
 

@@ -24,7 +24,7 @@ from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, Permissio
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
-from dittomq.security.tls import CertificateFiles
+from dittomq.security.certificate_files import CertificateFiles
 from dittomq.tokens import ConsistencyToken, decode_token, encode_token
 from tests.support.fake_broker import node_of
 from tests.support.virtual_time import under

@@ -7,7 +7,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from dittomq.errors import ConfigError
-from dittomq.security.tls import CertificateFiles, Certificates, load_certificates
+from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.tls import Certificates, load_certificates
 from tests.support.certificates import certificate
 
 

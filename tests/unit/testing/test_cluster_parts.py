@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.errors import ConfigError, Unavailable
-from dittomq.security.tls import NO_CERTIFICATES, CertificateFiles
+from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
 from dittomq.testing import LocalCluster, LocalNode, Shape, processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.ports import broker_ports, choose_ports, nameserver_ports
