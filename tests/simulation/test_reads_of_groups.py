@@ -95,7 +95,7 @@ async def test_members_of_a_group_read_where_its_settings_say(group: Group, mq: 
     await fill(mq)
     await mq.admin.create_group(GroupConfig("billing", broker_id=2))
     async with mq.producer() as producer:
-        await asyncio.gather(*(producer.publish("orders", b"%d" % number, queue=0) for number in range(70)))  # more than a page
+        await asyncio.gather(*(producer.publish("orders", b"%d" % number, queue=0) for number in range(300)))  # more than a page
     await asyncio.sleep(15)
     pull, nodes = Reader.pull, list[str]()
 
@@ -108,7 +108,7 @@ async def test_members_of_a_group_read_where_its_settings_say(group: Group, mq: 
     async with mq.consumer(group="billing", topics=["orders"], start="earliest") as consumer:
         async for message in consumer:
             await message.ack()
-            if message.queue_offset == 70:
+            if message.queue_offset == 300:
                 break
 
     assert nodes[:2] == ["a/0", "a/2"]
