@@ -3,7 +3,6 @@
 A gate without rules lets everybody do everything.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +12,9 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, PermissionDenied, Unauthenticated
 from dittomq.security.access import AccessRole, AccessRules, Allowance, parse_access
 from dittomq.security.authentication import Authentication, Caller, KnownTokens
+from dittomq.security.regular_look import RegularLook
 from dittomq.security.tokens import parse_tokens
 from dittomq.security.web_tokens import parse_keys
-
-LOOK_EVERY_S: Final = 5.0
-"""So often the files are read again."""
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MOST_ALLOWANCES: Final = 10_000
@@ -67,8 +64,7 @@ class Gate:
         self._read = _contents(files)
         self.state = _state(files, self._read)
         self._refused = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="access", daemon=True)
+        self._looks = RegularLook("access", self.look)
 
     async def caller(self, headers: Iterable[tuple[str, Any]], connection: Mapping[str, Iterable[bytes]]) -> Caller:
         """Who calls. Raises Unauthenticated, LimitReached."""
@@ -81,13 +77,11 @@ class Gate:
 
     def follow(self) -> None:
         """From now on read the files again every 5 s."""
-        self._thread.start()
+        self._looks.begin()
 
     def close(self) -> None:
         """Read them no more."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._looks.end()
 
     def look(self) -> None:
         """Obey what the files hold now; what is wrong is told once, and what held before still holds. Blocks."""
@@ -103,10 +97,6 @@ class Gate:
             return
         self._read, self._refused = found, ""
         self._on_reload.renewed()
-
-    def _follow(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_S):
-            self.look()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,15 @@ A server hands out the newest certificate at each handshake. A channel keeps wha
 """
 
 import ssl
-import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import grpc
 
 from dittomq.errors import ConfigError
 from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.regular_look import RegularLook
 from dittomq.security.secret_files import read_secret
-
-LOOK_EVERY_S: Final = 5.0
-"""So often the files are read again."""
 
 
 class PemFiles(NamedTuple):
@@ -48,8 +45,7 @@ class Certificates:
         self._on_problem = on_problem
         self._known = (0, load_certificates(files))
         self._refused: str | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="certificates", daemon=True)
+        self._looks = RegularLook("certificates", self.look)
 
     @classmethod
     def of_client(cls, files: CertificateFiles) -> Self:
@@ -64,13 +60,11 @@ class Certificates:
 
     def follow(self) -> None:
         """From now on read the files again every 5 s."""
-        self._thread.start()
+        self._looks.begin()
 
     def close(self) -> None:
         """Read them no more."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._looks.end()
 
     def look(self) -> None:
         """Take over what the files hold now. Blocks."""
@@ -105,10 +99,6 @@ class Certificates:
             return _configuration(newest)
 
         return grpc.dynamic_ssl_server_credentials(_configuration(pem), renewed, callers_show_theirs)
-
-    def _follow(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_S):
-            self.look()
 
 
 def _ignore(*_: object) -> None:
