@@ -66,7 +66,7 @@ from dittomq.rpc.metadata_client import MetadataClient
 from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
-from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
+from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, show_role, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.repair import make_repairer
@@ -160,6 +160,7 @@ class Slave:
             parts.puller.run,
             lambda: offsets.unreturned.return_them(lambda: fetcher.master.is_gone, tables.of_master.return_offsets),
             fetcher.run,
+            lambda: show_role(self._coordination, BrokerService.SLAVE),
         ]
         if watch is not None and candidate is not None:
             watch.on_change(changes.changed)
