@@ -16,7 +16,7 @@ from dittomq.commitlog import log_start_state, recovery, store_swap, truncation
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.disk.storage import File, Storage, put_in_place
 from dittomq.commitlog.queues import index_checkpoint, producer_state, queue_truncation
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.key_index import KeyIndex
@@ -318,9 +318,8 @@ def tables_replaced_without_a_sync(patch: Patch) -> None:
 
 def names_of_tables_not_synced(patch: Patch) -> None:
     def put(storage: Storage, path: str, *, backup: str) -> None:
-        real(cast("Storage", Deaf(storage, "sync_folder", times=2)), path, backup=backup)
+        put_in_place(cast("Storage", Deaf(storage, "sync_folder", times=2)), path, backup=backup)
 
-    real = config_files.put_in_place
     patch.setattr(config_files, "put_in_place", put)
 
 
