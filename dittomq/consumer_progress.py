@@ -8,12 +8,16 @@ MAX_OFFSETS_IN_A_CALL = 1_024
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """The next queue offset to read. `resets`: how often the offset was reset as the reader knows; None: as it is now."""
+    """The next queue offset to read. `resets`: how often the offset was reset as the reader knows; None: as it is now.
+
+    `epoch`: that of the answer in which the last message below `offset` was read; None: unknown.
+    """
 
     topic: str
     queue: int
     offset: int
     resets: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

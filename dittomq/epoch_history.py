@@ -101,6 +101,11 @@ def epoch_at(epoch_history: Sequence[EpochEntry], position: PhysicalOffset) -> E
     return Epoch(0) if entry is None else entry.epoch
 
 
+def start_of_later_epochs(epoch_history: Sequence[EpochEntry], epoch: int) -> PhysicalOffset | None:
+    """Where the first master of a later epoch began to write; None when none did."""
+    return next((entry.start for entry in epoch_history if entry.epoch > epoch), None)
+
+
 def end_of_epoch(epoch_history: Sequence[EpochEntry], epoch: int) -> PhysicalOffset | None:
     """Where the stretch that the master of `epoch` wrote ends; None for an epoch that wrote nothing, and for the newest."""
     entries = pairwise(epoch_history)

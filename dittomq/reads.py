@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from dittomq.message import MAX_PROPERTIES_BYTES, StoredMessage
-from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.tokens import ConsistencyToken
 
 MAX_PULL_MESSAGES = 4_096
@@ -50,7 +50,8 @@ class PullRequest:
     """Messages wanted of one queue. `tags` empty: all. `at_least` None: whatever the copy has. `wait_s` 0: do not wait.
 
     `group`: the consumer group that reads, "" for none. `max_staleness_s`: the answer lacks nothing confirmed longer ago; None: any age.
-    `as_records`: messages may come as the records that hold them, also of other tags of the same hash.
+    `as_records`: messages may come as the records that hold them, also of other tags of the same hash. `epoch`: that of the answer in which
+    the message before `offset` was read, None: unknown.
     """
 
     topic: str
@@ -65,6 +66,7 @@ class PullRequest:
     group: str = ""
     max_staleness_s: float | None = None
     as_records: bool = False
+    epoch: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ class PullResult:
     `unconfirmed_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
     other messages there; None: nothing of it. `suggested_broker_id`: the node of the group that the next pull of this queue had better
     ask; 0 is the master. `records`, on the node that answers: ordinary ones as they lie in its log, one behind the other, instead of their
-    messages.
+    messages. `epoch`: the newest of the log that answers; that of the request, or None, where that log ends
+    before the offset asked for.
     """
 
     status: PullStatus
@@ -94,6 +97,7 @@ class PullResult:
     unconfirmed_from: QueueOffset | None = None
     suggested_broker_id: int = 0
     records: bytes = b""
+    epoch: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)

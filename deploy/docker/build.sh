@@ -1,12 +1,12 @@
 #!/bin/sh
 # Build the images dittomq and dittomq-audit, tagged with the version: `make images` calls it. Needs a container engine.
-# The wheels are fetched here, with hashes, by the pip of .venv. Where python:3.11-slim-bookworm can be had it is the
-# base; where no registry answers, base-image.sh makes one.
+# The wheels are fetched here, with hashes, by the pip of .venv. Where no registry gives the base images that the
+# Dockerfile names, base-images.sh makes them.
 set -eu
 cd "$(dirname "$0")/../.."
 here=deploy/docker python=.venv/bin/python
 tag=${TAG:-$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)}
-base=${BASE:-python:3.11-slim-bookworm}
+base=${BASE:-gcr.io/distroless/python3-debian12} build_base=${BUILD_BASE:-python:3.11-slim-bookworm}
 command -v docker >/dev/null || { echo "make images: no docker on PATH; install a container engine" >&2; exit 1; }
 docker version >/dev/null 2>&1 || { echo "make images: no container engine answers: docker version" >&2; exit 1; }
 
@@ -20,13 +20,11 @@ if ! cat $locks | cmp -s - $here/wheels/.locks; then
 	cat $locks >$here/wheels/.locks
 fi
 
-if docker image inspect "$base" >/dev/null 2>&1 || docker pull --quiet "$base" >/dev/null 2>&1; then
-	build_base=$base
-else
-	echo "make images: no registry gives $base; made from Debian packages instead" >&2
+has() { docker image inspect "$1" >/dev/null 2>&1; }
+if ! { { has "$base" || docker pull --quiet "$base"; } && { has "$build_base" || docker pull --quiet "$build_base"; }; } >/dev/null 2>&1; then
+	echo "make images: no registry gives $base and $build_base; made from Debian packages instead" >&2
 	base=localhost/dittomq-base:bookworm build_base=localhost/dittomq-build-base:bookworm
-	docker image inspect $base >/dev/null 2>&1 || sh $here/base-image.sh $base
-	docker image inspect $build_base >/dev/null 2>&1 || sh $here/base-image.sh $build_base python3.11-venv
+	{ has $base && has $build_base; } || sh $here/base-images.sh $base $build_base
 fi
 
 for target in broker audit; do

@@ -43,6 +43,8 @@ class OffsetStore(Protocol):
 
     def queue_range_below(self, topic: str, queue: int, end: int) -> tuple[int, int]: ...
 
+    def check_not_rewritten(self, topic: str, queue: int, offset: int, epoch: int) -> None: ...
+
     def queue_ends(self) -> dict[tuple[str, int], int]: ...
 
 
@@ -97,12 +99,13 @@ class ConsumerOffsets:
         """Record how far the group has read: all, or none where one is refused; tells what is recorded now.
 
         What is lower than recorded, or from before a reset, changes nothing. Raises GroupNotFound, TopicNotFound, QueueNotFound,
-        OffsetOutOfRange for an offset beyond the end of what is confirmed, and InvalidField for a count of resets that none can have told.
+        OffsetOutOfRange for an offset beyond the end of what is confirmed, LogTruncated for one up to which a later master stored others,
+        and InvalidField for a count of resets that none can have told.
         """
         config = self._check(group, commits, rules)
         rules.epoch()
         end = rules.confirmed()
-        ranges = await self._reads.call(lambda: [self._store.queue_range_below(each.topic, each.queue, end) for each in commits])
+        ranges = await self._reads.call(lambda: [self._range_below(each, end) for each in commits])
         for commit, (low, high) in zip(commits, ranges, strict=True):
             if commit.offset > high:
                 raise OffsetOutOfRange("queue offset", commit.offset, low, high)
@@ -236,6 +239,11 @@ class ConsumerOffsets:
                 self._is_disk_full = True
                 return
             self._saved, self._is_disk_full = snapshot.version, False
+
+    def _range_below(self, commit: OffsetCommit, end: int) -> tuple[int, int]:
+        if commit.epoch is not None:
+            self._store.check_not_rewritten(commit.topic, commit.queue, commit.offset, commit.epoch)
+        return self._store.queue_range_below(commit.topic, commit.queue, end)
 
     def _check(self, group: str, commits: Sequence[OffsetCommit], rules: OffsetRules) -> GroupConfig:
         config = self.find_group(group, rules)

@@ -9,7 +9,7 @@ from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
-from dittomq.epoch_history import entry_at
+from dittomq.epoch_history import entry_at, newest_epoch
 from dittomq.errors import (
     InvalidField,
     LimitReached,
@@ -22,7 +22,7 @@ from dittomq.errors import (
 )
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import PullRequest, PullResult, PullStatus, PullStreamOrder, ReadableRange
 from dittomq.routes import PERMISSION_READ
 from dittomq.rpc.admission import AdmissionControl, Share
@@ -115,7 +115,7 @@ class PullService:
                 given += 1
                 if given == most:
                     return
-                pull = replace(pull, offset=answer.next_offset)
+                pull = replace(pull, offset=answer.next_offset, epoch=answer.epoch)
                 del answer  # it may be large, and the next one far away
                 self._check_serves()
         finally:
@@ -201,19 +201,19 @@ class PullService:
         self._waiting += 1
 
     async def _look(self, order: PullRequest) -> PullResult:
-        readable = self._rules.readable()
+        readable, epoch = self._rules.readable(), newest_epoch(self._store.epoch_history)
         if order.max_staleness_s is not None:
             self._check_fresh(order.max_staleness_s, PhysicalOffset(min(readable.end, self._dispatcher.applied)))
         if order.at_least is not None and not self._contains(order.at_least, readable):
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
-            return PullResult(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
+            return PullResult(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None, epoch=order.epoch)
         try:
             found = await read_on(self._lane, lambda: self._read(order, readable), self._rules.damaged)
         except OffsetOutOfRange as outside:
             if outside.asked > outside.end:
                 self._rules.check_complete()
             raise
-        answer = _answer(order, found, readable, self._suggested(found, order.group))
+        answer = _answer(order, found, readable.confirmed, (self._suggested(found, order.group), epoch))
         if answer.status is PullStatus.NO_NEW_MESSAGE:
             self._rules.check_complete()
         return answer
@@ -242,6 +242,8 @@ class PullService:
         return entry.epoch == token.epoch and token.incarnation in {None, entry.incarnation}
 
     def _read(self, order: PullRequest, readable: ReadableRange) -> QueueSlice:
+        if order.epoch is not None:
+            self._store.check_not_rewritten(order.topic, order.queue, order.offset, order.epoch)
         low, high = self._store.queue_range(order.topic, order.queue)
         if order.offset > high and not self._rules.refuses_beyond_end:
             return QueueSlice([], order.offset, low, high)
@@ -275,7 +277,8 @@ def _size_of(answer: PullResult) -> int:
     return len(answer.records) + sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
 
 
-def _answer(order: PullRequest, found: QueueSlice, readable: ReadableRange, suggested: int) -> PullResult:
+def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, here: tuple[int, Epoch]) -> PullResult:
+    """`here`: which node had better be asked next, and the newest epoch of this one's log."""
     if found.messages or found.records:
         status = PullStatus.FOUND
     elif found.next_offset > order.offset:
@@ -283,4 +286,6 @@ def _answer(order: PullRequest, found: QueueSlice, readable: ReadableRange, sugg
     else:
         status = PullStatus.NO_NEW_MESSAGE
     bounds = (found.next_offset, found.min, found.max)
-    return PullResult(status, tuple(found.messages), *bounds, readable.confirmed, found.unconfirmed_from, suggested, found.records)
+    suggested, newest = here
+    epoch = newest if order.offset <= found.max else order.epoch
+    return PullResult(status, tuple(found.messages), *bounds, confirmed, found.unconfirmed_from, suggested, found.records, epoch)

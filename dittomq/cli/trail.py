@@ -22,7 +22,9 @@ class Trail:
         self._printed: dict[int, tuple[int, int, int]] = {}  # by offset, in order: place in the log, store time, digest of the body
         self._is_whole = True  # none that was printed is forgotten
         self._sure = -1  # the last one before the newest page
-        self._copy: tuple[str, int] | None = None  # node and epoch of the newest page; None: the next node that answers may have others
+        self._copy: tuple[str, int | None] | None = (
+            None  # node and epoch of the newest page; None: the next node that answers may have others
+        )
         self._is_unconfirmed = False
         self._probed: int | None = None
         self.end = 0  # behind the last one that was printed

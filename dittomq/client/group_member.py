@@ -19,7 +19,7 @@ from dittomq.consumer.group_session import ConsumeMode
 from dittomq.consumer.retries import retry_topic
 from dittomq.consumer.tag_filter import TagFilter
 from dittomq.consumer_progress import MAX_OFFSETS_IN_A_CALL, CommittedOffset, OffsetCommit
-from dittomq.errors import CorruptRecord, DittoError, InvalidField, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import CorruptRecord, DittoError, InvalidField, LogTruncated, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.message import StoredMessage
 from dittomq.rpc.channel import call
 from dittomq.rpc.headers import group_of
@@ -37,7 +37,12 @@ _MOST_UNHANDLED: Final = 4_096  # of one queue: then it is not read on
 _PAGE_MESSAGES: Final = 256
 _BEYOND: Final = 1 << 62  # an offset that no queue has: whoever asks for it is told the queue's bounds, and no damaged message hides them
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # a nameserver hears of a topic later than the master that gives its queues out
-_OF_ONE_QUEUE = (*_UNHEARD_OF, OffsetOutOfRange, InvalidField)  # what a call for many is refused for, though the rest of it is right
+_OF_ONE_QUEUE = (
+    *_UNHEARD_OF,
+    OffsetOutOfRange,
+    LogTruncated,
+    InvalidField,
+)  # what a call for many is refused for, though the rest of it is right
 
 StartFrom = Literal["earliest", "latest"] | datetime
 """Where a group begins that has committed nothing: at the oldest message, behind the newest, or at the first one stored at a time."""
@@ -51,7 +56,8 @@ class OwnQueue:
 
     `committed`: what the group has there as far as it is known. `resets`: how often that was reset. `in_hand`: queue offsets of
     messages that the caller has had and not handled. `has_begun`: `progress` is where the group is, so it may be committed.
-    `is_doubted`: the master may have something else committed than `committed` and `resets`.
+    `is_doubted`: the master may have something else committed than `committed` and `resets`. `epoch`: that in which it was read up to
+    `progress.position`; None: it is not read yet.
     """
 
     member: "GroupMember"
@@ -61,6 +67,7 @@ class OwnQueue:
     resets: int = 0
     has_begun: bool = False
     is_doubted: bool = False
+    epoch: int | None = None
     in_hand: set[int] = field(default_factory=set)
     is_over: bool = False
     task: asyncio.Task[None] | None = None
@@ -208,10 +215,14 @@ class GroupMember:
         while run.progress.unhandled >= _MOST_UNHANDLED:  # noqa: ASYNC110  # the caller handles them one by one
             await asyncio.sleep(_REST_S)
         try:
-            page = await reader.pull(run.progress.position, wait_s=_PULL_S)
+            page = await reader.pull(run.progress.position, wait_s=_PULL_S, epoch=run.epoch)
+        except LogTruncated as lost:
+            self._turn_back(run, lost.end)
+            return
         except OffsetOutOfRange as outside:
             await self._move(run, outside)
             return
+        run.epoch = page.epoch
         end = page.next_offset if page.unconfirmed_from is None else min(page.next_offset, page.unconfirmed_from)
         reader.read_ahead(page)
         await self._hand_out(run, page, end, wanted)
@@ -252,7 +263,7 @@ class GroupMember:
         lost = (run.source.topic, run.source.queue, end, run.progress.position)
         log.warning("messages of %s %d from %d to %d are lost: a master was elected without them", *lost)
         if self.order.mode is ConsumeMode.BROADCASTING:
-            run.progress = HandledOffsets(end)
+            run.progress, run.epoch = HandledOffsets(end), None
         else:
             self._restart(run)
 
@@ -328,7 +339,7 @@ class GroupMember:
             await self._in_pieces(changed[at : at + MAX_OFFSETS_IN_A_CALL], self._commit_piece)
 
     async def _commit_piece(self, runs: Sequence[OwnQueue]) -> None:
-        commits = [OffsetCommit(*run.source, run.progress.committable, run.resets) for run in runs]
+        commits = [OffsetCommit(*run.source, run.progress.committable, run.resets, run.epoch) for run in runs]
         response = await self._call("CommitOffsets", offsets_wire.commit_offsets_request(self.order.group, commits))
         for run, found in zip(runs, offsets_wire.committed_offsets(response), strict=True):
             self._record_committed(run, found)
@@ -350,6 +361,8 @@ class GroupMember:
         """The master may have moved the offset back, or hold less than was read."""
         run.is_doubted = True
         log.warning("the offset of group %s in %s %d is refused: %s", self.order.group, *run.source, refused)
+        if isinstance(refused, LogTruncated):
+            self._turn_back(run, refused.end)
         if isinstance(refused, OffsetOutOfRange):
             with contextlib.suppress(DittoError):
                 _, end = await self._bounds(run.source)

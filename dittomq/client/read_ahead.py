@@ -22,13 +22,13 @@ class ReadAhead:
 
     def __init__(self, node: Node, order: PullRequest, stream: Any) -> None:
         self._node = node
-        self._order = replace(order, wait_s=0.0)
+        self._order = _asked(order)
         self._stream = stream
         self._headers: dict[str, Any] | None = None
 
     def has(self, node: Node, order: PullRequest) -> bool:
         """Whether its next answer is what that node is to be asked for."""
-        return order.offset == self._order.offset and node == self._node and replace(order, wait_s=0.0) == self._order
+        return order.offset == self._order.offset and node == self._node and _asked(order) == self._order
 
     async def next(self, who: str) -> Answer | None:
         """The next answer, and the headers of the stream; None where that has ended, for whatever reason: the node is to be asked anew.
@@ -52,3 +52,8 @@ class ReadAhead:
     def leave(self) -> None:
         """Nobody wants more of it."""
         self._stream.cancel()
+
+
+def _asked(order: PullRequest) -> PullRequest:
+    """What a stream is compared by: it waits by itself, and knows in which epoch it read."""
+    return replace(order, wait_s=0.0, epoch=None)

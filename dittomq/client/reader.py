@@ -31,7 +31,7 @@ from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import DEFAULT_PULL_BYTES, MAX_STALENESS_S, PullRequest, PullResult, PullStatus
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import breaking, call
-from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
+from dittomq.rpc.headers import check_answerer, meant_for
 from dittomq.tokens import decode_token
 from dittomq.wire import messaging as wire
 from dittomq.wire.lookups import find_offset_request
@@ -67,8 +67,8 @@ class ReaderOptions:
 class Page:
     """Messages of one queue, in its order, and the node that had them. The queue holds [min_offset, max_offset) there.
 
-    `epoch`: the newest of that node's log when it was asked. `confirmed`: its confirmed end of the log, bytes. `unconfirmed_from`: from
-    this queue offset on a new master may undo what was returned; None: nothing of it.
+    `epoch`: the newest of that node's log, to be given with the pull behind the page; None: that ends before the offset. `confirmed`: its
+    confirmed end of the log, bytes. `unconfirmed_from`: from this queue offset on a new master may undo what was returned; None: nothing.
     """
 
     messages: tuple[StoredMessage, ...]
@@ -78,7 +78,7 @@ class Page:
     confirmed: PhysicalOffset
     unconfirmed_from: QueueOffset | None
     node: str
-    epoch: Epoch
+    epoch: Epoch | None
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class _RoundResult:
 
     problem: DittoError | None = None
     behind: list[Node] = field(default_factory=list)
-    idle: list[tuple[Node, PullResult, Epoch]] = field(default_factory=list)
+    idle: list[tuple[Node, PullResult]] = field(default_factory=list)
 
 
 class Reader:
@@ -108,17 +108,27 @@ class Reader:
         self._ahead: ReadAhead | None = None
         self._took_s = float("-inf")  # when the last page was
 
-    async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
+    async def pull(
+        self,
+        offset: int,
+        *,
+        wait_s: float = 0.0,
+        at_least: str | None = None,
+        max_staleness_s: float | None = None,
+        epoch: int | None = None,
+    ) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
 
         With `max_staleness_s`, from a copy that lacks nothing which was confirmed longer ago: a node that cannot say so is passed over.
+
+        `epoch`: that of the page in which the message before `offset` was read. LogTruncated where another one was stored there since.
 
         All waits together are no longer than `wait_s`; a silent node costs 3 s more.
         Raises OffsetOutOfRange when no copy that answers holds the offset, TopicNotFound, Unavailable when none answers, NotReady when none
         holds what the token names, StaleCopy when no copy that answers is fresh enough.
         """
         self._check(offset, wait_s, max_staleness_s)
-        order = self._order(offset, wait_s, at_least, max_staleness_s)
+        order = replace(self._order(offset, wait_s, at_least, max_staleness_s), epoch=None if epoch is None else Epoch(epoch))
         found = await self._rounds(order, self._around.clock.monotonic() + wait_s)
         if isinstance(found, NotReady):
             raise found
@@ -192,15 +202,15 @@ class Reader:
 
     async def pages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncGenerator[Page, None]:
         """The same page by page; with `until_end` the last one is empty, otherwise one that waited in vain is."""
-        offset = from_offset
+        offset, epoch = from_offset, None
         try:
             while True:
-                page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
+                page = await self.pull(offset, wait_s=0.0 if until_end else wait_s, epoch=epoch)
                 self.read_ahead(page)
                 yield page
                 if until_end and page.next_offset == offset:
                     return
-                offset = page.next_offset
+                offset, epoch = page.next_offset, page.epoch
         finally:
             self.stop_reading_ahead()
 
@@ -211,7 +221,7 @@ class Reader:
         """
         now = self._around.clock.monotonic()
         is_quick, self._took_s = now - self._took_s < _QUICK_S, now
-        node, order = self._answered, self._order(page.next_offset, 0.0)
+        node, order = self._answered, replace(self._order(page.next_offset, 0.0), epoch=page.epoch)
         if node is None or node.name != page.node or page.next_offset >= page.max_offset or not is_quick:
             self.stop_reading_ahead()
         elif self._ahead is None or not self._ahead.has(node, order):
@@ -257,7 +267,7 @@ class Reader:
             has_others = round_result.idle or not all(map(self._is_silent, copies[place:]))
             at_once = looks_first or _is_elsewhere(round_result.problem) or (node.broker_id and has_others)
             try:
-                answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
+                answer = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except (*_TRY_ANOTHER, *_SPECIFIC) as raised:
                 round_result.problem = self._went_wrong(node, raised, round_result.problem)
                 continue
@@ -267,9 +277,9 @@ class Reader:
             elif not _is_more_specific(answer, round_result.problem, order.offset):
                 continue
             elif answer.next_offset > order.offset or not node.broker_id or not at_once:
-                return self._taken(node, answer, epoch, order.offset)
+                return self._taken(node, answer, order.offset)
             else:
-                round_result.idle.append((node, answer, epoch))
+                round_result.idle.append((node, answer))
         return await self._wait(round_result, order, until, looks_first=looks_first)
 
     async def _wait(self, round_result: "_RoundResult", order: PullRequest, until: float, *, looks_first: bool) -> Page | NotReady:
@@ -279,31 +289,31 @@ class Reader:
         """
         rest = self._rest_of(order, until)
         idle = [] if _is_elsewhere(round_result.problem) else sorted(round_result.idle, key=lambda each: -each[1].max_offset)
-        for node, answer, epoch in idle:
+        for node, answer in idle:
             try:
-                told = await self._ask(node, rest) if rest.wait_s > 0 else (answer, epoch)
+                last = await self._ask(node, rest) if rest.wait_s > 0 else answer
             except (LimitReached, CorruptRecord, StaleCopy) as problem:
                 round_result.problem = self._went_wrong(node, problem, round_result.problem)
                 if isinstance(problem, CorruptRecord):
                     break
             else:
-                return self._taken(node, *told, order.offset)
+                return self._taken(node, last, order.offset)
         if not round_result.behind:
             raise round_result.problem or Unavailable(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
         first = round_result.behind[0]
         if looks_first and rest.wait_s > 0:
-            answer, epoch = await self._ask(first, rest)
+            answer = await self._ask(first, rest)
             if answer.status is not PullStatus.BEHIND:
-                return _page(answer, first, epoch)
+                return _page(answer, first)
         late = NotReady(first.name, "it does not hold yet what the token names; pull with a longer wait_s")
         if round_result.problem is not None:
             raise late
         return late
 
-    def _taken(self, node: Node, answer: PullResult, epoch: Epoch, offset: int) -> Page:
+    def _taken(self, node: Node, answer: PullResult, offset: int) -> Page:
         self._answered = node
         self._remember(node, answer, offset)
-        return _page(answer, node, epoch)
+        return _page(answer, node)
 
     def _is_silent(self, node: Node) -> bool:
         """Whether it did not answer a moment ago."""
@@ -328,7 +338,7 @@ class Reader:
         """The order with what is left of its wait."""
         return replace(order, wait_s=min(order.wait_s, max(0.0, until - self._around.clock.monotonic())))
 
-    async def _ask(self, node: Node, order: PullRequest) -> tuple[PullResult, Epoch]:
+    async def _ask(self, node: Node, order: PullRequest) -> PullResult:
         who = f"{node.name} at {self._around.routing.address(node)}"
         with breaking(who, node):
             ahead = self._ahead if self._ahead is not None and self._ahead.has(node, order) else None
@@ -337,7 +347,7 @@ class Reader:
                 found = await self._call(node, order)
             response, headers = found
             check_answerer(headers.items(), node, who)
-        return wire.pull_answer(response, order, node.name), Epoch(int(headers.get(EPOCH_HEADER, 0)))
+        return wire.pull_answer(response, order, node.name)
 
     async def _call(self, node: Node, order: PullRequest) -> Answer:
         deadline_s = order.wait_s + _ANSWER_DEADLINE_S
@@ -430,7 +440,7 @@ def _outside(outside: OffsetOutOfRange, problem: DittoError | None) -> DittoErro
     return outside
 
 
-def _page(answer: PullResult, node: Node, epoch: Epoch) -> Page:
+def _page(answer: PullResult, node: Node) -> Page:
     return Page(
         messages=answer.messages,
         next_offset=answer.next_offset,
@@ -439,5 +449,5 @@ def _page(answer: PullResult, node: Node, epoch: Epoch) -> Page:
         confirmed=answer.confirmed,
         unconfirmed_from=answer.unconfirmed_from,
         node=node.name,
-        epoch=epoch,
+        epoch=answer.epoch,
     )

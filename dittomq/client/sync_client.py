@@ -310,9 +310,18 @@ class SyncReader:
         self._thread = thread
         self._reader = reader
 
-    def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None, max_staleness_s: float | None = None) -> Page:
+    def pull(
+        self,
+        offset: int,
+        *,
+        wait_s: float = 0.0,
+        at_least: str | None = None,
+        max_staleness_s: float | None = None,
+        epoch: int | None = None,
+    ) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`; see Reader."""
-        return self._thread.run(self._reader.pull(offset, wait_s=wait_s, at_least=at_least, max_staleness_s=max_staleness_s))
+        pulled = self._reader.pull(offset, wait_s=wait_s, at_least=at_least, max_staleness_s=max_staleness_s, epoch=epoch)
+        return self._thread.run(pulled)
 
     def offset_at(self, time: datetime) -> int:
         """The first message that was stored at or after that time; see Reader."""
@@ -324,13 +333,13 @@ class SyncReader:
 
     def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> Iterator[StoredMessage]:
         """Every message from an offset on; see Reader."""
-        offset = from_offset
+        offset, epoch = from_offset, None
         while True:
-            page = self.pull(offset, wait_s=0.0 if until_end else wait_s)
+            page = self.pull(offset, wait_s=0.0 if until_end else wait_s, epoch=epoch)
             yield from page.messages
             if until_end and page.next_offset == offset:
                 return
-            offset = page.next_offset
+            offset, epoch = page.next_offset, page.epoch
 
 
 class SyncMessages:

@@ -1,6 +1,7 @@
 """⑧ Messages of a queue and ranges of the log, for any thread. Every record's checksum is verified before it is handed out."""
 
 import contextlib
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 from operator import add, attrgetter
@@ -167,6 +168,21 @@ class StoreReader:
                 break
             at = high = above[0]
         return low, high
+
+    def queue_end_at(self, topic: str, queue_id: int, end: PhysicalOffset, offset: int) -> int:
+        """Where a queue would end, at most `offset`, in a log that ended at the byte `end`; `offset` where that is beyond the queue."""
+        queue = self._index.queues.get((topic, queue_id))
+        low, high = queue.range if queue is not None else (0, 0)
+        if queue is None or not low < offset <= high:
+            return offset
+
+        def position(number: int) -> PhysicalOffset:
+            units = self._index.units(queue, number, 1)
+            return units[0][0] if units else PhysicalOffset(0)
+
+        if position(offset - 1) < end:
+            return offset
+        return low + bisect_left(range(low, offset - 1), end, key=position)
 
     def _look(self, queue: ConsumeQueue, wanted: ReadRequest) -> QueueSlice:
         low, high = queue.range

@@ -41,8 +41,8 @@ from dittomq.commitlog.state.shutdown_marker import LastUse, StopKind
 from dittomq.commitlog.truncation import TruncationReport
 from dittomq.commitlog.writeback_check import has_whole_behind, is_torn, write_again
 from dittomq.copies import LEAF_BYTES
-from dittomq.epoch_history import EpochHistory, grows
-from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, StorageFailure, StoreOpenFailed
+from dittomq.epoch_history import EpochHistory, grows, start_of_later_epochs
+from dittomq.errors import DiskFull, InvalidField, LogTruncated, OffsetOutOfRange, StorageFailure, StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from dittomq.message import StoredMessage
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset, QueueOffset
@@ -282,6 +282,19 @@ class Store(StoreWithLogStart, RepairableStore):
         """Offsets [min, max) of a queue, none from its first message on that ends above the byte `end`. Raises NotReady."""
         with reading(self._options.node):
             return self._reader.range_below(topic, queue, end)
+
+    def check_not_rewritten(self, topic: str, queue: int, offset: int, epoch: int) -> None:
+        """Raise LogTruncated where a master later than that epoch wrote the message before `offset`, or NotReady.
+
+        Source: KIP-320, whose fetch requests carry the epoch that was fetched last.
+        """
+        later = start_of_later_epochs(self.epoch_history, epoch)
+        if later is None:
+            return
+        with reading(self._options.node):
+            end = self._reader.queue_end_at(topic, queue, later, offset)
+        if end < offset:
+            raise LogTruncated(topic, queue, offset, end)
 
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> AppendResult | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not

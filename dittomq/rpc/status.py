@@ -54,6 +54,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.SessionExpired: StatusCode.ABORTED,  # open a new session
     errors.VersionConflict: StatusCode.ABORTED,  # read again from the first page
     errors.StaleEpoch: StatusCode.ABORTED,
+    errors.LogTruncated: StatusCode.ABORTED,  # read again from where it was cut
     errors.StreamReset: StatusCode.ABORTED,  # send a handshake again
     errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
     errors.UnreadableRecord: StatusCode.FAILED_PRECONDITION,

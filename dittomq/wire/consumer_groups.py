@@ -21,7 +21,10 @@ def asked_queues(request: pb.GetOffsetsRequest) -> list[tuple[str, int]]:
 
 def commit_offsets_request(group: str, commits: Iterable[OffsetCommit]) -> pb.CommitOffsetsRequest:
     """Encode commits of a group."""
-    rows = [pb.OffsetCommit(topic=each.topic, queue=each.queue, offset=each.offset, reset_count=each.resets) for each in commits]
+    rows = [
+        pb.OffsetCommit(topic=each.topic, queue=each.queue, offset=each.offset, reset_count=each.resets, epoch=each.epoch)
+        for each in commits
+    ]
     return pb.CommitOffsetsRequest(group=group, commits=rows)
 
 
@@ -55,7 +58,10 @@ def _commit(field: str, message: pb.OffsetCommit) -> OffsetCommit:
         raise InvalidField(f"{field}.offset", "is the next queue offset to read, 0 or more")
     if message.reset_count < 0:
         raise InvalidField(f"{field}.reset_count", f"{message.reset_count} is negative; send what came with the offset, or nothing")
-    return OffsetCommit(message.topic, queue, message.offset, message.reset_count if message.HasField("reset_count") else None)
+    if message.epoch < 0:
+        raise InvalidField(f"{field}.epoch", f"{message.epoch} is negative; send what came with the answer, or nothing")
+    resets = message.reset_count if message.HasField("reset_count") else None
+    return OffsetCommit(message.topic, queue, message.offset, resets, message.epoch if message.HasField("epoch") else None)
 
 
 def _queue(field: str, message: pb.TopicQueue | pb.OffsetCommit) -> int:

@@ -277,6 +277,7 @@ def _request(kind: type[_Request], order: PullRequest) -> _Request:
         group=order.group,
         max_staleness=None if order.max_staleness_s is None else _duration(order.max_staleness_s),
         form=pb.MESSAGE_FORM_RECORDS if order.as_records else pb.MESSAGE_FORM_UNSPECIFIED,
+        epoch=order.epoch,
     )
 
 
@@ -306,6 +307,8 @@ def _order(request: pb.PullRequest | pb.PullStreamRequest, wait_s: float) -> Pul
             raise InvalidField(name, "is missing; 0 is the first")
     if request.queue < 0 or request.offset < 0:
         raise InvalidField("queue" if request.queue < 0 else "offset", "is negative; 0 is the first")
+    if request.epoch < 0:
+        raise InvalidField("epoch", f"{request.epoch} is negative; send what came with the answer, or nothing")
     if request.form not in _FORMS:
         raise InvalidField("form", f"{request.form} is not a MessageForm of this version")
     return PullRequest(
@@ -321,6 +324,7 @@ def _order(request: pb.PullRequest | pb.PullStreamRequest, wait_s: float) -> Pul
         group=_group(request.group),
         max_staleness_s=_staleness(request.max_staleness) if request.HasField("max_staleness") else None,
         as_records=_FORMS[request.form],
+        epoch=Epoch(request.epoch) if request.HasField("epoch") else None,
     )
 
 
@@ -372,6 +376,7 @@ def _response(kind: type[_Response], answer: PullResult, *, prefer_text: bool) -
         unconfirmed_from=answer.unconfirmed_from,
         suggest_broker_id=answer.suggested_broker_id,
         records=answer.records,
+        epoch=answer.epoch,
     )
     for message in answer.messages:
         fill_stored(response.messages.add(), message, prefer_text=prefer_text)
@@ -415,6 +420,7 @@ def pull_answer(response: pb.PullResponse | pb.PullStreamResponse, order: PullRe
         confirmed=PhysicalOffset(response.confirmed_offset),
         unconfirmed_from=QueueOffset(response.unconfirmed_from) if response.HasField("unconfirmed_from") else None,
         suggested_broker_id=response.suggest_broker_id,
+        epoch=Epoch(response.epoch) if response.HasField("epoch") else None,
     )
 
 

@@ -94,7 +94,7 @@ def test_what_was_put_where_printed_messages_lay_while_nobody_answered_is_printe
 def test_what_was_put_where_printed_messages_lay_while_a_pull_waited_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         await publish(mq, "zero", "one", "two")
-        following = follow(mq, 9, "a/1")
+        following = follow(mq, 7, "a/1")
         await asyncio.sleep(1)
         undo(town, 1)
         for broker in town.brokers.values():
@@ -106,7 +106,7 @@ def test_what_was_put_where_printed_messages_lay_while_a_pull_waited_is_printed(
     ClientTown().play(story)
     said = capsys.readouterr()
     others = ["other-one", "other-two", "other-three", "other-four"]
-    assert printed(said.out) == ["zero", "one", "two", *others[2:], *others], "the pull that waited names the epoch in which it was asked"
+    assert printed(said.out) == ["zero", "one", "two", *others]
     assert "from 1 on than were printed" in said.err
 
 

@@ -19,6 +19,7 @@ from tests.simulation.shapes import Shape
 from tests.support.virtual_time import played_by
 
 _QUEUES = 4
+_TWO_OF_THREE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
 _SHAPE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
 
 
@@ -104,6 +105,35 @@ async def test_queues_of_a_dead_member_are_read_on_by_the_others(group: Group, m
 
     members.judge(bodies)
     assert {queue for _, topic, queue in members.consumers["m2"].assignment if topic == "orders"} == set(range(_QUEUES))
+
+
+@pytest.mark.parametrize("broadcasting", [False, True])
+@played_by(lambda story: play(story, _TWO_OF_THREE))
+async def test_member_that_read_beyond_a_cut_reads_what_replaces_it(group: Group, mq: AsyncClient, /, *, broadcasting: bool) -> None:
+    """The new master was elected without what is confirmed, and has stored more than that before the member reads again."""
+    await make(mq)
+    members = Members(group, broadcast=broadcasting, start="earliest")
+    members.start("m1")
+    before = await publish(mq, 0, 8)
+    await members.until_handled(before)
+    await asyncio.sleep(30)
+    for other in ("a0", "a1", "m1"):
+        group.world.network.cut("a2", other)
+    lost = await publish(mq, 8, 24)
+    await members.until_handled(lost)
+    for broker in ("a0", "a1"):
+        await members.kill(broker)
+
+    await group.fail_over("a/2", allow_data_loss=True)
+    group.world.network.cut("a1", "m1")
+    group.world.network.heal("a2", "a1")
+    group.node("a1").start()
+    await group.in_sync(mq, "a/2")
+    after = await publish(mq, 100, 140)
+    for broker in ("a1", "a2"):
+        group.world.network.heal(broker, "m1")
+
+    await members.until_handled(before + lost + after)
 
 
 @played_by(lambda story: play(story, _SHAPE))

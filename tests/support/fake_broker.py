@@ -307,6 +307,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             max_offset=QueueOffset(len(queue)),
             confirmed=PhysicalOffset(len(self.log.placed) * RECORD_BYTES),
             suggested_broker_id=self.suggests,
+            epoch=Epoch(self.epoch),
         )
 
     async def CreateTopic(self, request: admin_pb2.CreateTopicRequest, context: Any) -> admin_pb2.CreateTopicResponse:

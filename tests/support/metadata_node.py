@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata import Metadata
 from dittomq.commitlog.disk.storage import OsStorage, Storage
+from dittomq.errors import LogTruncated
 from dittomq.metadata.formats import CONSUMER_OFFSETS, TOPICS, TableKind
 from dittomq.metadata.tables import QueueMinimums, Table, sorted_rows
 from dittomq.routes import DataVersion
@@ -80,11 +81,12 @@ def whole_table(metadata: Metadata, kind: TableKind[Any]) -> Table[Any]:
 
 
 class FakeTopicStore:
-    """Queues in memory; `hidden` is every minimum that was ever asked for."""
+    """Queues in memory; `hidden` is every minimum that was ever asked for. From `rewritten_from` on epoch 3 wrote each queue."""
 
     def __init__(self) -> None:
         self.ranges: dict[tuple[str, int], tuple[int, int]] = {}
         self.hidden: dict[tuple[str, int], int] = {}
+        self.rewritten_from: int | None = None
 
     def queue_range(self, topic: str, queue: int) -> tuple[int, int]:
         return self.ranges.get((topic, queue), (0, 0))
@@ -100,6 +102,10 @@ class FakeTopicStore:
 
     def queue_range_below(self, topic: str, queue: int, end: int) -> tuple[int, int]:
         return self.queue_range(topic, queue)
+
+    def check_not_rewritten(self, topic: str, queue: int, offset: int, epoch: int) -> None:
+        if self.rewritten_from is not None and epoch < 3 and offset > self.rewritten_from:
+            raise LogTruncated(topic, queue, offset, self.rewritten_from)
 
     def queue_ends(self) -> dict[tuple[str, int], int]:
         return {key: end for key, (_, end) in self.ranges.items()}

@@ -10,7 +10,7 @@ import pytest
 from dittomq.broker.consumer_offsets import MOST_UNHEARD_RESETS, SAVE_S, ConsumerOffsets
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.consumer_progress import CommittedOffset, OffsetCommit
-from dittomq.errors import DittoError, GroupNotFound, InvalidField, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from dittomq.errors import DittoError, GroupNotFound, InvalidField, LogTruncated, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.metadata.rows import ConsumerOffset, GroupConfig
 from dittomq.metadata.topics import TopicConfig, TopicUpdate
 from tests.support.failing_storage import CrashingStorage
@@ -67,6 +67,21 @@ async def test_commit_beyond_the_end_names_the_queues_bounds(tmp_path: Path) -> 
         await master.commit(10, 11)
 
     assert (refused.value.asked, refused.value.start, refused.value.end) == (11, 0, 10)
+
+
+@under(run)
+async def test_commit_of_what_a_later_master_rewrote_is_refused(tmp_path: Path) -> None:
+    """Where the commit says in which epoch the last message was read."""
+    master = await OffsetsOfMaster(tmp_path).fill()
+    master.store.rewritten_from = 6
+
+    with pytest.raises(LogTruncated) as refused:
+        await master.offsets.commit("billing", [OffsetCommit("orders", 0, 3, epoch=2), OffsetCommit("orders", 1, 7, epoch=2)], master.rules)
+    assert (refused.value.queue, refused.value.asked, refused.value.end) == (1, 7, 6)
+    assert await master.committed() == [None, None]
+
+    await master.offsets.commit("billing", [OffsetCommit("orders", 0, 6, epoch=2), OffsetCommit("orders", 1, 7, epoch=3)], master.rules)
+    assert await master.committed() == [6, 7]
 
 
 @under(run)

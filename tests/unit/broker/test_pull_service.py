@@ -16,7 +16,7 @@ from dittomq.broker.pull_service import PullRules, PullService
 from dittomq.commitlog.records.plain_messages import messages_in
 from dittomq.commitlog.store import AppendBatch
 from dittomq.doors.clock import OsClock
-from dittomq.errors import DittoError, LimitReached, NotReady, PermissionDenied, StaleCopy
+from dittomq.errors import DittoError, LimitReached, LogTruncated, NotReady, PermissionDenied, StaleCopy
 from dittomq.message import StoredMessage
 from dittomq.metadata.rows import GroupConfig
 from dittomq.metadata.topics import TopicConfig
@@ -173,6 +173,68 @@ async def test_replica_written_by_another_master_lacks_a_tokens_message() -> Non
         statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
 
     assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.FOUND]
+
+
+def rewrite(copy: Copy, count: int = 6) -> ReadableRange:
+    """The master of epoch 2 was elected without messages 4 to 7, and has stored others from 4 on."""
+    copy.store.truncate(copy.confirmed)
+    open_epoch(copy.store)
+    copy.append(count)
+    copy.store.dispatch(copy.store.end)
+    return ReadableRange(copy.store.end, copy.store.end)
+
+
+@pytest.mark.parametrize("offset", [5, 7, 8, 10])
+@under(run)
+async def test_pull_behind_what_a_later_master_rewrote_is_refused(offset: int) -> None:
+    copy = Copy()
+    readable = rewrite(copy)
+
+    with pytest.raises(LogTruncated) as refused:
+        await copy.pull(readable, replace(order(ALL, offset=offset), epoch=Epoch(1)))
+    answer = await copy.pull(readable, replace(order(ALL, offset=offset), epoch=Epoch(2)))
+
+    assert (refused.value.asked, refused.value.end) == (offset, 4)
+    assert answer.epoch == 2
+
+
+@pytest.mark.parametrize("offset", [0, 3, 4])
+@under(run)
+async def test_pull_behind_what_is_still_there_goes_on_in_the_new_epoch(offset: int) -> None:
+    copy = Copy()
+    readable = rewrite(copy)
+
+    answer = await copy.pull(readable, replace(order(ALL, offset=offset), epoch=Epoch(1)))
+
+    assert (answer.status, answer.epoch) == (PullStatus.FOUND, 2)
+
+
+@pytest.mark.parametrize("epoch", [None, Epoch(1)])
+@under(run)
+async def test_copy_that_ends_before_the_offset_vouches_for_no_epoch(epoch: Epoch | None) -> None:
+    """Else the reader would take what is stored there later for what follows."""
+    copy = Copy()
+    readable = rewrite(copy, count=1)
+
+    answer = await copy.pull(readable, replace(order(ALL, offset=8), epoch=epoch))
+
+    assert (answer.status, answer.epoch) == (PullStatus.NO_NEW_MESSAGE, epoch)
+
+
+@under(run)
+async def test_stream_ends_when_what_it_gave_is_rewritten() -> None:
+    copy = Copy()
+    readable = ReadableRange(copy.end, copy.end)
+    rules = PullRules("a", lambda: readable, TopicConfig, False, AdmissionControl(MEMORY_BYTES), MEMORY_BYTES)
+    reading = PullService(copy.store, InlineLane(), Dispatcher(copy.store, InlineLane()), OsClock(), rules=rules)
+    answers = reading.stream(PullStreamOrder(order(ALL)), "a client")
+
+    first = await anext(answers)
+    readable = rewrite(copy)
+    with pytest.raises(LogTruncated):
+        await anext(answers)
+
+    assert (first.next_offset, first.epoch) == (8, 1)
 
 
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])

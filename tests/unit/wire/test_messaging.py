@@ -52,6 +52,7 @@ ANSWERS = st.builds(
     max_offset=OFFSETS.map(QueueOffset),
     confirmed=OFFSETS.map(PhysicalOffset),
     unconfirmed_from=st.none() | OFFSETS.map(QueueOffset),
+    epoch=st.none() | OFFSETS.map(Epoch),
 )
 ORDERS = st.builds(
     PullRequest,
@@ -75,6 +76,7 @@ ORDERS = st.builds(
     group=st.sampled_from(["", "billing", "%RETRY-1"]),
     max_staleness_s=st.none() | st.integers(1, 3_600_000).map(lambda ms: ms / 1_000),
     as_records=st.booleans(),
+    epoch=st.none() | OFFSETS.map(Epoch),
 )
 
 ORDER = PullRequest("orders", 3, QueueOffset(4))
@@ -133,6 +135,7 @@ def test_a_pull_comes_back_as_it_was(order: PullRequest) -> None:
         (pb.PullRequest(topic="t", queue=0, offset=0, wait={"seconds": 61}), "wait"),
         (pb.PullRequest(topic="t", queue=0, offset=0, wait={"nanos": -1}), "wait"),
         (pb.PullRequest(topic="t", queue=0, offset=0, at_least="?"), "at_least"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, epoch=-1), "epoch"),
         (pb.PullRequest(topic="t", queue=0, offset=0, group="no group"), "group"),
         (pb.PullRequest(topic="t", queue=0, offset=0, group="g" * 121), "group"),
         (pb.PullRequest(topic="t", queue=0, offset=0, form=2), "form"),  # type: ignore[arg-type]
