@@ -76,10 +76,11 @@ lint: .venv/ready ## ruff, mypy, import-linter, buf: the part of `make test` tha
 proto: .venv/ready ## generate dittomq/_pb from proto/
 	@$(RUN) tools/genproto.py
 
-docs: .venv/ready ## write docs/rpc.md, docs/configuration.md and the state machines of docs/replication.md anew from what they tell of
+docs: .venv/ready ## write docs/rpc.md, docs/configuration.md, docs/log-events.md and the tables of docs/state-machines.md anew from what they tell of
 	@$(RUN) -m tools.rpcdoc
 	@$(RUN) -m tools.configdoc
 	@$(RUN) -m tools.statedoc
+	@$(RUN) -m tools.logdoc
 
 lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches the package index)
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock

@@ -14,8 +14,9 @@ from dittomq.broker.registration import record_host
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.broker.store_owner import StoreOwner, check_cluster, settle
 from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.workers import Executor, Workers
-from dittomq.errors import NotReady, Refused, StorageFailure, Unavailable, leaves
+from dittomq.errors import ConfigError, NotReady, PermissionDenied, Refused, StorageFailure, Unavailable, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import Registrar
@@ -25,6 +26,7 @@ _READ_THREADS: Final = 4
 _GRACE_S: Final = 2.0
 _SHORT_GRACE_S: Final = 0.02
 _SHORT_GOODBYE_S: Final = 0.25
+_SHOW_AGAIN_S: Final = 2.0
 
 Answer = TypeVar("Answer")
 
@@ -117,6 +119,21 @@ async def work(duties: Sequence[Duty], servers: Sequence[RpcServer], stop: async
     finally:
         for server in servers:
             await server.stop(0)
+
+
+async def show_role(coordination: CoordinationStore | None, role: BrokerService) -> None:
+    """Have it shown, as often as that takes. What keeps it from being shown is logged when it is new, and changes nothing here."""
+    problem = ""
+    while coordination is not None:
+        try:
+            await coordination.show_role(role)
+        except (ConfigError, PermissionDenied, Unavailable) as refused:
+            if str(refused) != problem:
+                log.warning("role_not_shown", role=role, reason=str(refused))
+            problem = str(refused)
+            await asyncio.sleep(_SHOW_AGAIN_S)
+        else:
+            return
 
 
 class RegistrationChanges:

@@ -94,6 +94,9 @@ class EtcdCoordination:
         finally:
             stream.cancel()
 
+    async def show_role(self, role: str) -> None:
+        return
+
     async def close(self) -> None:
         await self._endpoints.close()
 

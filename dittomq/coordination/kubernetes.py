@@ -1,4 +1,7 @@
-"""Group records in Kubernetes: one Lease per group, which holds the record in an annotation. Needs the extra `kubernetes`."""
+"""Group records in Kubernetes: one Lease per group, which holds the record in an annotation; and a pod's label for its role.
+
+Needs the extra `kubernetes`.
+"""
 
 import asyncio
 import re
@@ -24,6 +27,7 @@ from dittomq.security.secret_files import SecretFile, read_secret
 
 RECORD_ANNOTATION: Final = "dittomq/group-record"
 CLUSTER_ANNOTATION: Final = "dittomq/cluster"
+ROLE_LABEL: Final = "dittomq/role"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _DEADLINE_S: Final = 3.0  # of each call, with the connection that it needs
@@ -38,7 +42,8 @@ _MAX_TRANSITIONS: Final = 2**31 - 1  # the field has 32 bits
 _PLAIN_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _REMEDIES: Final = {
     401: "check coordination.token_file: its token may have expired, or belong to another cluster",
-    403: "the Role of this node's service account needs get, create, update, watch and delete on leases of coordination.k8s.io",
+    403: "the Role of this node's service account needs get, create, update, watch and delete on leases of coordination.k8s.io, "
+    "and, where coordination.pod names one, patch on pods/status",
 }
 
 _AS_IT_COMES: Final[dict[str, Any]] = {  # answers are decoded here
@@ -47,13 +52,14 @@ _AS_IT_COMES: Final[dict[str, Any]] = {  # answers are decoded here
 }
 
 D = TypeVar("D")
-Api = kubernetes.CoordinationV1Api
-Request = Callable[[Api], Awaitable[object]]
+Leases = kubernetes.CoordinationV1Api
+Pods = kubernetes.CoreV1Api
+Request = Callable[[kubernetes.ApiClient], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesAccess:
-    """Where the API is, and what this node shows it. `token` None: the client certificate is all."""
+    """Where the API is, and what this node shows it. `token` None: the client certificate is all. `pod`: this node's own, if not empty."""
 
     address: str
     namespace: str
@@ -61,6 +67,7 @@ class KubernetesAccess:
     token: SecretFile | None
     certificate: SecretFile | None
     key: SecretFile | None
+    pod: str
 
     @property
     def tls(self) -> tuple[SecretFile, ...]:
@@ -97,6 +104,7 @@ def kubernetes_access(
         token=secret("token_file", settings.token_file or str(account / "token")) if settings.token_file or not has_certificate else None,
         certificate=secret("certificate_file", settings.certificate_file) if has_certificate else None,
         key=secret("key_file", settings.key_file) if has_certificate else None,
+        pod=settings.pod,
     )
     for file in (*access.tls, *filter(None, [access.token])):
         read_secret(file.setting, file.path)
@@ -125,7 +133,7 @@ class KubernetesCoordination:
     async def read(self, key: GroupKey) -> Versioned | None:
         name, namespace, where = lease_name(key.broker), self._access.namespace, self._where(key)
         try:  # without a resourceVersion the API server reads from etcd, not from its cache
-            answer = await self._call(where, lambda api: api.read_namespaced_lease(name, namespace, **_AS_IT_COMES))
+            answer = await self._call(where, lambda client: Leases(client).read_namespaced_lease(name, namespace, **_AS_IT_COMES))
         except _UnansweredError as error:
             raise Unavailable(where, str(error)) from error
         if answer.is_not_found_of(name):
@@ -139,12 +147,16 @@ class KubernetesCoordination:
         if expected is None:
             lease = self._lease(key, record)
             answer = await self._change(
-                where, name, lambda api: api.create_namespaced_lease(namespace, lease, field_manager="dittomq", **_AS_IT_COMES)
+                where,
+                name,
+                lambda client: Leases(client).create_namespaced_lease(namespace, lease, field_manager="dittomq", **_AS_IT_COMES),
             )
         elif "/" in expected.version:
             lease = self._lease(key, record, *expected.version.split("/", 1))
             answer = await self._change(
-                where, name, lambda api: api.replace_namespaced_lease(name, namespace, lease, field_manager="dittomq", **_AS_IT_COMES)
+                where,
+                name,
+                lambda client: Leases(client).replace_namespaced_lease(name, namespace, lease, field_manager="dittomq", **_AS_IT_COMES),
             )
         else:
             return Conflict()  # another store's version: it is not there
@@ -160,7 +172,9 @@ class KubernetesCoordination:
         if not revision:
             return Conflict()
         body = kubernetes.V1DeleteOptions(preconditions=kubernetes.V1Preconditions(uid=uid, resource_version=revision))
-        answer = await self._change(where, name, lambda api: api.delete_namespaced_lease(name, namespace, body=body, **_AS_IT_COMES))
+        answer = await self._change(
+            where, name, lambda client: Leases(client).delete_namespaced_lease(name, namespace, body=body, **_AS_IT_COMES)
+        )
         if not isinstance(answer, _ApiAnswer):
             return answer
         if answer.status is None:  # the Lease itself
@@ -172,7 +186,7 @@ class KubernetesCoordination:
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 response = await self._send(
-                    lambda api: api.list_namespaced_lease(
+                    lambda client: Leases(client).list_namespaced_lease(
                         namespace, field_selector=only, watch=True, timeout_seconds=_WATCH_S, **_AS_IT_COMES
                     )
                 )
@@ -192,6 +206,18 @@ class KubernetesCoordination:
             raise Unavailable(where, f"the watch has ended: {_problem(error)}") from error
         finally:
             response.close()
+
+    async def show_role(self, role: str) -> None:
+        pod, namespace = self._access.pod, self._access.namespace
+        if not pod:
+            return
+        where, label = f"kubernetes pod {namespace}/{pod}", {"metadata": {"labels": {ROLE_LABEL: role}}}
+        try:  # of the status: the right to that is none to change what a pod runs
+            answer = await self._call(where, lambda client: Pods(client).patch_namespaced_pod_status(pod, namespace, label, **_AS_IT_COMES))
+        except _UnansweredError as error:
+            raise Unavailable(where, str(error)) from error
+        if answer.code not in _DONE:
+            raise Unavailable(where, answer.problem)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -256,7 +282,7 @@ class KubernetesCoordination:
         """Raises Unavailable where nothing was sent, and else what aiohttp raises; ConfigError."""
         client = await self._connected()
         try:
-            return cast("aiohttp.ClientResponse", await request(Api(client)))
+            return cast("aiohttp.ClientResponse", await request(client))
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
             raise Unavailable(self.name, _problem(error)) from error
 

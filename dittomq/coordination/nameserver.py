@@ -47,6 +47,9 @@ class NameserverCoordination:
             finally:
                 hints.cancel()
 
+    async def show_role(self, role: str) -> None:
+        return
+
     async def close(self) -> None:
         await self._endpoints.close()
 

@@ -33,6 +33,10 @@ class CoordinationTable:
     namespace: Annotated[
         str, Meta(max_length=63, description="kubernetes: namespace of the Leases; empty: the one that this node runs in")
     ] = ""
+    pod: Annotated[
+        str,
+        Meta(max_length=253, description="kubernetes: this node's pod, whose label dittomq/role shows its role; empty: none does"),
+    ] = ""
     username: Annotated[str, Meta(max_length=200, description="etcd: user; empty: no authentication")] = ""
     password_file: Annotated[str, Meta(description="etcd: file that holds the password of that user")] = ""
     token_file: Annotated[str, Meta(description="kubernetes: file that holds the bearer token; empty: that of the service account")] = ""

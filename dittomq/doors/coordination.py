@@ -76,6 +76,13 @@ class CoordinationStore(Protocol):
         """Yields when the record may have changed: a hint. Ends or raises Unavailable on a gap; then read, and watch again."""
         ...
 
+    async def show_role(self, role: str) -> None:
+        """Show the role of this node, "master" or "slave", to what surrounds the store: as a label of its pod, where it has one.
+
+        Services and people go by it; nothing here does. Raises Unavailable, PermissionDenied.
+        """
+        ...
+
     async def close(self) -> None:
         """Release its connections."""
         ...

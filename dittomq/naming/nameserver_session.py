@@ -61,11 +61,10 @@ class NameserverSession:
             return None
         return ChangedTopics(before.data_version, changed, removed)
 
-    def record_problem(self, node: str, problem: DittoError | None, event: str) -> None:
-        """What keeps the node out of its routes, or may; until that changes, it need not be logged again."""
+    def is_new_problem(self, problem: DittoError | None) -> bool:
+        """Record what keeps the node out of its routes, or may. Until that changes, it need not be logged again."""
         before, self.refusal = self.refusal, "" if problem is None else str(problem)
-        if self.refusal not in ("", before):
-            log.warning(event, node=node, nameserver=self.nameserver, reason=self.refusal)
+        return self.refusal not in ("", before)
 
     def record_unreachable(self, node: str, silence: Unavailable | None, now: float) -> None:
         """Log when it no longer answers, and when it does again, if only to refuse; `silence` None: it answered just now."""

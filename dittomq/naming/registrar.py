@@ -138,7 +138,8 @@ class Registrar:
                 desk.was_asked = True
                 desk.answer = desk.registered = None
                 silence = error if isinstance(error, Unavailable) else None
-                desk.record_problem(registration.node, None if silence else error, "registration_refused")
+                if desk.is_new_problem(None if silence else error):
+                    log.warning("registration_refused", node=registration.node, nameserver=desk.nameserver, reason=str(error))
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
             desk.record_unreachable(registration.node, silence, self._clock.monotonic())
@@ -167,7 +168,8 @@ class Registrar:
             raise too_long
         desk.session, desk.registered, desk.was_registered = membership.session_id, registration, True
         desk.taken_since_s = None
-        desk.record_problem(registration.node, too_long, "registration_period_too_long")
+        if desk.is_new_problem(too_long):
+            log.warning("registration_period_too_long", node=registration.node, nameserver=desk.nameserver, reason=str(too_long))
         desk.answer = NameserverAnswer(desk.nameserver, membership.master, membership.broker_expiry_ms, membership.order_topics)
 
     @property

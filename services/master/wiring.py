@@ -59,7 +59,7 @@ from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
-from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
+from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, show_role, work
 from services.ha_metrics import HaCollector
 from services.master.answers import MasterAnswers
 from services.master.cancellation import Cancellation
@@ -237,6 +237,7 @@ class Master:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(term.writer.run(events), name="writer")
             tasks.create_task(term.tick(), name="ticks")
+            tasks.create_task(show_role(self._coordination, BrokerService.MASTER), name="role")
             tasks.create_task(node.mark_ends(term), name="ends")
             tasks.create_task(add_topics_of_the_log(parts, around.opening, term), name="topics of the log")
             tasks.create_task(parts.offsets.take_own(self._offset_rules(node)), name="offsets of its own")

@@ -92,6 +92,7 @@ class SlaveNode:
         self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self._registrations = Registrations()
+        self._has_caught_up = False
         self.version_watches = VersionWatches(self._config.name, parts.metadata, parts.clock)
 
     def end_waits(self) -> None:
@@ -144,6 +145,20 @@ class SlaveNode:
         """Whether this replica is in the in-sync set; a slave of a group without a record counts as one that serves."""
         record = self.record
         return self._parts.watch is None or (record is not None and record.member(self._parts.store.replica) is not None)
+
+    @property
+    def why_unready(self) -> str:
+        """What keeps this slave from being one to rely on; "" when nothing does. To be asked all the time.
+
+        It must have caught up in this life, and be a member of the in-sync set. While the master is away it still is: it serves reads.
+        """
+        fetcher = self._fetcher
+        if not self.is_member:
+            self._has_caught_up = False
+            return "it is no member of the in-sync set"
+        if fetcher.state is NodeState.FOLLOWING and fetcher.resync.progress is None:
+            self._has_caught_up = True
+        return "" if self._has_caught_up else f"it follows no master: {fetcher.problem}"
 
     @property
     def wire_id(self) -> int:

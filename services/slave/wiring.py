@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -66,7 +66,7 @@ from dittomq.rpc.metadata_client import MetadataClient
 from dittomq.rpc.replica_client import ReplicaClient
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.settings import Loaded
-from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, work
+from services.broker_lifecycle import Duty, Lanes, NodeContext, RegistrationChanges, open_node, show_role, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.repair import make_repairer
@@ -79,6 +79,8 @@ from services.slave.operating import SlaveOperator
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.replica_fetcher import FetcherCallbacks, ReplicaFetcher, ReplicaFetcherParts
 from services.slave.servicers import SlaveMessagingServicer, SlaveReplicationServicer
+
+_REVIEW_S: Final = 0.25
 
 log = structlog.get_logger()
 
@@ -160,18 +162,27 @@ class Slave:
             parts.puller.run,
             lambda: offsets.unreturned.return_them(lambda: fetcher.master.is_gone, tables.of_master.return_offsets),
             fetcher.run,
+            lambda: show_role(self._coordination, BrokerService.SLAVE),
+            lambda: self._review_readiness(node),
         ]
         if watch is not None and candidate is not None:
             watch.on_change(changes.changed)
             watch.on_change(fetcher.master_is_named)
             watch.on_change(candidate.look)
             duties += [watch.run, candidate.run]
-        await self.vitals.become(Phase.READY)
+        await self.vitals.become(Phase.WAITING, "it follows no master yet")
         await work(duties, [clients, ranges], stop, lambda: self._drain(node, place, registrar, [clients, ranges]))
         await fetcher.copy.flush()
         await offsets.save()
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
+
+    async def _review_readiness(self, node: SlaveNode) -> NoReturn:
+        while True:
+            why = node.why_unready
+            if (state := (Phase.WAITING if why else Phase.READY, why)) != self.vitals.state:
+                await self.vitals.become(*state)
+            await asyncio.sleep(_REVIEW_S)
 
     def _watch(self, store: Store, lanes: Lanes) -> GroupWatch | None:
         """None where there is no group record: a slave of a master that counts itself alone."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,44 @@ def test_a_watch_that_does_not_begin_is_unavailable(certificate: Path, code: int
             await anext(door.watch(KEY))
 
     play(certificate, code, body, story)
+
+
+@contextlib.asynccontextmanager
+async def in_a_pod(fake: FakeKubernetes) -> AsyncIterator[CoordinationStore]:
+    """The door of a node that runs in the pod dittomq-a-1."""
+    door = door_of(replace(fake.settings, pod="dittomq-a-1"), fake.address)
+    try:
+        yield door
+    finally:
+        await door.close()
+
+
+def test_a_role_is_a_label_of_the_own_pod_and_changes_nothing_else(certificate: Path) -> None:
+    async def shows(fake: FakeKubernetes, door: CoordinationStore) -> None:
+        await door.show_role("master")  # it knows of no pod
+        assert fake.asked == []
+
+        async with in_a_pod(fake) as in_pod:
+            await in_pod.show_role("master")
+
+    fake = play(certificate, 200, json.dumps({"kind": "Pod"}), shows)
+    path, body = fake.sent.split(maxsplit=1)
+    assert (fake.asked, path) == (["PATCH"], "/api/v1/namespaces/messaging/pods/dittomq-a-1/status")
+    assert json.loads(body) == {"metadata": {"labels": {"dittomq/role": "master"}}}
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "why"),
+    [
+        (403, status(403, "Forbidden"), PermissionDenied, "patch on pods/status"),
+        (404, status(404, "NotFound", kind="pods", name="dittomq-a-1"), Unavailable, "it answers 404"),
+        (502, PAGE, Unavailable, "it answers 502"),
+    ],
+)
+def test_a_role_that_cannot_be_shown_says_why(certificate: Path, code: int, body: str, kind: type[DittoError], *, why: str) -> None:
+    async def is_refused(fake: FakeKubernetes, _: CoordinationStore) -> None:
+        async with in_a_pod(fake) as in_pod:
+            with pytest.raises(kind, match=why):
+                await in_pod.show_role("slave")
+
+    play(certificate, code, body, is_refused)

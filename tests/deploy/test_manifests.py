@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from dittomq.coordination.kubernetes import ROLE_LABEL
 from dittomq.settings import load
 from services.role_supervisor import StartConfig
 from tests.support.kubernetes_cluster import rendered
@@ -71,12 +72,16 @@ def test_a_broker_takes_every_setting_that_it_is_given(overlay: str) -> None:
         assert config.advertise["default"] == f"{group['metadata']['name']}-0.{group['spec']['serviceName']}.dittomq.svc:10911"
 
 
-def test_a_group_may_touch_no_lease_but_its_own(overlay: str) -> None:
+def test_a_group_may_touch_no_lease_and_label_no_pod_but_its_own(overlay: str) -> None:
     for role in objects(overlay, "Role"):
         broker = role["metadata"]["labels"]["dittomq/broker"]
-        own, new = role["rules"]
+        [replicas] = [each["spec"]["replicas"] for each in groups(overlay) if each["metadata"]["name"] == f"dittomq-{broker}"]
+        own, new, pods_ = role["rules"]
         assert (own["resourceNames"], own["verbs"]) == ([f"dittomq-{broker}"], ["get", "update", "watch"])
         assert (new["resources"], new["verbs"]) == (["leases"], ["create"])
+        assert (pods_["resources"], pods_["verbs"]) == (["pods/status"], ["patch"])
+        assert pods_["resourceNames"] == [f"dittomq-{broker}-{each}" for each in range(len(pods_["resourceNames"]))]
+        assert len(pods_["resourceNames"]) >= replicas
 
 
 def test_every_pod_runs_without_rights_and_without_service_links(overlay: str) -> None:
@@ -98,7 +103,7 @@ def test_every_selector_finds_the_pods_of_one_set(overlay: str) -> None:
     labels = [template["metadata"]["labels"] for _, template in pods(overlay)]
     for each in objects(overlay, "Service", "PodDisruptionBudget"):
         selector = each["spec"]["selector"]
-        wanted = selector.get("matchLabels", selector).items()
+        wanted = {name: value for name, value in selector.get("matchLabels", selector).items() if name != ROLE_LABEL}.items()
         assert len([found for found in labels if wanted <= found.items()]) == 1, each["metadata"]["name"]
 
 

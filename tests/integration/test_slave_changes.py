@@ -87,6 +87,29 @@ def test_slave_added_again_with_an_old_disk_holds_all_and_counts_once(trio: Link
     history.check()
 
 
+def test_slave_is_ready_once_it_has_caught_up_and_then_without_a_master_too(trio: LinkedGroup) -> None:
+    group, cluster, history, unready = trio.group, trio.group.cluster, trio.history, 0
+    eventually(lambda: group.is_ready("a/2"), "it was in sync, so it is ready")
+    cluster.stop_node("a/2")
+    with group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
+        history.publish(producer, 5 * SOME, size=4_000)
+    trio.link.dribble(4 * 1024, 0.01, Way.BACK)  # 0.4 MB/s
+    cluster.start_node("a/2")
+    is_ready = group.is_ready("a/2")
+    while eventually(lambda: group.status("a/2"), "it answers").end < group.status().end:
+        assert not is_ready
+        unready += 1
+        if unready == FILLING:
+            trio.link.heal()
+        is_ready = group.is_ready("a/2")
+    assert unready >= FILLING, "it was full before anybody had looked"
+    eventually(lambda: group.is_ready("a/2"), "it is ready")
+
+    cluster.kill(MASTER)
+    eventually(lambda: group.status("a/2").waiting_for, "it has no master")
+    assert group.is_ready("a/2")
+
+
 @pytest.fixture
 def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
     with linked_group(tmp_path, 1, master={**DROPS, "replication.max_slot_bytes": HOLD_BYTES}, slave=SMALL) as running:

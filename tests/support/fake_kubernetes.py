@@ -17,7 +17,9 @@ from tests.support.waiting import PATIENCE_S
 
 @dataclass(slots=True)
 class FakeKubernetes:
-    """Answers every request alike, with `code`, `body` and `headers`; `asked` are the methods of those that came."""
+    """Answers every request alike, with `code`, `body` and `headers`; `asked` are the methods of those that came,
+    `sent` what was in the last one.
+    """
 
     address: str
     settings: CoordinationTable
@@ -25,9 +27,11 @@ class FakeKubernetes:
     body: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    sent: str = ""
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.method)
+        self.sent = f"{request.path} {await request.text()}"
         return web.Response(status=self.code, text=self.body, headers=self.headers)
 
 

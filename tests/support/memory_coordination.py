@@ -136,6 +136,9 @@ class MemoryDoor:
         finally:
             self._store.leave(told)
 
+    async def show_role(self, role: str) -> None:
+        return
+
     async def close(self) -> None:
         return
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -174,10 +175,19 @@ class RealGroup:
 
     def metrics(self, name: str) -> dict[str, float]:
         """What the node's metrics say now, by the name of each sample with its labels."""
-        node = self.cluster.node(name)
-        with urllib.request.urlopen(f"http://{node.host}:{node.ports.ops}/metrics", timeout=PATIENCE_S) as page:
-            lines = page.read().decode().splitlines()
+        lines = self._ops(name, "/metrics").splitlines()
         return {sample: float(value) for sample, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the node's ops port says so."""
+        with contextlib.suppress(urllib.error.URLError):
+            return self._ops(name, "/readyz") == "ok\n"
+        return False
+
+    def _ops(self, name: str, page: str) -> str:
+        node = self.cluster.node(name)
+        with urllib.request.urlopen(f"http://{node.host}:{node.ports.ops}{page}", timeout=PATIENCE_S) as answer:
+            return str(answer.read().decode())
 
     def last_words(self, name: str) -> str:
         """The last line that the node printed."""
