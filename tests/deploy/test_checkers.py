@@ -7,9 +7,8 @@ from typing import Final
 
 import pytest
 
-from tests.deploy.test_manifests import OVERLAYS
 from tests.support.checkers import checker
-from tests.support.kubernetes_cluster import rendered
+from tests.support.kubernetes_cluster import OVERLAYS, rendered
 
 pytestmark = [pytest.mark.tier("nightly"), pytest.mark.parametrize("overlay", OVERLAYS)]
 

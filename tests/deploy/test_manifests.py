@@ -15,10 +15,9 @@ import yaml
 from dittomq.coordination.kubernetes import ROLE_LABEL
 from dittomq.settings import load
 from services.role_supervisor import StartConfig
-from tests.support.kubernetes_cluster import rendered
+from tests.support.kubernetes_cluster import OVERLAYS, rendered
 from tests.support.tree import ROOT, files
 
-OVERLAYS: Final = ("dev", "dev-tls", "production")
 MONITORING: Final = ROOT / "deploy" / "k8s" / "components" / "monitoring"
 ALERTS: Final = MONITORING / "alerts.yaml"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
