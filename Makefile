@@ -95,6 +95,7 @@ lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches th
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
 	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --constraint requirements.lock --output-file deploy/docker/broker.lock
 	@$(LOCK) pyproject.toml --extra audit --extra audit-jre --constraint requirements.lock --output-file deploy/docker/audit.lock
+	@$(LOCK) --group manifests --upgrade --output-file deploy/k8s/tests/checkers.lock
 
 images: .venv/ready ## build the container images dittomq and dittomq-audit; needs a container engine, and where no image registry answers mmdebstrap, as root
 	@sh deploy/docker/build.sh

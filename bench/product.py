@@ -4,7 +4,7 @@ import asyncio
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +56,16 @@ class Product:
     async def publish(self, *, tasks: int, rounds: int, batch: int = BATCH) -> float:
         """`tasks` publish `rounds` batches each, waiting for the receipts of each; the seconds until all queues are built on both."""
         messages = self._batch[:batch]
+        return await self._publish(tasks, rounds, lambda: self._producer.publish_many(messages))
 
+    async def publish_singly(self, *, tasks: int, rounds: int) -> float:
+        """The same with messages, not batches: each task waits for the receipt of one before it publishes the next."""
+        return await self._publish(tasks, rounds, self.publish_one)
+
+    async def _publish(self, tasks: int, rounds: int, publish: Callable[[], Awaitable[object]]) -> float:
         async def one_task() -> None:
             for _ in range(rounds):
-                await self._producer.publish_many(messages)
+                await publish()
 
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:

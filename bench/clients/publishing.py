@@ -12,7 +12,7 @@ async def postgres_pair(bench: PairBench) -> list[Figure]:
     each = max(1, bench.sizes.messages // (_CALLERS * 10))
 
     async def ours() -> float:
-        return _CALLERS * each / await bench.product.publish(tasks=_CALLERS, rounds=each, batch=1)
+        return _CALLERS * each / await bench.product.publish_singly(tasks=_CALLERS, rounds=each)
 
     async with up(postgres.postgres_in(bench.folder / "postgres")) as peer:
         pairs = await alternate(bench, "64 callers, PostgreSQL", ours, lambda: peer.inserts(_CALLERS, 1, each), peer=peer)

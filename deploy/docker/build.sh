@@ -27,7 +27,7 @@ if ! { { has "$base" || docker pull --quiet "$base"; } && { has "$build_base" ||
 	{ has $base && has $build_base; } || sh $here/base-images.sh $base $build_base
 fi
 
-for target in broker audit; do
+for target in ${TARGETS:-broker audit}; do
 	name=dittomq
 	[ $target = broker ] || name=dittomq-$target
 	docker build --quiet --file $here/Dockerfile --target $target --tag "$name:$tag" --network none \

@@ -1,13 +1,14 @@
 """The files in `config/`: loaded at the start, replaced whole, each with a `.bak` of what it held before. Everything here blocks.
 
-A crash at any point leaves each file old or new, and a whole `.bak` beside it once there was one.
+A crash at any point leaves a table's old file or its new one, whole. It may leave the old one as `.bak`, and none beside it.
 """
 
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
-from zlib import crc32
 
-from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
+from zlib_ng.zlib_ng import crc32
+
+from dittomq.commitlog.disk.storage import Storage, put_in_place, read_file, write_replacement
 from dittomq.errors import DiskFull, StorageFailure, StoreOpenFailed
 from dittomq.metadata.formats import DamagedFile, RowTexts, TableKind, decode
 from dittomq.metadata.tables import R, Table
@@ -73,17 +74,22 @@ class ConfigFiles:
 
     def save_bytes(self, kind: TableKind[Any], data: bytes) -> Generator[None, None, None]:
         """The same with a file that is encoded already."""
-        free, needed = self._storage.free_bytes(), 2 * len(data) + MIN_FREE_BYTES
+        free, needed = self._storage.free_bytes(), len(data) + MIN_FREE_BYTES
         if free < needed:
             raise DiskFull(self._node, free, needed)
         try:
             held = self._bytes(kind.path)
         except OSError as error:
             raise StorageFailure("reading", kind.path, str(error)) from error
-        if held is not None and self._is_whole(kind, held):  # one that has rotted must not take the .bak with it
-            self._replace(_backup(kind), held)
+        # One that has rotted must not take the .bak with it.
+        backup = _backup(kind) if held is not None and self._is_whole(kind, held) else ""
+        try:
+            self._make_folder()
+            write_replacement(self._storage, kind.path, data)
             yield
-        self._replace(kind.path, data)
+            put_in_place(self._storage, kind.path, backup=backup)
+        except OSError as error:
+            raise StorageFailure("replacement", kind.path, str(error)) from error
         self._whole[kind.path] = crc32(data)
 
     def _is_whole(self, kind: TableKind[Any], data: bytes) -> bool:
@@ -103,14 +109,10 @@ class ConfigFiles:
                 self._storage.sync_folder(folder)
             self._is_settled = True
 
-    def _replace(self, path: str, data: bytes) -> None:
-        try:
-            if not self._is_settled:
-                self._storage.make_folder(_FOLDER)
-                self._settle()
-            replace_file(self._storage, path, data)
-        except OSError as error:
-            raise StorageFailure("replacement", path, str(error)) from error
+    def _make_folder(self) -> None:
+        if not self._is_settled:
+            self._storage.make_folder(_FOLDER)
+            self._settle()
 
     def _bytes(self, path: str) -> bytes | None:
         """The file's bytes, None where there is no file."""

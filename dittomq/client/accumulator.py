@@ -20,6 +20,7 @@ what is next, answers what it has already with the original receipt, and refuses
   level). The session ends too; what was never in doubt is sent in the new one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
@@ -162,8 +163,8 @@ class RecordAccumulator:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one fact; return what to do, in order."""
         match event:
-            case Appended(send):
-                self._offered(send, now)
+            case Appended(sends):
+                self._offered(sends, now)
             case StreamOpened(log_end):
                 self._stream, self._log_end = _StreamState.OPEN, log_end
             case BatchStored(batch_id, receipt):
@@ -188,10 +189,11 @@ class RecordAccumulator:
         commands, self._commands = self._commands, []
         return commands
 
-    def _offered(self, send: PendingSend, now: float) -> None:
+    def _offered(self, sends: Sequence[PendingSend], now: float) -> None:
         if self._down_since is not None and now - self._failed_at > self._options.retry_s:
-            self._down_since = None  # long ago: this one gets its full time
-        self._waiting.add(send)
+            self._down_since = None  # long ago: these get their full time
+        for send in sends:
+            self._waiting.add(send)
 
     def _stored(self, batch_id: int, receipt: BatchReceipt) -> None:
         batch = self._batch(batch_id)

@@ -10,9 +10,9 @@ from dittomq.receipts import BatchReceipt
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A send wants to be sent."""
+    """Sends want to be sent: all that were offered in one turn, in that order."""
 
-    send: PendingSend
+    sends: Sequence[PendingSend]
 
 
 @dataclass(frozen=True, slots=True)

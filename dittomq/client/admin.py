@@ -42,7 +42,8 @@ _ROLE_DEADLINE_S: Final = 30.0  # a slave that hears nothing of its master gives
 _REPAIR_DEADLINE_S: Final = 600.0
 _SILENCE_S: Final = 15.0
 _ROUTE_WAIT_S: Final = 3.0
-_ROUTE_POLL_S: Final = 0.05
+_FIRST_ROUTE_POLL_S: Final = 0.005
+_MAX_ROUTE_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +341,7 @@ class Admin(GroupAdmin):
     async def _await_route(self, topic: str, expected: dict[str, TopicConfig]) -> None:
         """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic as it is."""
         queues = {(broker, row.read_queues, row.write_queues) for broker, row in expected.items()}
-        started = self._around.clock.monotonic()
+        started, pause_s = self._around.clock.monotonic(), _FIRST_ROUTE_POLL_S
         while queues and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
             try:
                 route = await self._around.routing.route(topic, fresh=True)
@@ -349,7 +350,8 @@ class Admin(GroupAdmin):
             known = {(group.broker, group.read_queues, group.write_queues) for group in route.queues} if route is not None else set()
             if known.issuperset(queues):
                 return
-            await asyncio.sleep(_ROUTE_POLL_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_ROUTE_POLL_S)
 
 
 async def _next(stream: Any, who: str) -> Any:

@@ -249,8 +249,10 @@ class BulkPublish:
     async def finish(self) -> Outcomes:
         """Send what is left and wait for all."""
         self._count_last()
-        for key in list(self._open):
-            await self._send(key)
+        while self._open:
+            await self._send(next(iter(self._open)))
+            if self._open:
+                await asyncio.sleep(0)  # they may be many
         outcomes: list[Outcome] = []
         for piece in self._pieces:
             assert piece is not None  # all are sent
@@ -290,6 +292,7 @@ class BulkPublish:
             piece = self._open.get(key)
         if piece is not None and not piece.has_room(size):
             await self._send(key)
+            await asyncio.sleep(0)  # a long iterable must not keep the stream from running
             piece = None
             target = self._publisher.chooser.target(route, message) if free else target
         if piece is None:
@@ -310,11 +313,11 @@ class BulkPublish:
             self._stopped = self._stop_at_failure
             return
         self._pieces[piece.number] = future
-        future.add_done_callback(self._on_outcome)
-        await asyncio.sleep(0)  # a long iterable must not keep the stream from running
+        if self._stop_at_failure:
+            future.add_done_callback(self._on_outcome)
 
     def _on_outcome(self, future: "asyncio.Future[Outcome]") -> None:
-        if self._stop_at_failure and is_failure(future.result(), weak_fails=self._weak_fails):
+        if not future.cancelled() and is_failure(future.result(), weak_fails=self._weak_fails):
             self._stopped = True
 
     def _refuse(self, message: Message, cause: DittoError) -> None:

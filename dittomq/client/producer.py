@@ -111,7 +111,8 @@ class Producer:
         self._waiting = BufferPool(options.max_waiting_bytes)
         self._senders: dict[str, GroupSender] = {}
         self._unknowns: dict[str, InDoubtSends] = {}
-        self._pending: dict[PendingSend, asyncio.Future[Outcome]] = {}
+        self._pending: dict[PendingSend, asyncio.Future[Outcome]] = {}  # one is cancelled when nobody waits for it any more
+        self._resolved = asyncio.Event()
         self._untold: NotStored | OutcomeUnknown | None = None  # the first failure that nobody waited for
         self._tasks = asyncio.TaskGroup()
         self._running: list[asyncio.Task[None]] = []
@@ -255,7 +256,7 @@ class Producer:
 
         That it takes no writes is believed for a second only.
         """
-        route = await self._known_route(topic)
+        route = self._around.routing.at_hand(topic) or await self._known_route(topic)
         try:
             self.chooser.check(route)
         except PermissionDenied:
@@ -294,7 +295,7 @@ class Producer:
     async def await_outcome(self, future: asyncio.Future[Outcome]) -> Outcome:
         """The outcome. A caller that is cancelled does not stop the sending; the end of the block tells what it missed."""
         try:
-            return await asyncio.shield(future)
+            return await future
         except asyncio.CancelledError:
             self.give_up(future)
             raise
@@ -302,7 +303,8 @@ class Producer:
     def give_up(self, piece: "asyncio.Future[Outcome] | Outcome") -> None:
         """Nobody waits for this any more: when it is not stored, the end of the block tells. Only the first failure is kept for that."""
         if isinstance(piece, asyncio.Future):
-            piece.add_done_callback(lambda resolved: self.give_up(resolved.result()))
+            if not piece.cancel() and not piece.cancelled():
+                self.give_up(piece.result())
         elif not isinstance(piece, Stored):
             self._untold = self._untold or failure_in(piece)
 
@@ -330,7 +332,12 @@ class Producer:
 
     def _resolve(self, resolved: Resolved, broker: str) -> None:
         self._waiting.give(resolved.send.size)
-        self._pending.pop(resolved.send).set_result(outcome_of(resolved, broker))
+        future, outcome = self._pending.pop(resolved.send), outcome_of(resolved, broker)
+        if future.cancelled():
+            self.give_up(outcome)
+        else:
+            future.set_result(outcome)
+        self._resolved.set()
 
     def _hand_back(self, handed: Reroute, broker: str) -> None:
         """Surely not stored and bound to no group: another group may take it."""
@@ -348,7 +355,8 @@ class Producer:
     async def _flush(self) -> None:
         """Wait until everything is settled; each has its deadline."""
         while self._pending:
-            await asyncio.shield(next(iter(self._pending.values())))
+            self._resolved.clear()
+            await self._resolved.wait()
 
     async def _ask_master(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
         """The answer of the group's master and its epoch, asked for as long as a message is tried; raises OutcomeUnknown."""

@@ -62,6 +62,11 @@ class Routing:
         self._outdated.discard(topic)
         return route
 
+    def at_hand(self, topic: str) -> Route | None:
+        """The last route known, where it is young enough to be used as it is; None where `route` looks closer."""
+        route = self._cache.at_hand(topic)
+        return route if route is self._known.get(topic) and topic not in self._outdated else None
+
     def outdated(self, topic: str) -> None:
         """A broker of the topic has other settings than its route says: it is asked for again at its next use."""
         self._outdated.add(topic)

@@ -48,7 +48,7 @@ _LOOKS_AROUND_S = 0.5  # while an answer has been awaited for longer than _TIMEO
 _TIMEOUT_S = 1.0
 _MAX_SESSIONS = 1_024
 _TURNS_OF_AN_ANSWER = 4
-"""Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
+"""Callbacks from an answer to the offer of whoever waited for it: a task, and what its caller has put around it."""
 
 Resolved = ResolveStored | ResolveNotStored | ResolveUnknown
 Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResponse]
@@ -81,6 +81,7 @@ class GroupSender:
         self._around = around
         self._owner = owner
         self._topic = ""  # the last one offered: its route tells the master
+        self._offered: list[PendingSend] = []  # in this turn of the loop; the producer bounds their bytes
         self._failures = 0
         self._epoch = 0
         self._log_end = 0
@@ -96,11 +97,17 @@ class GroupSender:
         self._closed = False
 
     def offer(self, send: PendingSend) -> None:
-        """Send it when its turn comes; the owner hears what became of it."""
-        self._topic = send.messages[0].topic
-        self._feed(Appended(send))
+        """Send it when its turn comes; the owner hears what became of it.
+
+        The accumulator takes all that are offered in one turn of the loop together: with many callers that is most of its work.
+        """
+        self._offered.append(send)
         if self._closed:
+            self._take_offered()
             self._feed(Abandoned())
+        elif not self._turn_awaited:
+            self._turn_awaited = True
+            self._await_turn(1)
 
     def sent_epoch(self, producer_id: str) -> int | None:
         """The newest epoch of a master that may hold something under this id that it has not answered; None when that is not known."""
@@ -127,6 +134,7 @@ class GroupSender:
         """Settle everything, also what is offered from now on: nothing is sent any more."""
         if not self._closed:
             self._closed = True
+            self._take_offered()
             self._feed(Abandoned())
             if self._timer is not None:
                 self._timer.cancel()
@@ -309,16 +317,24 @@ class GroupSender:
         else:
             self._work.clear()
         self._set_timer()
-        if isinstance(event, Appended | BatchStored | BatchRefused) and self._accumulator.wants_turn and not self._turn_awaited:
+        if isinstance(event, BatchStored | BatchRefused) and self._accumulator.wants_turn and not self._turn_awaited:
             self._turn_awaited = True
-            self._await_turn(1 if isinstance(event, Appended) else _TURNS_OF_AN_ANSWER)
+            self._await_turn(_TURNS_OF_AN_ANSWER)
 
     def _await_turn(self, turns: int) -> None:
         if turns:
             asyncio.get_running_loop().call_soon(self._await_turn, turns - 1)
         else:
             self._turn_awaited = False
-            self._feed(TurnEnded())
+            self._take_offered()
+            if self._accumulator.wants_turn:
+                self._feed(TurnEnded())
+
+    def _take_offered(self) -> None:
+        if self._offered:
+            offered, self._offered = self._offered, []
+            self._topic = offered[-1].messages[0].topic
+            self._feed(Appended(offered))
 
     def _send(self, batch: ProducerBatch) -> None:
         self._outgoing.append(batch)

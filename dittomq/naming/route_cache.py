@@ -62,10 +62,14 @@ class RouteCache:
 
     async def route(self, topic: str, max_age_s: float = MAX_AGE_S) -> Route:
         """The topic's route, at most `max_age_s` old; raises TopicNotFound, Unavailable, or NotReady while no nameserver can know it."""
+        return self.at_hand(topic, max_age_s) or await self.refresh(topic)
+
+    def at_hand(self, topic: str, max_age_s: float = MAX_AGE_S) -> Route | None:
+        """What `route` returns without asking; None where it asks."""
         entry = self._entries.get(topic)
         if entry is not None and isinstance(entry.outcome, Route) and self._clock.monotonic() - entry.asked_s <= max_age_s:
             return entry.outcome
-        return await self.refresh(topic)
+        return None
 
     async def refresh(self, topic: str, *, of_all: bool = False) -> Route:
         """The topic's route as it is now: asked after this call, or shared with a question that was put after it.

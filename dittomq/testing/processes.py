@@ -52,6 +52,11 @@ def spawn_module(module: str, arguments: Sequence[str], log: Path) -> ProcessIde
         setsid=True,
     )
     # Our own child: its pid is not given away before it is waited for, so it is there, if only as a zombie.
+    return identify(pid)
+
+
+def identify(pid: int) -> ProcessIdentity:
+    """The process that has this pid now. Raises FileNotFoundError where none has."""
     return ProcessIdentity(pid, _start_ticks(pid), _boot_id())
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.containers import container, engine, images, python_in
+from tests.support.containers import audit, container, engine, images, python_in
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.tier("nightly")
@@ -77,13 +77,9 @@ def test_the_audit_image_finds_equal_copies_and_says_so_by_its_exit_code(cluster
     for command in ("topic create orders --queues 1", "publish orders /opt/dittomq/app/dittomq/version.py"):
         python_in(node, "-m", "dittomq.cli", *command.split(), "--nameserver", "127.0.0.1:9876")
 
-    arguments = ("run", "--nameserver", "127.0.0.1:9876", "--out", "/reports", "--history", "/reports/history", "--master", "local[1]")
-    reports = ("--tmpfs", "/reports:uid=10001,gid=10001")
-    with container(auditor, *arguments, options=reports, network=f"container:{nameserver}") as audit:
-        code = int(engine("wait", audit, timeout_s=300).stdout)
-        said = engine("logs", audit)
+    code, printed = audit(auditor, "127.0.0.1:9876", f"container:{nameserver}")
 
-    assert (code, said.stdout.split(maxsplit=1)[0]) == (0, "PASS"), said.stderr[-2000:]
+    assert (code, printed.split(maxsplit=1)[0]) == (0, "PASS"), printed
 
 
 def test_a_container_that_is_stopped_ends_in_order(broker: str) -> None:

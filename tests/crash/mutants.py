@@ -7,15 +7,16 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from dittomq.broker import config_files
 from dittomq.commitlog import log_start_state, recovery, store_swap, truncation
 from dittomq.commitlog.disk import state_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.disk.storage import File, Storage, put_in_place
 from dittomq.commitlog.queues import index_checkpoint, producer_state, queue_truncation
 from dittomq.commitlog.queues.consume_queue import QueueIndex
 from dittomq.commitlog.queues.key_index import KeyIndex
@@ -304,6 +305,24 @@ def side_files_written_in_place(patch: Patch) -> None:
     patch.setattr(state_file, "replace_file", replace)
 
 
+def tables_replaced_without_a_sync(patch: Patch) -> None:
+    def write(storage: Storage, path: str, data: bytes) -> None:
+        storage.make_folder("dittomq")
+        file = storage.open(f"dittomq/tmp-{path.replace('/', '-')}", create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.close()
+
+    patch.setattr(config_files, "write_replacement", write)
+
+
+def names_of_tables_not_synced(patch: Patch) -> None:
+    def put(storage: Storage, path: str, *, backup: str) -> None:
+        put_in_place(cast("Storage", Deaf(storage, "sync_folder", times=2)), path, backup=backup)
+
+    patch.setattr(config_files, "put_in_place", put)
+
+
 def names_not_made_durable_at_the_start(patch: Patch) -> None:
     """What a killed process named or removed is believed as it is seen."""
 
@@ -406,6 +425,8 @@ MUTANTS = {
     "pages not written again": Mutant(pages_not_written_again, ("append", "recover-failed"), "append:error:kill:0:28", step=1),
     "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut"), "first-start:crash:kill:0:1"),
     "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut"), "first-start:error:worst:0:48"),
+    "tables replaced without a sync": Mutant(tables_replaced_without_a_sync, ("config",), "config:crash:power:0:10"),
+    "names of tables not synced": Mutant(names_of_tables_not_synced, ("config",), "config:crash:worst:0:10"),
     "names not made durable at the start": Mutant(
         names_not_made_durable_at_the_start, ("receive", "recover-cut"), "receive:error:kill:0:63"
     ),

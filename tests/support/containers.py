@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -36,11 +37,29 @@ def need_engine() -> None:
 @functools.cache
 def images(tag: str) -> dict[str, str]:
     """The images, by target, built now from this tree. The first build takes minutes; without a registry it needs mmdebstrap and root."""
-    need_engine()
-    command = ["sh", str(ROOT / "deploy" / "docker" / "build.sh")]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False, env=os.environ | {"TAG": tag})
-    assert built.returncode == 0, built.stderr[-2000:]
+    _build(ROOT, tag, "broker audit")
     return {"broker": f"dittomq:{tag}", "audit": f"dittomq-audit:{tag}"}
+
+
+def previous_image(folder: Path) -> str:
+    """A broker's image of the last tag, or where there is none of the commit before this one, built in that folder."""
+    last_tag = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True, check=False)
+    umask = ("-c", "tar.umask=0022")  # modes as of a checkout: what is built once is not built again
+    archive = subprocess.run(["git", *umask, "archive", last_tag.stdout.strip() or "HEAD^"], cwd=ROOT, capture_output=True, check=True)
+    subprocess.run(["tar", "--extract"], cwd=folder, input=archive.stdout, check=True)
+    wheels = Path("deploy", "docker", "wheels")
+    shutil.copytree(ROOT / wheels, folder / wheels)  # the same, unless a lock has changed: then others are fetched
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+    _build(folder, "previous", "broker")
+    return "dittomq:previous"
+
+
+def _build(tree: Path, tag: str, targets: str) -> None:
+    need_engine()
+    command = ["sh", str(tree / "deploy" / "docker" / "build.sh")]
+    environment = os.environ | {"TAG": tag, "TARGETS": targets}
+    built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False, env=environment)
+    assert built.returncode == 0, built.stderr[-2000:]
 
 
 @contextlib.contextmanager
@@ -52,6 +71,15 @@ def container(image: str, *command: str, options: tuple[str, ...] = (), network:
         yield name
     finally:
         engine("rm", "--force", "--volumes", name, check=False)
+
+
+def audit(image: str, nameserver: str, network: str) -> tuple[int, str]:
+    """What a container of the audit's image finds in the cluster: its exit code, and all it printed."""
+    arguments = ("run", "--nameserver", nameserver, "--out", "/reports", "--history", "/reports/history", "--master", "local[1]")
+    with container(image, *arguments, options=("--tmpfs", "/reports:uid=10001,gid=10001"), network=network) as name:
+        code = int(engine("wait", name, timeout_s=300).stdout)
+        printed = engine("logs", name)
+    return code, printed.stdout + printed.stderr[-2000:]
 
 
 def python_in(name: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import DittoError, OffsetOutOfRange
 from tests.simulation.parser import Malformed
 from tests.support.event_log import Fate, Told, undone_reads, wrong_copies, wrong_epochs, wrong_holders, wrong_order, wrong_reads
-from tests.support.real_group import QUEUES, TOPIC, RealGroup
+from tests.support.real_group import QUEUES, RealGroup
 from tests.support.traffic import Publishing, begins_of, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -33,7 +33,7 @@ class History:
 
     def new_messages(self, count: int, *, size: int = 100) -> list[Message]:
         """Messages that were never sent before."""
-        return [message for _ in range(count) for message in messages(next(self._numbers), 1, size=size)]
+        return [message for _ in range(count) for message in messages(next(self._numbers), 1, size=size, topic=self.group.topic)]
 
     @contextlib.contextmanager
     def publishing(self, producer: SyncProducer, *, size: int = 100, burst: int = 8) -> Iterator["Stream"]:
@@ -77,7 +77,7 @@ class History:
             reading.broken.append(error)
 
     def _read(self, reading: "Reading", queue: int) -> None:
-        reader = reading.mq.reader(TOPIC, queue, node=reading.name)
+        reader = reading.mq.reader(self.group.topic, queue, node=reading.name)
         offset = 0
         while not reading.over.is_set():
             try:
@@ -138,7 +138,7 @@ class History:
                 return self._check_reads(name, begins_of(self.group.mq, name))
 
     def _check_reads(self, name: str, begins: Mapping[int, int]) -> None:
-        served = read_all(self.group.mq, name, begins)
+        served = read_all(self.group.mq, name, begins, topic=self.group.topic)
         shown = {place: body for place, body in self.shown.items() if place[1] >= begins.get(place[0], 0)}
         _demand_none(name, wrong_reads(self.told, served, begins))
         _demand_none(name, undone_reads(shown, served))

@@ -64,16 +64,21 @@ def shape(
 
 @dataclass(frozen=True, slots=True)
 class RealGroup:
-    """A cluster and a client of it; topics `orders` and `unwritten` are there. `elects`: replicas elect another master by themselves."""
+    """A cluster and a client of it; topics `orders` and `unwritten` are there. `elects`: replicas elect another master by themselves.
+
+    Of several groups it is the one named `broker`, whose `topic` no other has.
+    """
 
     cluster: LocalCluster
     mq: Client
     elects: bool = False
+    broker: str = "a"
+    topic: str = TOPIC
 
     @property
     def copies(self) -> tuple[str, ...]:
         """The brokers, a/0 first."""
-        return tuple(node.name for node in self.cluster.nodes if node.role != "nameserver")
+        return tuple(node.name for node in self.cluster.nodes if node.name.startswith(f"{self.broker}/"))
 
     @property
     def slaves(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dittomq.client import (
     PutStatus,
     Receipt,
 )
-from dittomq.client.sync_client import SyncProducer
+from dittomq.client.sync_client import SyncProducer, SyncReader
 from dittomq.errors import OffsetOutOfRange
 from dittomq.tokens import decode_token
 from tests.support.event_log import Acked, Fate, Place, Told, wrong_copies, wrong_reads
@@ -127,9 +127,9 @@ def missed(producer: SyncProducer, times: int) -> list[Receipt]:
     return receipts
 
 
-def messages(first: int, count: int, *, size: int = 0) -> Iterator[Message]:
+def messages(first: int, count: int, *, size: int = 0, topic: str = TOPIC) -> Iterator[Message]:
     """Messages like no other, in turns over the queues."""
-    return (Message(TOPIC, b"%d:" % number + b"." * size, queue=number % QUEUES) for number in range(first, first + count))
+    return (Message(topic, b"%d:" % number + b"." * size, queue=number % QUEUES) for number in range(first, first + count))
 
 
 def nothing_is_lost(group: RealGroup, told: Told) -> None:
@@ -140,9 +140,12 @@ def nothing_is_lost(group: RealGroup, told: Told) -> None:
     assert list(wrong_copies(group.logs(), end)) == []
 
 
-def read_all(mq: Client, node: str, begins: Mapping[int, int] | None = None) -> dict[int, list[tuple[int, bytes]]]:
+def read_all(mq: Client, node: str, begins: Mapping[int, int] | None = None, *, topic: str = TOPIC) -> dict[int, list[tuple[int, bytes]]]:
     """Everything that one node serves, by queue; `begins` as from `begins_of` where retention drops what is old."""
-    return {queue: _read_queue(mq, node, queue, (begins or {}).get(queue, 0)) for queue in range(QUEUES)}
+    return {
+        queue: _read_queue(mq.reader(topic, queue, node=node, max_messages=4_096, max_bytes=4 * 1024 * 1024), (begins or {}).get(queue, 0))
+        for queue in range(QUEUES)
+    }
 
 
 def begins_of(mq: Client, node: str) -> dict[int, int]:
@@ -157,6 +160,5 @@ def _begin(mq: Client, node: str, queue: int) -> int:
         return dropped.start
 
 
-def _read_queue(mq: Client, node: str, queue: int, begin: int) -> list[tuple[int, bytes]]:
-    reader = mq.reader(TOPIC, queue, node=node, max_messages=4_096, max_bytes=4 * 1024 * 1024)
+def _read_queue(reader: SyncReader, begin: int) -> list[tuple[int, bytes]]:
     return [(message.queue_offset, message.body) for message in reader.messages(begin, until_end=True)]

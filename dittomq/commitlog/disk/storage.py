@@ -173,17 +173,35 @@ def read_file(storage: Storage, path: str) -> bytes:
 
 def replace_file(storage: Storage, path: str, data: bytes) -> None:
     """Durably replace a file: a crash leaves the old one or the new one, whole."""
-    folder = path.rpartition("/")[0]
-    temporary = f"dittomq/tmp-{path.replace('/', '-')}"
+    write_replacement(storage, path, data)
+    put_in_place(storage, path)
+
+
+def write_replacement(storage: Storage, path: str, data: bytes) -> None:
+    """Durably write what `put_in_place` is to give that name."""
     storage.make_folder("dittomq")
-    with contextlib.closing(storage.open(temporary, create=True)) as file:
+    with contextlib.closing(storage.open(_replacement(path), create=True)) as file:
         file.truncate(0)
         file.pwrite(data, 0)
         file.fdatasync()
-    storage.rename(temporary, path)
+
+
+def put_in_place(storage: Storage, path: str, *, backup: str = "") -> None:
+    """Durably let the replacement have the name. The file that had it goes, or has the name `backup`, in the same folder.
+
+    A crash leaves the old one or the new one under the name; with `backup` it may leave the old one under that, and none under the name.
+    """
+    folder = path.rpartition("/")[0]
+    if backup:
+        storage.rename(path, backup)
+    storage.rename(_replacement(path), path)
     storage.sync_folder(folder)
     if folder != "dittomq":
         storage.sync_folder("dittomq")
+
+
+def _replacement(path: str) -> str:
+    return f"dittomq/tmp-{path.replace('/', '-')}"
 
 
 def zero_behind(file: File, keep: int, size: int) -> None:

@@ -13,7 +13,7 @@ from dittomq.metadata.formats import KINDS, TOPICS, encode
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
-from tests.support.failing_storage import CrashingStorage
+from tests.support.failing_storage import Crashed, CrashingStorage
 
 FIRST = Table(DataVersion(1, 10, 1), sorted_rows(TopicConfig(f"first-{number}") for number in range(50)))
 SECOND = Table(DataVersion(1, 20, 2), sorted_rows(TopicConfig(f"second-{number}") for number in range(50)))
@@ -111,6 +111,28 @@ def test_a_crash_of_rocketmq_between_its_two_renames_is_made_good(tmp_path: Path
     (tmp_path / "config" / "topics.json").rename(tmp_path / "config" / "topics.json.bak")
 
     assert files_of(storage).load(TOPICS) == (FIRST, "is missing")
+
+
+class DiesBeforeTheName(OsStorage):
+    """Its process is gone before a new table has its name."""
+
+    def rename(self, old: str, new: str) -> None:
+        if new == TOPICS.path:
+            raise Crashed
+        super().rename(old, new)
+
+
+def test_a_crash_between_the_two_names_is_made_good_by_the_next_save(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    save(storage, FIRST)
+    with pytest.raises(Crashed):
+        save(DiesBeforeTheName(tmp_path), SECOND)
+    assert files_of(storage).load(TOPICS) == (FIRST, "is missing")
+
+    save(storage, THIRD)
+
+    assert files_of(storage).load(TOPICS) == (THIRD, "")
+    assert (tmp_path / "config" / "topics.json.bak").read_bytes() == encode(TOPICS, FIRST)
 
 
 def test_damage_of_both_is_refused_by_name_and_nothing_is_changed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import DiskFull, InvalidField, StorageFailure
 from dittomq.metadata.formats import GROUPS, KINDS, TOPICS
@@ -39,9 +40,8 @@ async def test_a_change_is_on_the_disk_before_it_is_seen(tmp_path: Path) -> None
     while not node.topics:
         assert not node.heard.changes
         await asyncio.sleep(0)
-        onlooker = MetadataNode.make(tmp_path)
-        await onlooker.metadata.load()
-        assert set(node.topics) <= set(onlooker.topics)
+        on_the_disk, _ = ConfigFiles(OsStorage(tmp_path), "b/0").load(TOPICS)
+        assert set(node.topics) <= set(on_the_disk.rows)
 
     await change
     assert node.heard.changes == [("topics", node.metadata.table(TOPICS).version)]

@@ -108,7 +108,7 @@ class Run:
                 case ResolveUnknown(send):
                     self.unknown += self.settled(send)
                 case Reroute(send, None):
-                    self.feed(Appended(send))
+                    self.feed(Appended([send]))
                 case Reroute(send):
                     self.absent += self.settled(send)
 
@@ -122,7 +122,7 @@ class Run:
         self.offered += count
         queues = [(at if bound else self.offered) % 2 for at in range(count)]
         plain = not bound and self.offered % 3 > 0
-        self.feed(Appended(PendingSend(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)))
+        self.feed(Appended([PendingSend(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)]))
 
     def open(self) -> None:
         if self.stream is None and self.outbox.wants_stream:
