@@ -31,6 +31,8 @@ CHANNEL_OPTIONS: ChannelOptions = (
     ("grpc.enable_retries", 0),  # gRPC's own: of 60,000 calls to a server that stops again and again, some three are never answered
 )
 
+_YOUNG_S: Final = 1.0  # a channel that was made within it may not have been used yet
+
 CLIENT_LEFT: Final = "its client was left"
 
 
@@ -40,6 +42,7 @@ class Channels:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._by_address: dict[str, grpc.aio.Channel] = {}
+        self._made_at: dict[str, float] = {}  # by the loop's time
         self._certificates_version = transport.certificates_version
         self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
         self.closed = False
@@ -53,9 +56,12 @@ class Channels:
             self._by_address.clear()  # calls that run on a channel go on and then it is closed; new ones show the new certificate
             self._stubs.clear()
         channel = self._by_address.get(address)
+        if channel is not None and self._has_lapsed(channel, address):
+            self._stubs.pop(address, None)
+            channel = None
         if channel is None:
             channel = headed(self._transport.channel(address, CHANNEL_OPTIONS), self._transport, address)
-            self._by_address[address] = channel
+            self._by_address[address], self._made_at[address] = channel, asyncio.get_running_loop().time()
         return channel
 
     def stub(self, kind: Callable[[grpc.aio.Channel], S], address: str) -> S:
@@ -71,6 +77,14 @@ class Channels:
         """Whether connecting failed and is not tried again yet: an impatient call fails, though its peer may be back."""
         channel = self._by_address.get(address)
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    def _has_lapsed(self, channel: grpc.aio.Channel, address: str) -> bool:
+        """Whether its connection has ended and nobody has asked for another one: a new channel looks the name up.
+
+        This one would dial where its peer was. The address of a pod that was deleted refuses nothing: that takes two seconds.
+        """
+        is_idle = channel.get_state() is grpc.ChannelConnectivity.IDLE
+        return is_idle and asyncio.get_running_loop().time() - self._made_at[address] > _YOUNG_S
 
     async def forget(self, address: str) -> None:
         """Close the channel to an address that is no longer wanted; calls on it fail."""

@@ -163,10 +163,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _one_answer(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         places = call_fields(method)
 
-        async def answer(request: object, context: Context) -> object:
-            async with self._around(places, context, request) as under_way:
-                under_way.take(request)
-                return await _in_time(context, behavior(request, context))
+        async def answer(arrived: _Arrived, context: Context) -> object:
+            async with self._around(places, context, arrived) as under_way:
+                return await _in_time(context, behavior(under_way.take_from(arrived), context))
 
         return answer
 
@@ -182,13 +181,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _one_yielded(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         places = call_fields(method)
 
-        async def answer(request: object, context: Context) -> None:
-            async with self._around(places, context, request) as under_way:
-                under_way.take(request)
-                async with contextlib.aclosing(behavior(request, context)) as responses:
-                    response = await _in_time(context, anext(responses))
+        async def answer(arrived: _Arrived, context: Context) -> None:
+            async with self._around(places, context, arrived) as under_way:
+                responses = behavior(under_way.take_from(arrived), context)
+                try:
+                    first = anext(responses)
+                    response = await first if context.time_remaining() is not None else await _in_time(context, first)
                     under_way.still()
                     await context.write(response)
+                finally:
+                    await responses.aclose()
 
         return answer
 
@@ -196,15 +198,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         places = call_fields(method)
         checks_itself = hasattr(behavior, "checks_its_requests")
 
-        async def write(request_or_iterator: object, context: Context) -> None:
+        async def write(arrived: Any, context: Context) -> None:
             async with self._around(places, context) as under_way:
-                taken = under_way.taken(request_or_iterator, checks_itself=checks_itself)
-                await behavior(taken, under_way.guarded(context))
+                await behavior(under_way.taken(arrived, checks_itself=checks_itself), under_way.guarded(context))
 
-        async def answer(request_or_iterator: object, context: Context) -> None:
+        async def answer(arrived: Any, context: Context) -> None:
             async with self._around(places, context) as under_way:
-                taken = under_way.taken(request_or_iterator, checks_itself=checks_itself)
+                taken = under_way.taken(arrived, checks_itself=checks_itself)
                 async with contextlib.aclosing(behavior(taken, context)) as responses:
+                    del taken
                     async for response in responses:
                         under_way.still()
                         await taken_in_time(context.write(response))
@@ -212,8 +214,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 
-    def _around(self, places: Places, context: Context, asked: object = None) -> "_Around":
-        return _Around(places, context, self, asked if places.role is AccessRole.ADMIN else None)
+    def _around(self, places: Places, context: Context, arrived: "_Arrived | None" = None) -> "_Around":
+        return _Around(places, context, self, None if arrived is None or places.role is not AccessRole.ADMIN else arrived.request)
+
+
+class _Arrived:
+    """The only request of a call, until it is taken: gRPC holds what it was decoded to for as long as the call lasts."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: object) -> None:
+        """`request` may be what refuses it."""
+        self.request = request
+
+    def take(self) -> object:
+        """The request, once."""
+        request, self.request = self.request, None
+        return request
 
 
 class _Around:
@@ -258,12 +275,17 @@ class _Around:
         if self._permit is not None:
             self._permit.check(request)
 
-    def taken(self, request_or_iterator: Any, *, checks_itself: bool) -> Any:
+    def take_from(self, arrived: _Arrived) -> object:
+        """The request; raises what `take` raises."""
+        request = arrived.take()
+        self.take(request)
+        return request
+
+    def taken(self, arrived: Any, *, checks_itself: bool) -> Any:
         """The request when it was taken; or the requests to come, each taken when it comes."""
-        if not hasattr(request_or_iterator, "__aiter__"):
-            self.take(request_or_iterator)
-            return request_or_iterator
-        return request_or_iterator if self._permit is None or checks_itself else self._each(request_or_iterator)
+        if isinstance(arrived, _Arrived):
+            return self.take_from(arrived)
+        return arrived if self._permit is None or checks_itself else self._each(arrived)
 
     def still(self) -> None:
         """Raise that the caller may no longer have answers."""
@@ -391,10 +413,10 @@ def _unless_encoded(encode: Encoder) -> Encoder:
 def _returning(decode: Decoder) -> Decoder:
     """A request of its own is decoded before the handler runs, where nobody could answer: the refusal is handed on in its place."""
 
-    def returning(content: bytes) -> object:
+    def returning(content: bytes) -> _Arrived:
         try:
-            return decode(content)
+            return _Arrived(decode(content))
         except InvalidField as refusal:
-            return refusal
+            return _Arrived(refusal)
 
     return returning

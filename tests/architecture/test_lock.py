@@ -10,14 +10,14 @@ from tests.support.tree import ROOT
 
 _PIN = re.compile(r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
-
+_CHECKERS = "deploy/k8s/tests/checkers.lock"  # of the group `manifests`, for an environment of its own
 _OF_IMAGES = {  # the extras that each is made of
     "deploy/docker/broker.lock": ("services", "security", "kubernetes"),
     "deploy/docker/audit.lock": ("audit", "audit-jre"),
 }
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock", *_OF_IMAGES])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock", _CHECKERS, *_OF_IMAGES])
 def test_a_lock_holds_versions_with_hashes_and_nothing_else(name: str) -> None:
     rest = _PIN.sub("", (ROOT / name).read_text(encoding="utf-8"))
 
@@ -56,6 +56,6 @@ def _declared() -> Iterator[Requirement]:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = pyproject["project"]
     lists = [pyproject["build-system"]["requires"], project["dependencies"], *project["optional-dependencies"].values()]
-    lists += pyproject["dependency-groups"].values()
+    lists += (group for name, group in pyproject["dependency-groups"].items() if name != "manifests")
     wanted = (Requirement(line) for lines in lists for line in lines if isinstance(line, str))
     return (requirement for requirement in wanted if requirement.name != project["name"])

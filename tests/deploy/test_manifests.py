@@ -15,10 +15,9 @@ import yaml
 from dittomq.coordination.kubernetes import ROLE_LABEL
 from dittomq.settings import load
 from services.role_supervisor import StartConfig
-from tests.support.kubernetes_cluster import rendered
+from tests.support.kubernetes_cluster import OVERLAYS, rendered
 from tests.support.tree import ROOT, files
 
-OVERLAYS: Final = ("dev", "production")
 MONITORING: Final = ROOT / "deploy" / "k8s" / "components" / "monitoring"
 ALERTS: Final = MONITORING / "alerts.yaml"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
@@ -82,6 +81,20 @@ def test_a_group_may_touch_no_lease_and_label_no_pod_but_its_own(overlay: str) -
         assert (pods_["resources"], pods_["verbs"]) == (["pods/status"], ["patch"])
         assert pods_["resourceNames"] == [f"dittomq-{broker}-{each}" for each in range(len(pods_["resourceNames"]))]
         assert len(pods_["resourceNames"]) >= replicas
+
+
+def test_a_nodes_certificate_has_every_name_by_which_others_call_it(overlay: str) -> None:
+    certified = [each["spec"] for each in objects(overlay, "Certificate") if each["spec"]["secretName"] == "dittomq-node"]
+    secrets = [volume.get("secret", {}).get("secretName") for kind, each in pods(overlay) for volume in each["spec"]["volumes"]]
+    assert secrets.count("dittomq-node") == len(certified) * len(objects(overlay, "StatefulSet"))
+    for group in groups(overlay):
+        settings = environment(overlay, group)
+        own = {value for name, value in settings.items() if name.startswith("DITTOMQ_ADVERTISE")}
+        called = {each.rpartition(":")[0] for each in (*own, *json.loads(settings["DITTOMQ_NODE__NAMESERVERS"]))}
+        for certificate in certified:  # gRPC takes a wildcard for one label, before two others at least
+            names = set(certificate["dnsNames"])
+            assert {name for name in called if name not in names and f"*.{name.partition('.')[2]}" not in names} == set()
+            assert {name for name in names if name.startswith("*") and name.count(".") < 2} == set()
 
 
 def test_every_pod_runs_without_rights_and_without_service_links(overlay: str) -> None:

@@ -11,7 +11,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, PortInUse, StorageFailure, TopicExists, TopicNotFound, Unavailable
@@ -126,6 +126,16 @@ async def test_a_defect_in_a_stream_is_internal(loopback: Loopback) -> None:
         await stream.read()
 
     assert broken.value.code() is grpc.StatusCode.INTERNAL
+
+
+@played_by(over_sockets)
+async def test_nobody_but_its_handler_holds_the_request_of_a_pull(loopback: Loopback) -> None:
+    """A handler that waits for long lets go of it, and so it takes no memory then."""
+    stub = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address)
+
+    await stub.Pull(messaging_pb2.PullRequest(offset=1), timeout=PATIENCE_S)
+
+    assert loopback.messaging.holders == 1
 
 
 NO_MESSAGE = b"\xff\xff\xff"

@@ -17,6 +17,7 @@ from tests.support.tree import ROOT
 from tests.support.waiting import eventually
 
 NAMESPACE: Final = "dittomq"
+OVERLAYS: Final = ("dev", "dev-tls", "production")
 IMAGE: Final = "dittomq:0.2.0"
 NAMESERVERS: Final = ",".join(f"dittomq-nameserver-{each}.dittomq-nameserver.{NAMESPACE}.svc:9876" for each in range(2))
 _OVERLAYS: Final = ROOT / "deploy" / "k8s" / "overlays"

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
     """Answers each frame with its id; the frame 13 is refused, 14 breaks, and 15 answers once more when the server has stopped.
 
     A pull is answered by as many bytes as its offset, or refused below 0. `asked`: a pull has come; `sent`: its answer was, or was
-    given up.
+    given up. `holders`: how many hold the request of the last pull, its handler among them.
     """
 
     def __init__(self) -> None:
@@ -44,8 +45,10 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
         self.stopped = asyncio.Event()
         self.asked = asyncio.Event()
         self.sent = asyncio.Event()
+        self.holders = 0
 
     async def Pull(self, request: Any, context: Any) -> AsyncIterator[Any]:  # type: ignore[override]  # see CallInterceptor
+        self.holders = sys.getrefcount(request) - 1  # without the one that counts
         self.asked.set()
         try:
             if request.offset < 0:

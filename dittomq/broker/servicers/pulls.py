@@ -1,7 +1,6 @@
 # methods are named by the .proto files
 """MessagingService as masters and slaves serve it alike: reading. Each adds what it says of publishing."""
 
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,15 +23,18 @@ class PullServicer(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def Pull(self, request: pb.PullRequest, context: Context) -> AsyncIterator[pb.PullResponse]:  # type: ignore[override]  # see CallInterceptor
         order = wire.pull_order(request)
+        del request  # thousands may wait
         async with self._reading.pull(order, context.peer()) as answer:
             yield wire.pull_response(answer, prefer_text=order.prefer_text)
 
     async def PullStream(self, request: pb.PullStreamRequest, context: Context) -> None:
         order = wire.pull_stream_order(request)
         prefer_text = order.pull.prefer_text
-        stream = self._reading.stream(order, context.peer())
-        del request, order  # thousands may wait
-        async with contextlib.aclosing(stream) as answers:
+        answers = self._reading.stream(order, context.peer())
+        del request, order
+        try:
             async for answer in answers:
                 await taken_in_time(context.write(wire.pull_stream_response(answer, prefer_text=prefer_text)))
                 del answer  # nobody holds it while the next one is waited for
+        finally:
+            await answers.aclose()

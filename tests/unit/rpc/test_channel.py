@@ -1,0 +1,44 @@
+"""Which channel a caller gets to an address."""
+
+import asyncio
+from typing import cast
+
+import grpc
+
+from dittomq.doors.transport import ChannelOptions, GrpcTransport
+from dittomq.rpc.channel import Channels
+from tests.support.metadata_node import run
+from tests.support.virtual_time import under
+
+ADDRESS = "dittomq-a-0.dittomq-a:10911"
+
+
+class Line:
+    """A channel in a state that the test names."""
+
+    state = grpc.ChannelConnectivity.IDLE
+
+    def get_state(self) -> grpc.ChannelConnectivity:
+        return self.state
+
+
+class Lines(GrpcTransport):
+    """A network of these."""
+
+    def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+        return cast("grpc.aio.Channel", Line())
+
+
+@under(run)
+async def test_a_channel_whose_connection_has_ended_is_made_again_once() -> None:
+    channels = Channels(Lines())
+    first = cast("Line", channels.to(ADDRESS))
+    first.state = grpc.ChannelConnectivity.READY
+    await asyncio.sleep(60)
+    assert channels.to(ADDRESS) is cast("grpc.aio.Channel", first)
+
+    first.state = grpc.ChannelConnectivity.IDLE
+    second = channels.to(ADDRESS)
+
+    assert second is not cast("grpc.aio.Channel", first)
+    assert channels.to(ADDRESS) is second
