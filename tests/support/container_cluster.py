@@ -98,7 +98,7 @@ def etcd_container(networks: TwoNetworks, image: str) -> Iterator[str]:
     """An etcd on the network that is cut, in a container of any image; where it answers. Skips the test where there is no etcd."""
     client, peer = f"http://{networks.store}:{_STORE_PORT}", f"http://{networks.store}:{_STORE_PORT + 1}"
     settings = {
-        "data-dir": "/data/etcd",
+        "data-dir": "/tmp/etcd",
         "listen-client-urls": client,
         "advertise-client-urls": client,
         "listen-peer-urls": peer,
@@ -108,7 +108,7 @@ def etcd_container(networks: TwoNetworks, image: str) -> Iterator[str]:
     container = (
         DockerContainer(image)
         .with_volume_mapping(etcd_program(), "/etcd", "ro")
-        .with_tmpfs_mount("/data")
+        .with_tmpfs_mount("/tmp")  # where everybody may write
         .with_command([f"--{name}={value}" for name, value in settings.items()])
         .with_kwargs(entrypoint="/etcd", labels=_labels(), **networks.cut.endpoint(networks.store))
         .waiting_for(LogMessageWaitStrategy("ready to serve client requests"))
