@@ -1,8 +1,9 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test nightly interop coordination images sim explore soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
+.PHONY: help demo check test nightly interop coordination images sim explore fuzz soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
 
+FUZZ = $(if $(SEED),-seed=$(SEED)) -max_len=64 -max_total_time=600 -print_final_stats=1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
 PIP := $(RUN) -m pip --quiet --disable-pip-version-check --no-input
@@ -25,7 +26,7 @@ nightly: .venv/ready ## run every test, 1,000 seeds, every crash point, every or
 	@SKIPS=fail $(RUN) -m pytest -n 2 --tier nightly
 	@$(MAKE) --no-print-directory sim SEEDS=1000 FROM=300
 	@$(MAKE) --no-print-directory sim SEEDS=300 STRESS=any
-	@$(MAKE) --no-print-directory mutants crash explore soak MINUTES=30
+	@$(MAKE) --no-print-directory mutants crash explore fuzz soak MINUTES=30
 
 interop: .venv/ready ## open stores of ours with a real RocketMQ and the other way round; fails where anything for it is missing
 	@SKIPS=fail $(RUN) -m pytest --tier nightly tests/interop tests/vectors
@@ -42,6 +43,12 @@ transcripts: .venv/ready ## write down in tests/transcripts/*.txt what the decid
 
 sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds, GROUPS=1 with consumer groups
 	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS)) $(if $(GROUPS),--groups)
+
+fuzz: .venv/ready ## send a master, a nameserver and a slave requests and frames that a coverage-guided fuzzer makes up: RUNS=20000, SEED=7
+	@$(PIP) install --require-hashes --no-deps -r requirements-fuzz.lock
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	    $(RUN) -m tests.fuzz.fuzz_rpcs $$folder/data -atheris_runs=$(or $(RUNS),20000) $(FUZZ) && \
+	    $(RUN) -m tests.fuzz.fuzz_master_frames -atheris_runs=$(or $(RUNS),20000) $(FUZZ)
 
 explore: .venv/ready ## take the deciders of elections, members and the confirmed offset through every order of events in small worlds: MINUTES=15, BUG=no-holders
 	@$(RUN) -m tests.explore.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUG),--bug $(BUG))
@@ -85,6 +92,7 @@ docs: .venv/ready ## write docs/rpc.md, docs/configuration.md, docs/log-events.m
 lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches the package index)
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock
 	@$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
+	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
 	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --constraint requirements.lock --output-file deploy/docker/broker.lock
 	@$(LOCK) pyproject.toml --extra audit --extra audit-jre --constraint requirements.lock --output-file deploy/docker/audit.lock
 	@$(LOCK) --group manifests --upgrade --output-file deploy/k8s/tests/checkers.lock

@@ -1,7 +1,7 @@
 """What became of a whole batch of messages: one short value, from which the receipt of each message is made when somebody looks at it."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -48,10 +48,13 @@ class BatchReceipt:
 
     def receipt(self, index: int) -> Receipt:
         """The receipt of the message at `index` of the batch."""
-        if not 0 <= index < len(self):
+        runs = self.runs
+        if index < 0 or not runs:
             raise IndexError(index)
-        run = self.runs[bisect_right(self.runs, index, key=_first_index) - 1]
+        run = runs[0] if len(runs) == 1 else runs[bisect_left(runs, (index + 1,)) - 1]  # by `first_index`, which comes first
         place = index - run.first_index
+        if place >= len(run.ends) - 1:
+            raise IndexError(index)
         start, end = run.ends[place], run.ends[place + 1]
         return Receipt(
             status=self.status,
@@ -74,7 +77,3 @@ class BatchReceipt:
 def record_ends(record_bytes: Iterable[int]) -> "array[int]":
     """Sizes as a run keeps them."""
     return array("q", accumulate(record_bytes, initial=0))
-
-
-def _first_index(run: ReceiptRun) -> int:
-    return run.first_index

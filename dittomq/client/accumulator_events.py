@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dittomq.client.batches import PendingSend, ProducerBatch
 from dittomq.errors import DittoError, Refused
@@ -78,9 +79,8 @@ class EndStream:
     problem: DittoError
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveStored:
-    """The send is in the log; `places` are the indexes of its messages in the receipt."""
+class ResolveStored(NamedTuple):
+    """The send is in the log; `places` are the indexes of its messages in the receipt. A tuple: most sends end so."""
 
     send: PendingSend
     receipt: BatchReceipt

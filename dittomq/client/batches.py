@@ -184,13 +184,16 @@ class SendQueue:
 
     def take_batch(self) -> list[PendingSend]:
         """Remove the first sends that fit into a batch, at least one."""
-        sends = [self.take()]
-        count, size = len(sends[0].messages), sends[0].size
-        while self._sends:
-            count, size = count + len(self.first.messages), size + self.first.size
-            if count > MAX_BATCH_MESSAGES or size > FULL_BATCH_BYTES:
+        waiting, sends, count, size = self._sends, list[PendingSend](), 0, 0
+        while waiting:
+            send = waiting[0]
+            more, larger = count + len(send.messages), size + send.size
+            if sends and (more > MAX_BATCH_MESSAGES or larger > FULL_BATCH_BYTES):
                 break
-            sends.append(self.take())
+            count, size = more, larger
+            sends.append(waiting.popleft())
+        self._messages -= count
+        self._bytes -= size
         return sends
 
     def _count(self, send: PendingSend, sign: int) -> None:

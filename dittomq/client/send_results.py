@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from dittomq.client.accumulator_events import ResolveNotStored, ResolveStored, ResolveUnknown
 from dittomq.client.batches import PendingSend
@@ -14,9 +14,8 @@ from dittomq.receipts import BatchReceipt
 Failure = NotStored | OutcomeUnknown | AckLevelNotReached
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """In the log; the message at `position` of the send lies at `places[position]` of the batch."""
+class Stored(NamedTuple):
+    """In the log; the message at `position` of the send lies at `places[position]` of the batch. A tuple: most sends end so."""
 
     receipt: BatchReceipt
     places: Sequence[int]

@@ -165,7 +165,7 @@ class ConfirmedOffset:
                 return self.flushed
             case Ack.REPLICA_RECEIVED | Ack.REPLICA_FLUSHED:
                 ends = self.progress.level_ends(flushed=level is Ack.REPLICA_FLUSHED)
-                return min([self._confirmed, *(held_end(each.ids, ends, self._rules.level_copies) for each in self._records)])
+                return min([self._confirmed, *[held_end(each.ids, ends, self._rules.level_copies) for each in self._records]])
 
     def reaches(self, level: Ack, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         """Whether [start, end) has reached `level` by now."""

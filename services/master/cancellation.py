@@ -64,7 +64,9 @@ class Cancellation:
             await delivery.settled.wait()
             await delivery.know_own_records(term, "nothing was cancelled")
             cancelled, place = await delivery.parts.read(lambda: self._look(origin, order.token))
-            check_topic(place.properties.get(REAL_TOPIC, ""))
+            check_topic(place.properties.get(REAL_TOPIC, "") if place.topic in _WAITING_TOPICS else place.topic)
+            if place.topic not in _WAITING_TOPICS:
+                raise PreconditionFailed(f"refused: the message of this token was not delayed; it lies in topic {place.topic}")
             if cancelled is not None:
                 return CancelOutcome.CANCELLED
             if known is CancelMark.CANCELLED:
@@ -94,8 +96,6 @@ class Cancellation:
         place = newest_about(store, TIMER_TOPIC, origin) or (None if first is None else first[0])
         if place is None:
             raise MessageNotFound(self._delivery.parts.node, token)
-        if place.topic not in _WAITING_TOPICS:
-            raise PreconditionFailed(f"refused: the message of this token was not delayed; it lies in topic {place.topic}")
         return newest_about(store, CANCEL_TOPIC, origin), place
 
     def _waits(self, place: StoredMessage) -> bool:

@@ -40,7 +40,7 @@ from services.master.term import Term
 LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared
 Found = master_events.DigestsCompared | master_events.HeartbeatReady
 
-_CONFIRMED_WAITS_S = 0.005
+_CONFIRMED_WAITS_S = 0.01
 _TICK_S = 0.25  # several times between heartbeats
 
 

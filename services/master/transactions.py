@@ -125,9 +125,9 @@ class Transactions:
         half, before = await parts.read(lambda: self._halves.find(position))
         if half is None:
             raise MessageNotFound(parts.node, order.token)
+        check_topic(half.properties.get(REAL_TOPIC, "") if half.topic == HALF_TOPIC else half.topic)
         if half.topic != HALF_TOPIC:
             raise PreconditionFailed(f"refused: the message of this token belongs to no transaction; it lies in topic {half.topic}")
-        check_topic(half.properties.get(REAL_TOPIC, ""))
         if before is not None:
             if before.properties.get(OUTCOME) != order.end:
                 raise PreconditionFailed(f"refused: the transaction has ended already: {before.properties.get(OUTCOME, 'unknown')}")

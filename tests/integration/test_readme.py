@@ -13,7 +13,13 @@ from tests.support.documents import Shown, commands, same_shape
 from tests.support.tree import files
 from tests.support.waiting import eventually
 
-_BY_OTHERS = ("make ", "grpcurl ", "kubectl ")  # what CI runs itself, and what test_rpc_examples.py and tests/kubernetes run
+_BY_OTHERS = (
+    "make ",
+    "grpcurl ",
+    "kubectl ",
+    "docker ",
+    "for n in ",
+)  # run by CI, test_rpc_examples.py, tests/kubernetes, tests/containers
 
 
 def _ours(path: Path | str) -> list[Shown]:

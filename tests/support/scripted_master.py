@@ -35,7 +35,11 @@ class ScriptedMaster(Channels):
     def say(self, *messages: HandshakeResult | Chunk | Heartbeat | LeafProbe) -> None:
         """Say all of it on the stream that is open."""
         for message in messages:
-            self._frames.put_nowait(pb.ReplicateResponse.FromString(wire.master_frame(message, 0)))
+            self.say_frame(pb.ReplicateResponse.FromString(wire.master_frame(message, 0)))
+
+    def say_frame(self, frame: pb.ReplicateResponse) -> None:
+        """The same for what may be no message."""
+        self._frames.put_nowait(frame)
 
     def leave(self) -> None:
         """End the stream."""

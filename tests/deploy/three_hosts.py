@@ -1,0 +1,146 @@
+"""Three hosts in network namespaces, set up with the files of deploy/hosts as docs/operations.md says."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from configparser import ConfigParser
+from functools import partial
+from pathlib import Path
+
+from dittomq.client import Client
+from dittomq.errors import DittoError
+from tests.support.etcd import etcd_program
+from tests.support.partitioned_network import PartedNetwork, network_for_test
+from tests.support.tree import ROOT
+from tests.support.waiting import PATIENCE_S, eventually
+
+FILES = ROOT / "deploy" / "hosts"
+HOSTS = ("host-1", "host-2", "host-3")
+SERVICES = ("etcd", "nameserver", "broker")
+_PROGRAMS = {"/opt/dittomq": str(ROOT)}
+
+
+def unit(service: str) -> ConfigParser:
+    """The systemd unit of that service."""
+    parser = ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names of settings keep their case
+    parser.read_string((FILES / f"dittomq-{service}.service").read_text(encoding="utf-8"))
+    return parser
+
+
+class ThreeHosts:
+    """`folder` holds of each host what lies in /etc/dittomq and /var/lib/dittomq there."""
+
+    def __init__(self, folder: Path, network: PartedNetwork) -> None:
+        self._folder = folder
+        self._network = network
+        self._processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        for host in HOSTS:
+            self._set_up(host)
+
+    @property
+    def nameservers(self) -> str:
+        """As clients are told."""
+        return ",".join(f"{address}:9876" for address in self._network.addresses)
+
+    def data(self, host: str, service: str = "broker") -> Path:
+        """Where that service keeps its data."""
+        return self._folder / host / "var" / service
+
+    def start(self, host: str, *services: str) -> None:
+        """As systemd does."""
+        for service in services or SERVICES:
+            start = partial(self._started, host, service)
+            self._processes[host, service] = self._network.inside(host, start)
+
+    def stop(self, host: str, *services: str) -> None:
+        """SIGTERM, and wait."""
+        self._end(host, services, signal.SIGTERM)
+
+    def lose(self, host: str) -> None:
+        """The machine is gone: all of its processes are killed."""
+        self._end(host, SERVICES, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill what runs."""
+        for host in HOSTS:
+            self.lose(host)
+
+    def master(self, mq: Client) -> str:
+        """Wait until a node takes writes and all brokers that run are in sync; the host that it runs on."""
+        running = sum(service == "broker" for _, service in self._processes)
+
+        def led() -> str:
+            for number, host in enumerate(HOSTS):
+                with contextlib.suppress(DittoError):
+                    status = mq.admin.ha_status(f"{self._network.addresses[number]}:10911")
+                    if status.writable and status.in_sync_now == running:
+                        return host
+            return ""
+
+        return eventually(led, f"a node takes writes with {running} replicas in sync", within_s=2 * PATIENCE_S)
+
+    def _started(self, host: str, service: str) -> subprocess.Popen[bytes]:
+        command, environment = self._command(host, service)
+        with (self._folder / host / f"{service}.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
+
+    def _end(self, host: str, services: tuple[str, ...], number: int) -> None:
+        ended = [self._processes.pop((host, service)) for service in services if (host, service) in self._processes]
+        for process in ended:
+            process.send_signal(number)
+        for process in ended:
+            process.wait(PATIENCE_S)
+
+    def _command(self, host: str, service: str) -> tuple[list[str], dict[str, str]]:
+        """What the unit says, where this host has it."""
+        section = unit(service)["Service"]
+        environment: dict[str, str] = {}
+        if file := section.get("EnvironmentFile"):
+            lines = Path(self._here(host, file)).read_text(encoding="utf-8").splitlines()
+            environment = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+        return [self._here(host, word) for word in shlex.split(section["ExecStart"])], environment
+
+    def _set_up(self, host: str) -> None:
+        """Copy the files, and change what their first lines say."""
+        etc, number = self._folder / host / "etc", HOSTS.index(host)
+        etc.mkdir(parents=True)
+        for file in ("etcd.env", "nameserver.toml", "broker.toml"):
+            lines = (FILES / file).read_text(encoding="utf-8").splitlines()
+            (etc / file).write_text("\n".join(self._here(host, _of_host(line, host, number)) for line in lines) + "\n", encoding="utf-8")
+        for service in SERVICES:
+            self.data(host, service).mkdir(parents=True, mode=0o700)
+
+    def _here(self, host: str, text: str) -> str:
+        names = dict(zip(HOSTS, self._network.addresses, strict=True))
+        paths = {"/etc/dittomq": str(self._folder / host / "etc"), "/var/lib/dittomq": str(self._folder / host / "var")}
+        for there, here in (paths | _PROGRAMS | {"/usr/local/bin/etcd": str(etcd_program())}).items():
+            text = text.replace(there, here)
+        for name, address in names.items():
+            text = text.replace(f"{name}:", f"{address}:")
+        return text
+
+
+def _of_host(line: str, host: str, number: int) -> str:
+    """Of lines that differ from host to host, that of `host`; the files are those of host-1."""
+    if line.startswith("broker_id = 0"):
+        return f"broker_id = {number}"
+    is_own = line.startswith(("default = ", "ETCD_NAME", "ETCD_ADVERTISE", "ETCD_INITIAL_ADVERTISE"))
+    return line.replace("host-1", host) if is_own else line
+
+
+@contextlib.contextmanager
+def three_hosts(folder: Path) -> Iterator[ThreeHosts]:
+    """All services of all hosts run, until the block ends. Skips the test where there can be none."""
+    etcd_program()
+    with network_for_test(HOSTS) as network:
+        hosts = ThreeHosts(folder, network)
+        try:
+            for host in HOSTS:
+                hosts.start(host)
+            yield hosts
+        finally:
+            hosts.end()
