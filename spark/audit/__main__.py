@@ -24,7 +24,7 @@ from spark.audit.model import AuditExit
 from spark.audit.page import page
 from spark.audit.report import Document, document
 from spark.audit.run import Settings, World, audit
-from spark.audit.tasks import transport_with
+from spark.audit.tasks import Credentials, transport_with
 from spark.audit.words import text
 
 DEFAULT_OUT = Path(".dittomq/audit")
@@ -68,9 +68,10 @@ def _run(options: argparse.Namespace) -> int:
             folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(nameserver=options.nameserver, broker=options.broker, backoff_s=options.pause)
     tls = CertificateFiles(options.ca_file, options.certificate_file, options.key_file, ("--ca-file", "--certificate-file", "--key-file"))
-    transport = transport_with(tls)
+    shown = Credentials(tls, options.token_file)
+    transport = transport_with(shown)
     with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
-        result = audit(settings, World(transport, OsClock(), os_chance(), workers), SparkRunner(context, tls))
+        result = audit(settings, World(transport, OsClock(), os_chance(), workers), SparkRunner(context, shown))
     with _files():
         earlier = history.rows(options.history)
     known = history.known_groups(earlier, result.cluster)
@@ -127,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--ca-file", default="", metavar="PEM", help="certificate authority of the nodes; without it in plain text")
     run.add_argument("--certificate-file", default="", metavar="PEM", help="certificate to show; every executor has all three files")
     run.add_argument("--key-file", default="", metavar="PEM", help="its key")
+    run.add_argument("--token-file", default="", metavar="FILE", help="token that says who the audit is; every executor has the file")
     run.add_argument("--show-bytes", action="store_true", help="put payload bytes around a difference into the report")
     run.set_defaults(command=_run)
     show = commands.add_parser("show", help="print an earlier audit", description="Print an earlier audit.")

@@ -12,10 +12,9 @@ from typing import TypeVar
 
 from pyspark import SparkConf, SparkContext
 
-from dittomq.security.certificate_files import CertificateFiles
 from spark.audit.java import java_home
 from spark.audit.model import LeafResult, LeafTask, SliceResult, SliceTask
-from spark.audit.tasks import run_leaves, run_slices
+from spark.audit.tasks import Credentials, run_leaves, run_slices
 
 TASKS_PER_CORE = 2
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -38,16 +37,15 @@ R = TypeVar("R")
 class SparkRunner:
     """Spreads tasks over a Spark context; neighbouring slices stay together."""
 
-    def __init__(self, context: SparkContext, tls: CertificateFiles) -> None:
-        """`tls`: files of certificates, which every executor has at these paths."""
+    def __init__(self, context: SparkContext, shown: Credentials) -> None:
         self._context = context
-        self._tls = tls
+        self._shown = shown
 
     def slices(self, tasks: Sequence[SliceTask]) -> list[SliceResult]:
-        return self._spread(tasks, partial(run_slices, self._tls))
+        return self._spread(tasks, partial(run_slices, self._shown))
 
     def leaves(self, tasks: Sequence[LeafTask]) -> list[LeafResult]:
-        return self._spread(tasks, partial(run_leaves, self._tls))
+        return self._spread(tasks, partial(run_leaves, self._shown))
 
     def _spread(self, tasks: Sequence[T], work: Callable[[Iterable[T]], Iterator[R]]) -> list[R]:
         partitions = max(1, min(len(tasks), self._context.defaultParallelism * TASKS_PER_CORE))

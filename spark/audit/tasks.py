@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
@@ -10,11 +11,13 @@ from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.record_scanner import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
+from dittomq.doors.clock import OsClock  # noqa: TID251  # the root of an executor's process
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError, LimitReached
 from dittomq.rpc.channel import Channels
-from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
 from dittomq.security.tls import Certificates
+from dittomq.security.token_files import TokenFile
 from spark.audit.findings import Window, differences, explain, window_of
 from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
 from spark.audit.semantics import check, missing_tail
@@ -32,27 +35,36 @@ class RangeSource(Protocol):
     def read(self, node: NodeAddress, start: int, end: int) -> AsyncIterator[bytes]: ...
 
 
-def transport_with(tls: CertificateFiles) -> GrpcTransport:
-    """A network with these certificates as they are now; in plain text without any. Raises ConfigError."""
-    return GrpcTransport(Certificates.of_client(tls) if tls else None)
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What an audit shows to nodes; every executor has these files. Without certificates it speaks in plain text."""
+
+    tls: CertificateFiles = NO_CERTIFICATES
+    token_file: str = ""
 
 
-def run_slices(tls: CertificateFiles, tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
+def transport_with(shown: Credentials) -> GrpcTransport:
+    """A network on which this is shown, as the files hold it now. Raises ConfigError."""
+    token = TokenFile("--token-file", shown.token_file, OsClock()) if shown.token_file else None
+    return GrpcTransport(Certificates.of_client(shown.tls) if shown.tls else None, token)
+
+
+def run_slices(shown: Credentials, tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
     """One partition of slices, on an executor."""
 
     async def run() -> list[SliceResult]:
-        async with Channels(transport_with(tls)) as channels:
+        async with Channels(transport_with(shown)) as channels:
             source = ReplicaReader(channels, DEADLINE_S)
             return [await compare_slice(source, task) for task in tasks]
 
     return iter(asyncio.run(run()))
 
 
-def run_leaves(tls: CertificateFiles, tasks: Iterable[LeafTask]) -> Iterator[LeafResult]:
+def run_leaves(shown: Credentials, tasks: Iterable[LeafTask]) -> Iterator[LeafResult]:
     """One partition of differing leaves, on an executor."""
 
     async def run() -> list[LeafResult]:
-        async with Channels(transport_with(tls)) as channels:
+        async with Channels(transport_with(shown)) as channels:
             source = ReplicaReader(channels, DEADLINE_S)
             return [await explain_leaf(source, task) for task in tasks]
 

@@ -10,10 +10,14 @@ from typing import TypeVar
 
 import pytest
 
+from dittomq._pb.ditto.audit.v1.audit_pb2 import DescribeRequest
+from dittomq._pb.ditto.audit.v1.audit_pb2_grpc import AuditServiceStub
 from dittomq.client import AsyncClient, CancelOutcome, Message, Receipt
-from dittomq.errors import PermissionDenied
+from dittomq.errors import PermissionDenied, Unauthenticated
+from dittomq.rpc.channel import Channels, call
 from dittomq.security.tokens import new_token
 from dittomq.testing import LocalCluster, Shape
+from spark.audit.tasks import Credentials, transport_with
 from tests.support.waiting import PATIENCE_S, eventually
 
 RULES = """
@@ -22,6 +26,10 @@ who = ["token:boss"]
 roles = ["produce", "consume", "admin", "replicate"]
 topics = ["*"]
 groups = ["*"]
+
+[[allow]]
+who = ["token:auditor"]
+roles = ["audit"]
 
 [[allow]]
 who = ["token:shop"]
@@ -53,6 +61,8 @@ class Guarded:
     nameserver: str
     shop_token: str
     sent: dict[str, Sent]
+    master: str
+    auditors_token: Path
 
     def shop(self, act: Act[T]) -> T:
         """What the shop gets."""
@@ -67,9 +77,11 @@ async def acted(nameserver: str, token: str, act: Act[T]) -> T:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder: Path = tmp_path_factory.mktemp("guarded")
-    (boss, boss_line), (shop, shop_line) = (new_token(name, random.Random(name)) for name in ("boss", "shop"))
+    made = [new_token(name, random.Random(name)) for name in ("boss", "shop", "auditor")]
+    (boss, _), (shop, _), (auditor, _) = made
+    (folder / "auditor.token").write_text(auditor)
     (folder / "access.toml").write_text(RULES)
-    (folder / "tokens").write_text(f"{boss_line}\n{shop_line}\n")
+    (folder / "tokens").write_text("".join(f"{line}\n" for _, line in made))
     (folder / "node.token").write_text(boss)
     settings = {
         "access.file": str(folder / "access.toml"),
@@ -81,7 +93,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     cluster.start()
     try:
         eventually(lambda: answers(f"http://127.0.0.1:{cluster.node('a/0').ports.ops}/readyz"), "the master is ready")
-        yield Guarded(cluster.nameserver, shop, asyncio.run(acted(cluster.nameserver, boss, send_all)))
+        sent = asyncio.run(acted(cluster.nameserver, boss, send_all))
+        yield Guarded(cluster.nameserver, shop, sent, cluster.node("a/0").address, folder / "auditor.token")
     finally:
         cluster.stop(grace_s=0.0)
 
@@ -143,3 +156,15 @@ def test_refusal_of_another_kind_of_message_does_not_name_its_topic(guarded: Gua
     }
     with pytest.raises(PermissionDenied):
         guarded.shop(acts[act])
+
+
+def test_audit_shows_the_token_of_its_file(guarded: Guarded) -> None:
+    async def described(shown: Credentials) -> str:
+        async with Channels(transport_with(shown)) as channels:
+            stub = channels.stub(AuditServiceStub, guarded.master)
+            answer = await call(stub.Describe, DescribeRequest(), who="a/0", deadline_s=PATIENCE_S)
+            return str(answer.node)
+
+    with pytest.raises(Unauthenticated):
+        asyncio.run(described(Credentials()))
+    assert asyncio.run(described(Credentials(token_file=str(guarded.auditors_token)))) == "a/0"

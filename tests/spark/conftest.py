@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark import SparkContext
 
-from dittomq.security.certificate_files import NO_CERTIFICATES
 from spark.audit.java import java_home
 from spark.audit.session import SparkRunner, spark_context
+from spark.audit.tasks import Credentials
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +22,4 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="session")
 def runner(context: SparkContext) -> SparkRunner:
-    return SparkRunner(context, NO_CERTIFICATES)
+    return SparkRunner(context, Credentials())
