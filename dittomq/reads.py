@@ -84,8 +84,8 @@ class PullResult:
     `unconfirmed_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
     other messages there; None: nothing of it. `suggested_broker_id`: the node of the group that the next pull of this queue had better
     ask; 0 is the master. `records`, on the node that answers: ordinary ones as they lie in its log, one behind the other, instead of their
-    messages. `epoch`: the newest of the log that answers; that of the request, or None, where that log ends
-    before the offset asked for.
+    messages. `epoch`: in which the last message that was looked at was written; that of the
+    request where none was.
     """
 
     status: PullStatus

@@ -9,7 +9,7 @@ from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
-from dittomq.epoch_history import entry_at, newest_epoch
+from dittomq.epoch_history import entry_at, epoch_at
 from dittomq.errors import (
     InvalidField,
     LimitReached,
@@ -201,7 +201,7 @@ class PullService:
         self._waiting += 1
 
     async def _look(self, order: PullRequest) -> PullResult:
-        readable, epoch = self._rules.readable(), newest_epoch(self._store.epoch_history)
+        readable, history = self._rules.readable(), self._store.epoch_history
         if order.max_staleness_s is not None:
             self._check_fresh(order.max_staleness_s, PhysicalOffset(min(readable.end, self._dispatcher.applied)))
         if order.at_least is not None and not self._contains(order.at_least, readable):
@@ -213,6 +213,7 @@ class PullService:
             if outside.asked > outside.end:
                 self._rules.check_complete()
             raise
+        epoch = order.epoch if found.read_to is None else epoch_at(history, PhysicalOffset(found.read_to - 1))
         answer = _answer(order, found, readable.confirmed, (self._suggested(found, order.group), epoch))
         if answer.status is PullStatus.NO_NEW_MESSAGE:
             self._rules.check_complete()
@@ -277,8 +278,8 @@ def _size_of(answer: PullResult) -> int:
     return len(answer.records) + sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
 
 
-def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, here: tuple[int, Epoch]) -> PullResult:
-    """`here`: which node had better be asked next, and the newest epoch of this one's log."""
+def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, and_: tuple[int, Epoch | None]) -> PullResult:
+    """`and_`: which node had better be asked next, and the epoch of the last message that was looked at."""
     if found.messages or found.records:
         status = PullStatus.FOUND
     elif found.next_offset > order.offset:
@@ -286,6 +287,5 @@ def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, he
     else:
         status = PullStatus.NO_NEW_MESSAGE
     bounds = (found.next_offset, found.min, found.max)
-    suggested, newest = here
-    epoch = newest if order.offset <= found.max else order.epoch
+    suggested, epoch = and_
     return PullResult(status, tuple(found.messages), *bounds, confirmed, found.unconfirmed_from, suggested, found.records, epoch)

@@ -56,8 +56,8 @@ class OwnQueue:
 
     `committed`: what the group has there as far as it is known. `resets`: how often that was reset. `in_hand`: queue offsets of
     messages that the caller has had and not handled. `has_begun`: `progress` is where the group is, so it may be committed.
-    `is_doubted`: the master may have something else committed than `committed` and `resets`. `epoch`: that in which it was read up to
-    `progress.position`; None: it is not read yet.
+    `is_doubted`: the master may have something else committed than `committed` and `resets`. `epoch`: of the last message that was
+    read; None: none was.
     """
 
     member: "GroupMember"
@@ -222,7 +222,7 @@ class GroupMember:
         except OffsetOutOfRange as outside:
             await self._move(run, outside)
             return
-        run.epoch = page.epoch
+        run.epoch = page.epoch if page.unconfirmed_from is None else None  # it is of what may be undone
         end = page.next_offset if page.unconfirmed_from is None else min(page.next_offset, page.unconfirmed_from)
         reader.read_ahead(page)
         await self._hand_out(run, page, end, wanted)

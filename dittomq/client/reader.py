@@ -67,7 +67,7 @@ class ReaderOptions:
 class Page:
     """Messages of one queue, in its order, and the node that had them. The queue holds [min_offset, max_offset) there.
 
-    `epoch`: the newest of that node's log, to be given with the pull behind the page; None: that ends before the offset. `confirmed`: its
+    `epoch`: that of its last message, to be given with the pull behind the page; None: it has none, and none was given. `confirmed`: its
     confirmed end of the log, bytes. `unconfirmed_from`: from this queue offset on a new master may undo what was returned; None: nothing.
     """
 

@@ -169,20 +169,24 @@ class StoreReader:
             at = high = above[0]
         return low, high
 
-    def queue_end_at(self, topic: str, queue_id: int, end: PhysicalOffset, offset: int) -> int:
-        """Where a queue would end, at most `offset`, in a log that ended at the byte `end`; `offset` where that is beyond the queue."""
+    def position_before(self, topic: str, queue_id: int, offset: int) -> PhysicalOffset | None:
+        """Where the message before `offset` begins in the log; None when the queue does not reach so far, or begins there."""
         queue = self._index.queues.get((topic, queue_id))
         low, high = queue.range if queue is not None else (0, 0)
-        if queue is None or not low < offset <= high:
-            return offset
+        return self._position(queue, offset - 1) if queue is not None and low < offset <= high else None
 
-        def position(number: int) -> PhysicalOffset:
-            units = self._index.units(queue, number, 1)
-            return units[0][0] if units else PhysicalOffset(0)
+    def queue_end_at(self, topic: str, queue_id: int, end: PhysicalOffset, offset: int) -> int:
+        """Where a queue would end in a log that ended at the byte `end`, before the message before `offset`.
 
-        if position(offset - 1) < end:
-            return offset
-        return low + bisect_left(range(low, offset - 1), end, key=position)
+        Logarithmic, as `range_below` is not: the log may have grown long since.
+        """
+        queue = self._index.queues[topic, queue_id]
+        low, _ = queue.range
+        return low + bisect_left(range(low, offset - 1), end, key=lambda number: self._position(queue, number))
+
+    def _position(self, queue: ConsumeQueue, number: int) -> PhysicalOffset:
+        units = self._index.units(queue, number, 1)
+        return units[0][0] if units else PhysicalOffset(0)
 
     def _look(self, queue: ConsumeQueue, wanted: ReadRequest) -> QueueSlice:
         low, high = queue.range

@@ -41,8 +41,8 @@ from dittomq.commitlog.state.shutdown_marker import LastUse, StopKind
 from dittomq.commitlog.truncation import TruncationReport
 from dittomq.commitlog.writeback_check import has_whole_behind, is_torn, write_again
 from dittomq.copies import LEAF_BYTES
-from dittomq.epoch_history import EpochHistory, grows, start_of_later_epochs
-from dittomq.errors import DiskFull, InvalidField, LogTruncated, OffsetOutOfRange, StorageFailure, StoreOpenFailed
+from dittomq.epoch_history import EpochHistory, epoch_at, grows, newest_epoch, start_of_later_epochs
+from dittomq.errors import DiskFull, InvalidField, LogTruncated, NotReady, OffsetOutOfRange, StorageFailure, StoreOpenFailed
 from dittomq.group_record import ReplicaId
 from dittomq.message import StoredMessage
 from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset, QueueOffset
@@ -284,17 +284,26 @@ class Store(StoreWithLogStart, RepairableStore):
             return self._reader.range_below(topic, queue, end)
 
     def check_not_rewritten(self, topic: str, queue: int, offset: int, epoch: int) -> None:
-        """Raise LogTruncated where a master later than that epoch wrote the message before `offset`, or NotReady.
+        """Raise LogTruncated where the message before `offset` is not the one that was read: the newest that was read is of that epoch.
 
+        Raises NotReady also where this log is the older one, though it is as long.
+        Two logs with one epoch are equal up to where it ends in either; where that epoch is not here, nobody can tell how far they are.
         Source: KIP-320, whose fetch requests carry the epoch that was fetched last.
         """
-        later = start_of_later_epochs(self.epoch_history, epoch)
-        if later is None:
+        history = self.epoch_history
+        if epoch == newest_epoch(history):
             return
         with reading(self._options.node):
-            end = self._reader.queue_end_at(topic, queue, later, offset)
-        if end < offset:
-            raise LogTruncated(topic, queue, offset, end)
+            position = self._reader.position_before(topic, queue, offset)
+            if position is None:
+                return
+            later = start_of_later_epochs(history, epoch)
+            if later is None:
+                raise NotReady(self._options.node, "its log is older than the one that was read")
+            if epoch and epoch_at(history, PhysicalOffset(later - 1)) != epoch:
+                raise LogTruncated(topic, queue, offset, self._reader.range_below(topic, queue, 0)[0])
+            if position >= later:
+                raise LogTruncated(topic, queue, offset, self._reader.queue_end_at(topic, queue, later, offset))
 
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> AppendResult | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises UnknownProducerId when that is not

@@ -138,15 +138,15 @@ class OffsetOutOfRange(Refused):
 
 @dataclass(eq=False)
 class LogTruncated(Refused):
-    """What was read of a queue below `asked` is lost from `end` on, and others were stored in its place. Queue offsets.
+    """What was read of a queue below `asked` is lost, at the earliest from `end` on, and others lie in its place. Queue offsets.
 
     Kafka's LogTruncationException.
     """
 
     reason: ClassVar[str] = "LOG_TRUNCATED"
     sentence: ClassVar[str] = (
-        "what was read of {0.topic} {0.queue} from queue offset {0.end:,} to {0.asked:,} is lost: a master was elected without it, "
-        "and stored other messages there; read again from {0.end:,}"
+        "of what was read of {0.topic} {0.queue} up to queue offset {0.asked:,} some is lost: a master was elected without it, "
+        "and other messages lie there; read again from {0.end:,}"
     )
     topic: str
     queue: int

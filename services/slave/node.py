@@ -158,7 +158,9 @@ class SlaveNode:
             return "it is no member of the in-sync set"
         if fetcher.state is NodeState.FOLLOWING and fetcher.resync.progress is None:
             self._has_caught_up = True
-        return "" if self._has_caught_up else f"it follows no master: {fetcher.problem}"
+        if self._has_caught_up:
+            return ""
+        return f"it follows no master: {fetcher.problem}" if fetcher.resync.progress is None else "it copies the log from its master"
 
     @property
     def wire_id(self) -> int:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +22,17 @@ def test_broker_file_in_the_document_is_the_one_to_copy() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_unit_that_cannot_start_because_of_its_settings_is_not_restarted(service: str) -> None:
-    """64 is the exit status of wrong settings."""
-    settings = unit(service)["Service"]
-    assert (settings["Restart"], settings["RestartPreventExitStatus"], settings["User"]) == ("always", "64", "dittomq")
+def test_unit_is_restarted_however_often_it_fails(service: str) -> None:
+    assert (unit(service)["Service"]["Restart"], unit(service)["Unit"]["StartLimitIntervalSec"]) == ("always", "0")
+
+
+@pytest.mark.parametrize("service", ["nameserver", "broker"])
+def test_unit_is_not_restarted_after_the_status_that_wrong_settings_have(service: str) -> None:
+    wrong = subprocess.run(
+        [sys.executable, "-m", "dittomq.cli", "serve", service, "--set", "node.nothing=1"], capture_output=True, text=True, check=False
+    )
+
+    assert str(wrong.returncode) == unit(service)["Service"]["RestartPreventExitStatus"], wrong.stderr
 
 
 @pytest.mark.tier("nightly")

@@ -222,6 +222,43 @@ async def test_copy_that_ends_before_the_offset_vouches_for_no_epoch(epoch: Epoc
 
 
 @under(run)
+async def test_pull_is_refused_where_the_epoch_that_was_read_never_was() -> None:
+    """Epoch 2 was another replica's, which is lost: nobody can tell from where on its log was another one."""
+    copy = Copy()
+    open_epoch(copy.store)
+    history = copy.store.epoch_history
+    copy.store.replace_epoch_history((*history[:-1], replace(history[-1], epoch=Epoch(3))))
+    copy.append(4)
+    copy.store.dispatch(copy.store.end)
+    readable = ReadableRange(copy.store.end, copy.store.end)
+
+    for offset in (1, 7, 10):
+        with pytest.raises(LogTruncated) as refused:
+            await copy.pull(readable, replace(order(ALL, offset=offset), epoch=Epoch(2)))
+        assert refused.value.end == 0
+
+
+@under(run)
+async def test_copy_of_an_older_epoch_does_not_answer_who_has_read_a_newer_one() -> None:
+    """It is as long, and another replica may hold what follows."""
+    copy = Copy()
+
+    with pytest.raises(NotReady, match="older"):
+        await copy.pull(ReadableRange(copy.end, copy.end), replace(order(ALL, offset=8), epoch=Epoch(2)))
+
+
+@pytest.mark.parametrize("epoch", [None, Epoch(1)])
+@under(run)
+async def test_answer_without_messages_names_no_newer_epoch(epoch: Epoch | None) -> None:
+    copy = Copy()
+    open_epoch(copy.store)
+
+    answer = await copy.pull(ReadableRange(copy.end, copy.end), replace(order(ALL, offset=8), epoch=epoch))
+
+    assert (answer.status, answer.epoch) == (PullStatus.NO_NEW_MESSAGE, epoch)
+
+
+@under(run)
 async def test_stream_ends_when_what_it_gave_is_rewritten() -> None:
     copy = Copy()
     readable = ReadableRange(copy.end, copy.end)
