@@ -89,6 +89,7 @@ class Channels:
     async def forget(self, address: str) -> None:
         """Close the channel to an address that is no longer wanted; calls on it fail."""
         self._stubs.pop(address, None)
+        self._made_at.pop(address, None)
         channel = self._by_address.pop(address, None)
         if channel is not None:
             await channel.close()

@@ -30,7 +30,7 @@ class Lines(GrpcTransport):
 
 
 @under(run)
-async def test_a_channel_whose_connection_has_ended_is_made_again_once() -> None:
+async def test_channel_without_a_connection_is_made_again_but_not_at_once() -> None:
     channels = Channels(Lines())
     first = cast("Line", channels.to(ADDRESS))
     first.state = grpc.ChannelConnectivity.READY
@@ -42,3 +42,5 @@ async def test_a_channel_whose_connection_has_ended_is_made_again_once() -> None
 
     assert second is not cast("grpc.aio.Channel", first)
     assert channels.to(ADDRESS) is second
+    await asyncio.sleep(60)
+    assert channels.to(ADDRESS) is not second
