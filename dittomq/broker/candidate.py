@@ -446,7 +446,7 @@ class _ElectionDriver:
 
 
 async def _take_tables(parts: CandidateParts, node: str, address: str) -> None:
-    """Newer tables of who promised, or of the master that gives its place away: one of this node may be older, or may have rotted.
+    """Newer tables of who promised, or of the master that switches over: one of this node may be older, or may have rotted.
 
     At once, for a master that promised closes its doors in a moment. Raises StorageFailure.
     """

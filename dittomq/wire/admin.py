@@ -221,7 +221,7 @@ def broker_description(response: pb.GetBrokerResponse) -> BrokerDescription:
 
 
 def switchover_request(order: SwitchoverOrder) -> pb.SwitchoverRequest:
-    """Encode the order to give the master's place away."""
+    """Encode the order to switch over."""
     return pb.SwitchoverRequest(target=order.target, validate_only=order.validate_only)
 
 

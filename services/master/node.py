@@ -144,7 +144,7 @@ class MasterNode:
         return self.term
 
     def term_to_write_in(self) -> Term:
-        """The term whose writer takes frames, or lets them wait while it is not decided whether this master gives its place away.
+        """The term whose writer takes frames, or lets them wait while it is not decided whether this master switches over.
 
         Raises NotMaster when the term is over, and NotReady before it and while the node shuts down.
         """

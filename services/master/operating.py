@@ -1,4 +1,4 @@
-"""What operators ask of a master: to give its place away, to pause automatic failover, and what has changed."""
+"""What operators ask of a master: to switch over, to pause automatic failover, and what has changed."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

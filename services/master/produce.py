@@ -44,7 +44,7 @@ class ProduceHandler:
         await term.writer.caught_up()
 
     async def begin(self, order: PublishOrder) -> "PendingProduce":
-        """Hand the batch to the writer, in the order of the calls; waits while its queue is full, or the master gives its place away."""
+        """Hand the batch to the writer, in the order of the calls; waits while its queue is full, or the master switches over."""
         term = self._writable()
         batch = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
         written = await term.writer.submit(batch, order.size, self._writable)  # copies may go, and terms end, while it waits

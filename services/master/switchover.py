@@ -51,7 +51,7 @@ def is_all_on(confirm: ConfirmedOffset, member: Member) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SwitchoverParts:
-    """`files` writes the tables. `is_automatic`: a master that stops gives its place away by itself, where failover is not paused."""
+    """`files` writes the tables. `is_automatic`: a master that stops switches over by itself, where failover is not paused."""
 
     node: MasterNode
     replicas: ReplicaClient
@@ -68,7 +68,7 @@ class Switchover:
         self.errand: SerialTask[SwitchoverOrder, SwitchoverAnswer] = SerialTask(parts.node.name, self._carry_out)
 
     async def before_stop(self) -> None:
-        """Give the place away within 3 s, if failover is automatic and a member streams. Raises nothing of its own."""
+        """Switch over within 3 s, if failover is automatic and a member streams. Raises nothing of its own."""
         node = self._parts.node
         term, record = node.term, node.record
         if term is None or term.is_over or record is None or record.paused or not self._parts.is_automatic or node.switchover_target:

@@ -26,7 +26,7 @@ class SlaveOperator:
     prepare: Callable[[], Awaitable[None]]
 
     async def switchover(self, order: SwitchoverOrder) -> SwitchoverAnswer:
-        """Only the master gives its place away."""
+        """Only the master switches over."""
         raise NotMaster(self.node, self.master())
 
     async def failover(self, order: FailoverOrder) -> FailoverAnswer:
