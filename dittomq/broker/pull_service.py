@@ -214,7 +214,7 @@ class PullService:
                 self._rules.check_complete()
             raise
         epoch = order.epoch if found.read_to is None else epoch_at(history, PhysicalOffset(found.read_to - 1))
-        answer = _answer(order, found, readable.confirmed, (self._suggested(found, order.group), epoch))
+        answer = _answer(order, found, readable.confirmed, suggested=self._suggested(found, order.group), epoch=epoch)
         if answer.status is PullStatus.NO_NEW_MESSAGE:
             self._rules.check_complete()
         return answer
@@ -278,8 +278,7 @@ def _size_of(answer: PullResult) -> int:
     return len(answer.records) + sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
 
 
-def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, and_: tuple[int, Epoch | None]) -> PullResult:
-    """`and_`: which node had better be asked next, and the epoch of the last message that was looked at."""
+def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, *, suggested: int, epoch: Epoch | None) -> PullResult:
     if found.messages or found.records:
         status = PullStatus.FOUND
     elif found.next_offset > order.offset:
@@ -287,5 +286,4 @@ def _answer(order: PullRequest, found: QueueSlice, confirmed: PhysicalOffset, an
     else:
         status = PullStatus.NO_NEW_MESSAGE
     bounds = (found.next_offset, found.min, found.max)
-    suggested, epoch = and_
     return PullResult(status, tuple(found.messages), *bounds, confirmed, found.unconfirmed_from, suggested, found.records, epoch)

@@ -37,12 +37,8 @@ _MOST_UNHANDLED: Final = 4_096  # of one queue: then it is not read on
 _PAGE_MESSAGES: Final = 256
 _BEYOND: Final = 1 << 62  # an offset that no queue has: whoever asks for it is told the queue's bounds, and no damaged message hides them
 _UNHEARD_OF = (TopicNotFound, QueueNotFound)  # a nameserver hears of a topic later than the master that gives its queues out
-_OF_ONE_QUEUE = (
-    *_UNHEARD_OF,
-    OffsetOutOfRange,
-    LogTruncated,
-    InvalidField,
-)  # what a call for many is refused for, though the rest of it is right
+# What a call for many is refused for, though the rest of it is right.
+_OF_ONE_QUEUE = (*_UNHEARD_OF, OffsetOutOfRange, LogTruncated, InvalidField)
 
 StartFrom = Literal["earliest", "latest"] | datetime
 """Where a group begins that has committed nothing: at the oldest message, behind the newest, or at the first one stored at a time."""
@@ -363,7 +359,7 @@ class GroupMember:
         log.warning("the offset of group %s in %s %d is refused: %s", self.order.group, *run.source, refused)
         if isinstance(refused, LogTruncated):
             self._turn_back(run, refused.end)
-        if isinstance(refused, OffsetOutOfRange):
+        elif isinstance(refused, OffsetOutOfRange):
             with contextlib.suppress(DittoError):
                 _, end = await self._bounds(run.source)
                 self._turn_back(run, end)

@@ -128,7 +128,7 @@ class Reader:
         holds what the token names, StaleCopy when no copy that answers is fresh enough.
         """
         self._check(offset, wait_s, max_staleness_s)
-        order = replace(self._order(offset, wait_s, at_least, max_staleness_s), epoch=None if epoch is None else Epoch(epoch))
+        order = self._order(offset, wait_s, at_least, max_staleness_s, epoch=epoch)
         found = await self._rounds(order, self._around.clock.monotonic() + wait_s)
         if isinstance(found, NotReady):
             raise found
@@ -164,7 +164,9 @@ class Reader:
                 return int(found.offset)
         raise problem
 
-    def _order(self, offset: int, wait_s: float, at_least: str | None = None, max_staleness_s: float | None = None) -> PullRequest:
+    def _order(
+        self, offset: int, wait_s: float, at_least: str | None = None, max_staleness_s: float | None = None, *, epoch: int | None
+    ) -> PullRequest:
         return PullRequest(
             topic=self._topic,
             queue=self._queue,
@@ -177,6 +179,7 @@ class Reader:
             group=self._options.group,
             max_staleness_s=max_staleness_s,
             as_records=True,
+            epoch=None if epoch is None else Epoch(epoch),
         )
 
     def _check(self, offset: int, wait_s: float, max_staleness_s: float | None) -> None:
@@ -221,7 +224,7 @@ class Reader:
         """
         now = self._around.clock.monotonic()
         is_quick, self._took_s = now - self._took_s < _QUICK_S, now
-        node, order = self._answered, replace(self._order(page.next_offset, 0.0), epoch=page.epoch)
+        node, order = self._answered, self._order(page.next_offset, 0.0, epoch=page.epoch)
         if node is None or node.name != page.node or page.next_offset >= page.max_offset or not is_quick:
             self.stop_reading_ahead()
         elif self._ahead is None or not self._ahead.has(node, order):
