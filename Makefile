@@ -98,7 +98,7 @@ lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches th
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock
 	@$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
-	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --constraint requirements.lock --output-file deploy/docker/broker.lock
+	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --extra traces --constraint requirements.lock --output-file deploy/docker/broker.lock
 	@$(LOCK) pyproject.toml --extra audit --extra audit-jre --constraint requirements.lock --output-file deploy/docker/audit.lock
 	@$(LOCK) --group manifests --upgrade --output-file deploy/k8s/tests/checkers.lock
 
