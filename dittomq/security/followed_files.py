@@ -22,7 +22,7 @@ class FollowedFiles(ABC):
         self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
 
     @abstractmethod
-    def _take_over(self) -> bool:
+    def _read_again(self) -> bool:
         """Take over what the files hold now, if that is something else. Blocks. Raises ConfigError."""
 
     def follow(self) -> None:
@@ -38,7 +38,7 @@ class FollowedFiles(ABC):
     def look(self) -> None:
         """Read the files now. Blocks."""
         try:
-            is_new = self._take_over()
+            is_new = self._read_again()
         except ConfigError as problem:
             if str(problem) != self._problem:
                 self._problem = str(problem)

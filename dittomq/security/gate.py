@@ -81,7 +81,7 @@ class Gate(FollowedFiles):
         if not self.state.tokens.still_know(caller, self._clock.wall_ms()):
             raise Unauthenticated("the token is not valid any more; get a new one")
 
-    def _take_over(self) -> bool:
+    def _read_again(self) -> bool:
         found = _contents(self._files)
         if found == self._read:
             return False

@@ -52,7 +52,7 @@ class Certificates(FollowedFiles):
         """Grows when the files were exchanged."""
         return self._known[0]
 
-    def _take_over(self) -> bool:
+    def _read_again(self) -> bool:
         version, known = self._known
         found = load_certificates(self._files)
         if found == known:
