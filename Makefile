@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test nightly interop coordination images sim explore fuzz soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
+.PHONY: help demo check test nightly interop coordination kubernetes images sim explore fuzz soak mutants transcripts crash bench bench-store bench-replication bench-clients bench-scale bench-failover lint proto docs lock clean
 
 FUZZ = $(if $(SEED),-seed=$(SEED)) -max_len=64 -max_total_time=600 -print_final_stats=1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -23,6 +23,7 @@ test: .venv/ready ## what CI runs: lint and test all parts; what is skipped is n
 	@$(RUN) -m pytest -n 2 $(TESTS)
 
 nightly: .venv/ready ## run every test, 1,000 seeds, every crash point, every order of events of small worlds, and half an hour of faults
+	@$(RUN) -m tests.support.kubernetes_programs
 	@SKIPS=fail $(RUN) -m pytest -n 2 --tier nightly
 	@$(MAKE) --no-print-directory sim SEEDS=1000 FROM=300
 	@$(MAKE) --no-print-directory sim SEEDS=300 STRESS=any
@@ -32,8 +33,12 @@ interop: .venv/ready ## open stores of ours with a real RocketMQ and the other w
 	@SKIPS=fail $(RUN) -m pytest --tier nightly tests/interop tests/vectors
 
 coordination: .venv/ready ## test every coordination store, with a real Kubernetes API too: builds that first, in ten minutes
-	@$(RUN) -m tests.support.kubernetes_api
+	@$(RUN) -m tests.support.kubernetes_programs
 	@SKIPS=fail $(RUN) -m pytest -n 2 --tier nightly tests/coordination
+
+kubernetes: .venv/ready ## run the manifests on a real Kubernetes of one node: builds that first, in ten minutes; needs root, Go and a container engine
+	@$(RUN) -m tests.support.kubernetes_programs
+	@SKIPS=fail $(RUN) -m pytest --tier nightly tests/kubernetes
 
 mutants: .venv/ready ## let the simulator hunt deliberate bugs and print the table: SEEDS=100 for each, BUG=gap only that
 	@$(RUN) -m tests.simulation.mutate $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BUG),--only $(BUG))
@@ -93,7 +98,7 @@ lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches th
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock
 	@$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
-	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --constraint requirements.lock --output-file deploy/docker/broker.lock
+	@$(LOCK) pyproject.toml --extra services --extra security --extra kubernetes --extra traces --constraint requirements.lock --output-file deploy/docker/broker.lock
 	@$(LOCK) pyproject.toml --extra audit --extra audit-jre --constraint requirements.lock --output-file deploy/docker/audit.lock
 	@$(LOCK) --group manifests --upgrade --output-file deploy/k8s/tests/checkers.lock
 

@@ -59,6 +59,16 @@ def last_own_end(epoch_history: EpochHistory, end: PhysicalOffset) -> PhysicalOf
     return end
 
 
+def last_foreign_end(epoch_history: EpochHistory, end: PhysicalOffset) -> PhysicalOffset:
+    """One past the last byte of a log that ends at `end` that no master of ours wrote; 0 when ours wrote all of it."""
+    stop = end
+    for entry in reversed(epoch_history):
+        if entry.master_id == FOREIGN:
+            return stop
+        stop = entry.start
+    return stop
+
+
 def common_end(*, ours: EpochHistory, our_end: PhysicalOffset, theirs: EpochHistory, their_end: PhysicalOffset) -> PhysicalOffset:
     """Up to where two logs may be equal by who wrote them; beyond it nothing is known to be. Content decides whether they are.
 

@@ -5,16 +5,17 @@ What goes on is the process, with its id, its configuration, and the modules tha
 """
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, NoReturn, Protocol, TypeVar, cast
 
-from dittomq.broker.config import BrokerConfig
+from dittomq.broker.config import BrokerConfig, TracesTable
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.commitlog.disk.storage import OsStorage
@@ -23,6 +24,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.memory import memory_bytes
+from dittomq.doors.traces import Traces
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded, configured
 from services.access import access_gate
@@ -30,6 +32,7 @@ from services.disk_metrics import SyncMetrics
 from services.disk_watchdog import disk_watched
 from services.encryption import encrypted_transport
 from services.process import RunnableService, hurry, run
+from services.traces import exported_traces
 
 _IMPORTS_AFTER_S: Final = 3.0
 
@@ -70,11 +73,14 @@ def lives(named: BrokerService | None) -> NoReturn:
         return loaded
 
     service, start = named, FIRST_START
-    while True:
-        try:
-            sys.exit(_serve(program, load, service, start))
-        except RoleChanged as changed:
-            service, start = changed.service, changed.start
+    with contextlib.ExitStack() as process:
+        # Made once for all that the process serves as: a collector that does not answer must not be waited for when the role changes.
+        traces = functools.cache(lambda settings, node: process.enter_context(exported_traces(settings, node)))
+        while True:
+            try:
+                sys.exit(_serve(program, load, traces, service=service, start=start))
+            except RoleChanged as changed:
+                service, start = changed.service, changed.start
 
 
 def first_service(config: BrokerConfig) -> BrokerService:
@@ -106,7 +112,10 @@ def configured_as(loaded: Loaded[BrokerConfig], config_class: type[B]) -> Loaded
     return Loaded(config_class(**tables), loaded.origins)
 
 
-def _serve(program: str, load: "_ConfigLoader", service: BrokerService | None, start: RoleStart) -> int:
+TracesMaker = Callable[[TracesTable, str], Traces | None]
+
+
+def _serve(program: str, load: "_ConfigLoader", traces: TracesMaker, *, service: BrokerService | None, start: RoleStart) -> int:
     """Serve on real doors, None as `first_service`: the status to exit with, when what its threads began on the disk has run to its end.
 
     Or raises RoleChanged.
@@ -120,7 +129,11 @@ def _serve(program: str, load: "_ConfigLoader", service: BrokerService | None, s
             transport = doors_open.enter_context(encrypted_transport(config.tls, config.access.own_token_file, OsClock()))
             listens = (config.listen.clients, config.listen.replication)
             gate = access_gate(config.access, listens, clock=OsClock(), workers=workers, chance=os_chance())
-            doors = BrokerDoors(*(transport, storage, OsClock(), os_chance(), workers, memory_bytes()), gate=doors_open.enter_context(gate))
+            doors = BrokerDoors(
+                *(transport, storage, OsClock(), os_chance(), workers, memory_bytes()),
+                gate=doors_open.enter_context(gate),
+                traces=traces(config.traces, config.name),
+            )
             doors_open.enter_context(disk_watched(program, config.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
             coordination = make_coordination(

@@ -45,7 +45,7 @@ FOLDERS = {
     "explore": Folder(timeout_s=300),
     "integration": Folder(timeout_s=300, alone=True),
     "interop": Folder(timeout_s=900, alone=True),
-    "kubernetes": Folder(timeout_s=900, alone=True),
+    "kubernetes": Folder(timeout_s=1800, alone=True),
     "simulation": Folder(timeout_s=600),
     "soak": Folder(timeout_s=600, alone=True),
     "spark": Folder(timeout_s=900, alone=True),

@@ -319,6 +319,19 @@ class FailoverTable:
 
 
 @dataclass(frozen=True, slots=True)
+class TracesTable:
+    """OpenTelemetry."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="spans of messages that their producer samples go to the collector of OTEL_EXPORTER_OTLP_ENDPOINT, by OTLP over "
+            "gRPC; needs dittomq[traces]"
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """Everything a broker is told. Master and slave read the same file: a role change makes one of the other."""
 
@@ -334,6 +347,7 @@ class BrokerConfig:
     reading: ReadingTable = field(default_factory=ReadingTable)
     tls: TlsTable = field(default_factory=TlsTable)
     access: AccessTable = field(default_factory=AccessTable)
+    traces: TracesTable = field(default_factory=TracesTable)
 
     @property
     def coordination_endpoints(self) -> tuple[str, ...]:

@@ -339,15 +339,19 @@ class Admin(GroupAdmin):
         raise InvalidField("node", f'"{node}" is not registered with any nameserver; registered: {names}')
 
     async def _await_route(self, topic: str, expected: dict[str, TopicConfig]) -> None:
-        """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic as it is."""
-        queues = {(broker, row.read_queues, row.write_queues) for broker, row in expected.items()}
+        """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic as it is.
+
+        A slave may tell them before its master does; until then nobody may write.
+        """
+        queues = {(broker, row.read_queues, row.write_queues, row.permission) for broker, row in expected.items()}
         started, pause_s = self._around.clock.monotonic(), _FIRST_ROUTE_POLL_S
         while queues and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
             try:
                 route = await self._around.routing.route(topic, fresh=True)
             except DittoError:
                 route = None
-            known = {(group.broker, group.read_queues, group.write_queues) for group in route.queues} if route is not None else set()
+            found = route.queues if route is not None else ()
+            known = {(group.broker, group.read_queues, group.write_queues, group.permission) for group in found}
             if known.issuperset(queues):
                 return
             await asyncio.sleep(pause_s)

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dittomq.client.access import ClusterAccess, access_of_context
 from dittomq.client.admin import Admin
@@ -20,6 +20,7 @@ from dittomq.client.validation import is_address
 from dittomq.consumer.assignment import Strategy
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
+from dittomq.doors.traces import Traces
 from dittomq.doors.transport import GrpcTransport, Transport  # noqa: TID251  # the same
 from dittomq.errors import InvalidField, NotReady
 from dittomq.message import Ack
@@ -30,6 +31,9 @@ from dittomq.rpc.channel import Channels
 from dittomq.security.certificate_files import CertificateFiles
 from dittomq.security.tls import Certificates
 from dittomq.security.token_files import source_of_token
+
+if TYPE_CHECKING:  # an extra, which who asks for no traces need not have
+    from opentelemetry.trace import TracerProvider
 
 _FIRST_WORDS_S = 10.0
 
@@ -48,17 +52,20 @@ class AsyncClient:
         network: str = DEFAULT_NETWORK,
         tls: CertificateFiles | None = None,
         token: str | Callable[[], str] | None = None,
+        traces: "TracerProvider | None" = None,
     ) -> None:
         """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use.
 
         `tls`: files of certificates, which are read now and when they change; without them in plain text. Raises ConfigError for theirs.
         `token`: says who this client is, or gives what says so at each call; never sent in plain text but to this machine itself.
+        `traces`: gets a span for each message, or call for many, that is published, and for each that a consumer hands out.
         """
         clock = clock or OsClock()
         self._certificates = Certificates.of_client(tls) if tls else None
         self._channels = Channels(transport or GrpcTransport(self._certificates, source_of_token(token)))
         cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
-        self._around = ClientContext(self._channels, Routing(cache, clock, address_map or {}), clock, chance or os_chance())
+        routing, spans = Routing(cache, clock, address_map or {}), Traces(traces) if traces is not None else None
+        self._around = ClientContext(self._channels, routing, clock, chance or os_chance(), spans)
 
     @classmethod
     def from_context(cls, name: str | None = None) -> Self:

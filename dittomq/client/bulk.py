@@ -11,6 +11,7 @@ from dittomq.client.batches import FULL_BATCH_BYTES
 from dittomq.client.partitioner import Partitioner, SendTarget
 from dittomq.client.send_results import Failure, NotStoredResult, Outcome, PartlyRefused, Stored, Unknown
 from dittomq.client.validation import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
+from dittomq.doors.traces import PublishSpan
 from dittomq.errors import AckLevelNotReached, DittoError, NotStored, QueueNotFound
 from dittomq.message import MAX_BATCH_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route
@@ -197,7 +198,8 @@ class _GrowingSend:
 class BulkPublish:
     """Messages of one call. Not for use by two tasks at once."""
 
-    def __init__(self, publisher: BatchPublisher, *, weak_fails: bool, stop_at_failure: bool) -> None:
+    def __init__(self, publisher: BatchPublisher, *, weak_fails: bool, stop_at_failure: bool, span: PublishSpan | None = None) -> None:
+        self._span = span
         self._publisher = publisher
         self._weak_fails = weak_fails
         self._stop_at_failure = stop_at_failure
@@ -212,7 +214,7 @@ class BulkPublish:
 
     async def add(self, messages: Iterable[Message]) -> bool:
         """Publish these behind those before; False when a failure has ended the reading."""
-        for message in messages:
+        for message in messages if self._span is None else map(self._span.carry, messages):
             if self._stopped:
                 return False
             if self._last is None or not self._last.takes(message):
@@ -257,13 +259,19 @@ class BulkPublish:
         for piece in self._pieces:
             assert piece is not None  # all are sent
             outcomes.append(await self._publisher.await_outcome(piece) if isinstance(piece, asyncio.Future) else piece)
-        return Outcomes(outcomes, self._where, weak_fails=self._weak_fails)
+        found = Outcomes(outcomes, self._where, weak_fails=self._weak_fails)
+        if self._span is not None:
+            tally = found.tally()
+            self._span.end(str(tally) if tally.not_stored or tally.unknown else None)
+        return found
 
     def give_up(self) -> None:
         """The caller hears nothing of what it has added. What of that was handed over and is not stored, the producer tells at its end."""
         for piece in self._pieces:
             if piece is not None:
                 self._publisher.give_up(piece)
+        if self._span is not None:
+            self._span.end("nobody waits for the outcomes")
 
     async def _route(self, topic: str) -> Route | DittoError:
         """The route, or why there is none: asked for once for all messages that come within a second."""

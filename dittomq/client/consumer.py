@@ -21,6 +21,7 @@ from dittomq.consumer.group_session import ConsumeMode
 from dittomq.consumer.retries import RECONSUME_TIME, RETRY_TOPIC
 from dittomq.consumer.tag_filter import TagFilter, parse_tags
 from dittomq.delays import LEVEL_DELAYS_S
+from dittomq.doors.traces import OpenSpan
 from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Unavailable
 from dittomq.errors.root import first_of
 from dittomq.message import StoredMessage
@@ -59,6 +60,7 @@ class ConsumedMessage:
     retries: int
     stored: StoredMessage
     _run: OwnQueue = field(repr=False)
+    _span: OpenSpan | None = field(default=None, repr=False)
 
     @property
     def body(self) -> bytes:
@@ -98,6 +100,8 @@ class ConsumedMessage:
     async def ack(self) -> None:
         """It is handled; the group's offset follows within a second or two. Another member may get it where this one is gone by then."""
         self._run.handle(self.stored.queue_offset)
+        if self._span is not None:
+            self._span.end()
 
     async def retry(self, after_s: float | None = None) -> bool:
         """Let the group try it again, after at least `after_s`, by one of RocketMQ's delays; None: after a time that grows with the tries.
@@ -107,6 +111,8 @@ class ConsumedMessage:
         """
         tries = await self._run.send_back(self.stored.queue_offset, None if after_s is None else _level_of(after_s))
         self._run.handle(self.stored.queue_offset)
+        if self._span is not None:
+            self._span.end("sent back")
         return not tries.dead_letter
 
 
@@ -155,7 +161,7 @@ class Consumer:
             found = await self._next()
             if found is not None and not found[0].is_lost():
                 found[0].hand_out(found[1].queue_offset)
-                return _consumed(*found)
+                return self._consumed(*found)
 
     @property
     def assignment(self) -> tuple[tuple[str, str, int], ...]:
@@ -177,6 +183,15 @@ class Consumer:
             await asyncio.sleep(0 if blocked_s < _BLOCKED_S else _CATCH_UP_S)
             self._turn_s = clock.monotonic()
         return self._buffer.take()
+
+    def _consumed(self, run: OwnQueue, message: StoredMessage) -> ConsumedMessage:
+        if not message.properties:
+            return ConsumedMessage(message.topic, 0, message, run)
+        times = message.properties.get(RECONSUME_TIME, "")
+        retries = int(times) if times.isascii() and times.isdigit() and len(times) < 10 else 0
+        topic, traces = message.properties.get(RETRY_TOPIC, message.topic), self._around.traces
+        span = traces.processing(message, topic, self._options.group) if traces is not None else None
+        return ConsumedMessage(topic, retries, message, run, span)
 
     async def _run(self) -> None:
         """Be a member of the group on each broker group that has one of the topics, until told to leave."""
@@ -237,14 +252,6 @@ def _checked(options: ConsumerOptions) -> TagFilter:
     if not 1 <= options.prefetch <= 100_000:
         raise InvalidField("prefetch", f"{options.prefetch:,} is outside 1 to 100,000")
     return parse_tags(options.tag)
-
-
-def _consumed(run: OwnQueue, message: StoredMessage) -> ConsumedMessage:
-    if not message.properties:
-        return ConsumedMessage(message.topic, 0, message, run)
-    times = message.properties.get(RECONSUME_TIME, "")
-    retries = int(times) if times.isascii() and times.isdigit() and len(times) < 10 else 0
-    return ConsumedMessage(message.properties.get(RETRY_TOPIC, message.topic), retries, message, run)
 
 
 def _level_of(after_s: float) -> int:

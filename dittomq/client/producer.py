@@ -179,6 +179,14 @@ class Producer:
 
     async def publish_message(self, message: Message) -> Receipt:
         """Publish one message; raises NotStored, AckLevelNotReached or OutcomeUnknown."""
+        if self._around.traces is None:
+            return await self._publish(message)
+        with self._around.traces.publishing() as span:
+            receipt = await self._publish(span.carry(message))
+            span.stored(receipt)
+            return receipt
+
+    async def _publish(self, message: Message) -> Receipt:
         try:
             size = checked_size(message)
             target = self.chooser.target(await self.route(message.topic), message)
@@ -214,7 +222,8 @@ class Producer:
 
     def bulk(self, *, stop_at_failure: bool) -> BulkPublish:
         """Publishing of many messages, piece by piece. Who does not come to its `finish` calls its `give_up`."""
-        return BulkPublish(self, weak_fails=self._options.on_weak == "raise", stop_at_failure=stop_at_failure)
+        span = self._around.traces.publishing() if self._around.traces is not None else None
+        return BulkPublish(self, weak_fails=self._options.on_weak == "raise", stop_at_failure=stop_at_failure, span=span)
 
     async def resolve(self, handle: OutcomeHandle) -> Receipt:
         """What became of a message whose answer was lost: its receipt; raises NotStored, or OutcomeUnknown as long as nobody can know."""

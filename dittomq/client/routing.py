@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from dittomq.doors.clock import Clock
+from dittomq.doors.traces import Traces
 from dittomq.errors import DittoError, NotReady, TopicNotFound, Unavailable
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
@@ -18,12 +19,13 @@ _SILENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What every part of one client shares."""
+    """What every part of one client shares. `traces` None: no spans."""
 
     channels: Channels
     routing: "Routing"
     clock: Clock
     chance: random.Random
+    traces: Traces | None = None
 
 
 class Routing:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
 from dittomq.client.access import ClusterAccess, access_of_context
 from dittomq.client.admin import Admin, CreatedTopic, NameserverResult, TopicDescription, UpdatedTopic
@@ -30,6 +30,9 @@ from dittomq.security.certificate_files import CertificateFiles
 from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
 from dittomq.wire.lookups import CancelOutcome
 
+if TYPE_CHECKING:  # an extra, which who asks for no traces need not have
+    from opentelemetry.trace import TracerProvider
+
 
 class Client:
     """A client of one cluster, for use inside `with`, by any number of threads; see AsyncClient."""
@@ -42,9 +45,10 @@ class Client:
         network: str = DEFAULT_NETWORK,
         tls: CertificateFiles | None = None,
         token: str | Callable[[], str] | None = None,
+        traces: "TracerProvider | None" = None,
     ) -> None:
         """As AsyncClient's."""
-        self._client = AsyncClient(nameserver, address_map=address_map, network=network, tls=tls, token=token)
+        self._client = AsyncClient(nameserver, address_map=address_map, network=network, tls=tls, token=token, traces=traces)
         self._thread = SyncBridge("dittomq-client")
         self._held = OneTaskContext(self._thread, self._client)
 

@@ -40,7 +40,7 @@ from dittomq.delays import (
 )
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Executor
-from dittomq.epoch_history import entry_at
+from dittomq.epoch_history import last_foreign_end
 from dittomq.errors import (
     CorruptRecord,
     DiskFull,
@@ -370,23 +370,27 @@ class DelayedDelivery:
 
 
 def delivered_to(store: Store, queue: DelayQueue, saved: int) -> QueueOffset:
-    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `saved`, of what RocketMQ wrote."""
+    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `saved`.
+
+    The file is believed of what RocketMQ wrote, and of what waited already when RocketMQ wrote last: its copies do not say of what.
+    """
     low, high = store.queue_range(queue.topic, queue.queue)
     last = store.last_delivered(queue.producer_id)
     known = max(low, 0 if last is None else last + 1)
     believed = range(known, max(known, min(saved, high)))
-    return QueueOffset(known + bisect_left(believed, True, key=lambda offset: not _is_foreign(store, queue, offset)))
+    foreign_end = last_foreign_end(store.epoch_history, store.end)
+    return QueueOffset(known + bisect_left(believed, True, key=lambda offset: not _lies_before(foreign_end, store, queue, offset)))
 
 
-def _is_foreign(store: Store, queue: DelayQueue, offset: int) -> bool:
-    """Whether no master of ours wrote that message: then RocketMQ's file says what became of it."""
+def _lies_before(end: PhysicalOffset, store: Store, queue: DelayQueue, offset: int) -> bool:
+    """Whether that message's record begins before `end` of the log."""
     try:
         found = store.read_queue(queue.topic, queue.queue, QueueOffset(offset), 1, 1).messages
     except CorruptRecord as problem:
-        return entry_at(store.epoch_history, PhysicalOffset(problem.position)) is None
+        return problem.position < end
     except Refused:
         return False
-    return bool(found) and entry_at(store.epoch_history, found[0].physical_offset) is None
+    return bool(found) and found[0].physical_offset < end
 
 
 def _later(now: Moment, ms: int) -> Moment:

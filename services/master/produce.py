@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dittomq.broker.writer import WrittenBatch
 from dittomq.commitlog.store import AppendBatch
+from dittomq.doors.traces import AppendSpans, Traces
 from dittomq.epoch_history import entry_at
 from dittomq.errors import NotReady, Refused
 from dittomq.message import Ack, Copy, CopyState, PutStatus
@@ -20,12 +21,19 @@ class ProduceHandler:
     """Takes batches while the master leads."""
 
     def __init__(
-        self, config: MasterConfig, term: Callable[[], Term], to_write_in: Callable[[], Term], refusal: Callable[[], Refused | None]
+        self,
+        config: MasterConfig,
+        term: Callable[[], Term],
+        to_write_in: Callable[[], Term],
+        refusal: Callable[[], Refused | None],
+        *,
+        traces: Traces | None = None,
     ) -> None:
         """`term` is the one in which the master answers, `to_write_in` the one in which it writes; each refuses while there is none.
 
-        `refusal` tells why the term takes no writes; None while it does.
+        `refusal` tells why the term takes no writes; None while it does. `traces`: where spans of batches go; None: nowhere.
         """
+        self._traces = traces
         self._config = config
         self._term = term
         self._to_write_in = to_write_in
@@ -46,16 +54,29 @@ class ProduceHandler:
     async def begin(self, order: PublishOrder) -> "PendingProduce":
         """Hand the batch to the writer, in the order of the calls; waits while its queue is full, or the master switches over."""
         term = self._writable()
+        spans = self._traces.appending(order.drafts) if self._traces is not None else None
         batch = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
-        written = await term.writer.submit(batch, order.size, self._writable)  # copies may go, and terms end, while it waits
-        return PendingProduce(order.resent(), term, written)
+        try:
+            written = await term.writer.submit(batch, order.size, self._writable)  # copies may go, and terms end, while it waits
+        except BaseException as failure:
+            if spans is not None:
+                spans.end(failure)
+            raise
+        return PendingProduce(order.resent(), term, written, spans)
 
     async def finish(self, ticket: "PendingProduce") -> StoredBatch:
         """Wait until the batch is written and its level reached. A Refused means that nothing of it is in the log.
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
-        return await self._answer(ticket.term, ticket.order, await ticket.written)
+        if ticket.spans is None:
+            return await self._answer(ticket.term, ticket.order, await ticket.written)
+        with ticket.spans as spans:
+            placed = await ticket.written
+            spans.written(placed)
+            stored = await self._answer(ticket.term, ticket.order, placed)
+            spans.reached(stored.asked, stored.status, stored.copies)
+            return stored
 
     async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[AppendResult]) -> StoredBatch:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
@@ -110,6 +131,7 @@ class PendingProduce:
     order: ResentOrder
     term: Term
     written: "asyncio.Future[WrittenBatch]"
+    spans: AppendSpans | None
 
 
 @dataclass(frozen=True, slots=True)

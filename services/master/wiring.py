@@ -256,7 +256,7 @@ class Master:
     ) -> "tuple[ProduceHandler, MasterTopics, DelayedDelivery, MasterMembers]":
         """What writes the log for others, and for the master itself."""
         config, lanes, clock = self._config, parts.lanes, self._doors.clock
-        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused)
+        appends = ProduceHandler(config, node.leading_term, node.term_to_write_in, node.writes_refused, traces=self._doors.traces)
         offsets = parts.offsets
         topics = MasterTopics(
             config.name,

@@ -11,6 +11,7 @@ from dittomq.broker.verified import VerifiedUpTo, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
+from dittomq.doors.traces import CopySpans, Traces
 from dittomq.doors.workers import Executor
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -27,7 +28,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
-    """A store and what works on it. `store_lane` is the only lane that writes the log; `storage` is the store's folder."""
+    """A store and what works on it. `store_lane` is the only lane that writes the log; `storage` is the store's folder.
+
+    `traces`: where spans of the messages that it copies go; None: nowhere.
+    """
 
     config: SlaveConfig
     storage: Storage
@@ -37,6 +41,7 @@ class ReplicaParts:
     reads: Executor
     files: Executor
     dispatcher: Dispatcher
+    traces: Traces | None = None
 
 
 class Replica:
@@ -45,7 +50,9 @@ class Replica:
     def __init__(self, parts: ReplicaParts) -> None:
         self.parts = parts
         self.store = parts.store
-        self.copy = ReplicaLogWriter(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
+        spans = CopySpans(parts.traces) if parts.traces is not None else None
+        lanes = parts.store_lane, parts.sync_lane
+        self.copy = ReplicaLogWriter(parts.store, *lanes, sync_each_group=not self.flushes_late, spans=spans)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = VerifiedUpTo()
         self._verified_kept: VerifiedUpTo | None = None  # what is written down; None: nothing, a full disk did not take it

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 
 from dittomq.commitlog.store import Store
 from dittomq.copies import LogStart
+from dittomq.doors.traces import CopySpans
 from dittomq.doors.workers import Executor
 from dittomq.epoch_history import EpochHistory
 from dittomq.offsets import PhysicalOffset
@@ -17,12 +18,13 @@ QUEUE_BYTES = 32 * 1024 * 1024
 class ReplicaLogWriter:
     """Takes a session's writes. `flushed` is what survives power loss; both ends are ends of whole records."""
 
-    def __init__(self, store: Store, lane: Executor, sync_lane: Executor, *, sync_each_group: bool) -> None:
-        """`lane` is the only one that writes the log; `sync_lane` syncs it meanwhile."""
+    def __init__(self, store: Store, lane: Executor, sync_lane: Executor, *, sync_each_group: bool, spans: CopySpans | None = None) -> None:
+        """`lane` is the only one that writes the log; `sync_lane` syncs it meanwhile. `spans`: those of the messages that come."""
         self._store = store
         self._lane = lane
         self._sync_lane = sync_lane
         self._sync_each_group = sync_each_group
+        self._spans = spans
         self._waiting: deque[WriteChunk | SkipRange | ReplaceEpochHistory] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
@@ -43,6 +45,8 @@ class ReplicaLogWriter:
         while self._waiting_bytes and self._waiting_bytes + size > QUEUE_BYTES:
             self._room.clear()
             await self._room.wait()
+        if self._spans is not None and isinstance(write, WriteChunk):
+            self._spans.arrived(write.offset, write.data)
         self._waiting.append(write)
         self._waiting_bytes += size
         self._arrived.set()
@@ -55,6 +59,8 @@ class ReplicaLogWriter:
 
         def received(end: PhysicalOffset) -> None:
             self.received = end
+            if self._spans is not None:
+                self._spans.written(end)
             moved()
 
         while True:
@@ -66,7 +72,7 @@ class ReplicaLogWriter:
             self._room.set()
             flushed = await self._lane.run(self._steps(batch), received)
             if flushed is not None:
-                self.flushed = max(self.flushed, flushed)
+                self._flushed_to(max(self.flushed, flushed))
                 moved()
             elif self._sync_each_group:
                 self._must_sync.set()
@@ -76,13 +82,18 @@ class ReplicaLogWriter:
         while True:
             await self._must_sync.wait()
             self._must_sync.clear()
-            self.flushed = await self._sync()
+            self._flushed_to(await self._sync())
             moved()
 
     async def flush(self) -> None:
         """Sync what is written, also by a stream that has ended."""
         await self._lane.call(lambda: None)
-        self.flushed = await self._sync()
+        self._flushed_to(await self._sync())
+
+    def _flushed_to(self, end: PhysicalOffset) -> None:
+        self.flushed = end
+        if self._spans is not None:
+            self._spans.flushed(end)
 
     async def _sync(self) -> PhysicalOffset:
         """One after the other; whoever leaves does not end what is under way; no batch is synced where it is written meanwhile."""
@@ -102,6 +113,8 @@ class ReplicaLogWriter:
         """Forget what waits and what is no whole record: a new stream starts at a record's end."""
         self._waiting.clear()
         self._waiting_bytes = 0
+        if self._spans is not None:
+            self._spans.dropped()
         await self._lane.call(self._drop_partial)
         self.received, self.flushed = self._store.end, self._store.flushed
 

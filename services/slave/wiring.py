@@ -286,7 +286,8 @@ class Slave:
 
     async def _fetcher(self, parts: SlaveParts, lanes: Lanes, channels: Channels, callers: FetcherCallbacks) -> ReplicaFetcher:
         doors, config, store = self._doors, self._config, parts.store
-        own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, parts.dispatcher))
+        work = lanes.store, lanes.sync, lanes.reads, lanes.files
+        own = Replica(ReplicaParts(config, doors.storage, store, *work, parts.dispatcher, doors.traces))
         of_it = ReplicaFetcherParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance)
         fetcher = ReplicaFetcher(of_it, callers)
         await fetcher.slots.load()

@@ -18,7 +18,8 @@ from dittomq.doors.coordination import Conflict, CoordinationStore, GroupKey, Ve
 from dittomq.errors import DittoError, PermissionDenied, Unavailable, UnreadableRecord
 from tests.coordination.backends import CLUSTER, door_of
 from tests.support.group_records import group_record
-from tests.support.kubernetes_api import ISSUER, NAMESPACE, KubernetesApi, kubernetes_api
+from tests.support.kubernetes_api import NAMESPACE, KubernetesApi, kubernetes_api
+from tests.support.kubernetes_programs import ISSUER
 from tests.support.proxy import Proxy, Way
 from tests.support.waiting import PATIENCE_S
 

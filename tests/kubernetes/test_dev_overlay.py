@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.support.kubernetes_cluster import (
+    IMAGE,
     NAMESERVERS,
     OVERLAYS,
     applied,
@@ -59,10 +60,24 @@ def test_the_api_takes_every_object_as_it_is_written(elsewhere: str, overlay: st
     assert len(made.splitlines()) == len(moved)
 
 
+@pytest.mark.tier("test")
 def test_services_lead_to_the_master_and_to_the_slaves(cluster: None) -> None:
     pods = {f"dittomq-a-{each}" for each in range(3)}
     eventually(lambda: leads("dittomq-rw-a") == {pod_of(holder())}, "the one to the master")
     eventually(lambda: leads("dittomq-ro-a") == pods - {pod_of(holder())}, "the other one to the slaves")
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["client", "stranger"])
+def test_only_a_pod_that_calls_itself_a_client_reaches_a_nameserver(cluster: None, reached: bool) -> None:
+    name, host = f"reaches-{str(reached).lower()}", NAMESERVERS.partition(":")[0]
+    look = f"import socket; socket.create_connection(('{host}', 9876), 15)"
+    labels = f"--labels=dittomq/client={str(reached).lower()}"
+    kubectl("run", name, labels, "--image", IMAGE, "--restart", "Never", "--command", "--", "python3", "-c", look)
+    try:
+        kubectl("wait", f"pod/{name}", "--for", f"jsonpath={{.status.phase}}={'Succeeded' if reached else 'Failed'}", "--timeout", "60s")
+        assert ("TimeoutError" in kubectl("logs", name)) != reached
+    finally:
+        kubectl("delete", "pod", name)
 
 
 def test_the_audit_job_passes_and_keeps_its_report(cluster: None) -> None:

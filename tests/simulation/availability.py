@@ -43,7 +43,8 @@ class Availability:
     def _may_be_written(self, whole: frozenset[str], record: GroupRecord | None) -> bool:
         publishers = [each.name for each in self._publishers if each.wants_more and self._is_whole(each.name)]
         names = [*whole, *self._shape.name_machines, *publishers[:1]]
-        harmed = self._history.has_seen(Harm.DISK_LOST, Harm.SYNC_FAILED, Harm.LOSS_ACCEPTED)
+        unflushed = () if self._shape.needs_no_operator else (Harm.POWER_LOST,)  # who acknowledged more than it flushed is a stranger then
+        harmed = self._history.has_seen(Harm.DISK_LOST, Harm.SYNC_FAILED, Harm.LOSS_ACCEPTED, *unflushed)
         if not publishers or harmed or self._shape.is_manual or not all(map(self._is_whole, self._shape.name_machines)):
             return False
         if not all(self._world.network.is_whole(one, other) for one in names for other in names if one != other):

@@ -8,6 +8,7 @@ import pytest
 from dittomq.client import AsyncClient
 from dittomq.errors import ConnectionRefused, InvalidField, TopicNotFound, Unavailable
 from dittomq.offsets import Epoch
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from tests.simulation.client_scenario import ClientTown, play
 from tests.support.virtual_time import played_by
 
@@ -28,6 +29,21 @@ async def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are
     ]
     assert [(result.broker, result.value.created if result.value else None) for result in again] == [("a", False), ("b", True)]
     assert town.brokers["b/0"].topics["lines"].write_queues == 8
+
+
+@played_by(play)
+async def test_a_new_topic_can_be_written_where_its_slave_told_the_nameserver_first(town: ClientTown, mq: AsyncClient) -> None:
+    town.nameserver.queues["lines"] = {"a": 8}
+    town.nameserver.permissions["a"] = PERMISSION_READ
+    async with asyncio.TaskGroup() as meanwhile:
+        creating = meanwhile.create_task(mq.admin.create_topic("lines"))
+        await asyncio.sleep(1)
+        town.nameserver.permissions["a"] = PERMISSION_READ | PERMISSION_WRITE
+        await creating
+        async with mq.producer() as producer:
+            receipt = await producer.publish("lines", b"first")
+
+    assert receipt.queue_offset == 0
 
 
 @played_by(play)

@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Final
 
 ROOT = Path(__file__).resolve().parents[2]
+_SMALL: Final = ("-gcflags=all=-dwarf=false", "-ldflags=-s -w")  # nobody debugs them
 
 
 class NotBuiltError(Exception):
@@ -15,15 +17,17 @@ class NotBuiltError(Exception):
 
 
 def place(name: str) -> Path:
-    """Where the program is that the module in tests/support/<name>_build makes, once it was built."""
-    pins = b"".join((_module(name) / file).read_bytes() for file in ("go.mod", "go.sum"))
+    """Where the program is that the module in tests/support/<name>_build makes, once it was built; or the folder of its programs."""
+    pins = b"".join(
+        path.read_bytes() for path in sorted(_module(name).rglob("*")) if path.name == "go.mod" or path.suffix in {".go", ".sum"}
+    )
     return ROOT / ".tools" / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
 
 
-def built(name: str, package: str, *flags: str, timeout_s: int = 600) -> Path:
-    """The program that `package` of the module in tests/support/<name>_build makes. The first build takes minutes. Raises NotBuiltError.
+def built(name: str, *packages: str, timeout_s: int = 600) -> Path:
+    """The program that the package of the module in tests/support/<name>_build makes; a folder of programs, if there are several packages.
 
-    `flags` are for the Go compiler.
+    The first build takes minutes. Raises NotBuiltError.
     """
     go = shutil.which("go")
     if go is None:
@@ -34,7 +38,10 @@ def built(name: str, package: str, *flags: str, timeout_s: int = 600) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test workers build it once between them
         if not program.exists():
             fresh = program.with_suffix(".new")
-            command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", *flags, "-o", str(fresh), package]
+            shutil.rmtree(fresh, ignore_errors=True)
+            if len(packages) > 1:
+                fresh.mkdir()
+            command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", *_SMALL, "-o", str(fresh), *packages]
             environment = os.environ | {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
             try:
                 subprocess.run(command, cwd=module, env=environment, check=True, capture_output=True, timeout=timeout_s)

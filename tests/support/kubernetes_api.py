@@ -1,11 +1,6 @@
-"""A real Kubernetes API on loopback, over an etcd of its own: Leases, namespaces, service accounts and RBAC, and no containers.
-
-Kubernetes calls it its generic control plane: the API server without pods and nodes. It takes ten minutes of two cores to build, so a test
-that needs it is skipped until `make coordination` has built it.
-"""
+"""A real Kubernetes API on loopback, over an etcd of its own: Leases, namespaces, service accounts and RBAC, and nothing that runs pods."""
 
 import contextlib
-import functools
 import json
 import random
 import shutil
@@ -23,31 +18,12 @@ from dittomq.coordination.settings import CoordinationBackend, CoordinationTable
 from dittomq.errors import Unavailable
 from dittomq.testing.ports import choose_ports, give_back
 from tests.support.etcd import Etcd, etcd_members
-from tests.support.go_tools import built, place
-from tests.support.skips import ON_REQUEST
+from tests.support.kubernetes_programs import ADMINISTRATOR, api_server, authority, programs, write_credentials
 from tests.support.waiting import PATIENCE_S, eventually
 
 NAMESPACE: Final = "messaging"
-ISSUER: Final = "https://kubernetes.default.svc"
-_NAME: Final = "kubernetes_api"
-_PACKAGE: Final = "k8s.io/kubernetes/pkg/controlplane/apiserver/samples/generic"
-_FLAGS: Final = ("-gcflags=all=-dwarf=false", "-ldflags=-s -w")  # nobody debugs it
-_BUILD_TIMEOUT_S: Final = 3600
-_ADMIN_TOKEN: Final = "administrator"
+_NOWHERE: Final = "203.0.113.1"  # an API server must name an address that is not on loopback; nothing uses it
 _VERBS: Final = ("get", "create", "update", "watch", "delete")
-
-
-def build() -> Path:
-    """The program, made now where it was not. Raises NotBuiltError."""
-    return built(_NAME, _PACKAGE, *_FLAGS, timeout_s=_BUILD_TIMEOUT_S)
-
-
-@functools.cache
-def api_program() -> Path:
-    """It, where it was built; the test is skipped where it was not."""
-    if not place(_NAME).exists():
-        pytest.skip(f"{ON_REQUEST} a Kubernetes API, which `make coordination` builds in ten minutes")
-    return place(_NAME)
 
 
 class KubernetesApi:
@@ -66,7 +42,7 @@ class KubernetesApi:
             backend=CoordinationBackend.KUBERNETES,
             namespace=NAMESPACE,
             token_file=str(self.token_file("node")),
-            ca_file=str(self.folder / "certificates" / "apiserver.crt"),
+            ca_file=str(authority(self.folder)),
         )
 
     def token_file(self, account: str) -> Path:
@@ -97,7 +73,7 @@ class KubernetesApi:
         request = urllib.request.Request(
             f"https://{self.address}{path}",
             None if body is None else json.dumps(body).encode(),
-            {"Authorization": f"Bearer {_ADMIN_TOKEN}", "Content-Type": "application/json"},
+            {"Authorization": f"Bearer {ADMINISTRATOR}", "Content-Type": "application/json"},
             method=method,
         )
         try:
@@ -136,33 +112,21 @@ class KubernetesApi:
             self.token_file(account).write_text(answer["status"]["token"])
 
     def _command(self) -> list[str]:
-        key = str(self.folder / "accounts.key")
-        settings = {
-            "etcd-servers": ",".join(f"http://{each}" for each in self._etcd.endpoints),
-            "bind-address": "127.0.0.1",
-            "secure-port": self.address.rpartition(":")[2],
-            "cert-dir": str(self.folder / "certificates"),  # it makes them
-            "token-auth-file": str(self.folder / "administrators.csv"),
-            "authorization-mode": "RBAC",
-            "anonymous-auth": "false",
-            "client-ca-file": str(self.folder / "clients.pem"),
-            "service-account-issuer": ISSUER,
-            "service-account-key-file": key,
-            "service-account-signing-key-file": key,
-        }
-        return [str(api_program()), *(f"--{name}={value}" for name, value in settings.items())]
+        etcd, (host, _, port) = f"http://{self._etcd.endpoints[0]}", self.address.partition(":")
+        command = api_server(self.folder, etcd, host=host, port=int(port), advertised=_NOWHERE)
+        return [*command, f"--client-ca-file={self.folder / 'clients.pem'}"]
 
 
 @contextlib.contextmanager
 def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
     """A new one, which runs while the block does. Skips the test where there is none."""
-    api_program()
+    programs()
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.skip("no openssl on PATH to make the key of service accounts with")
+        pytest.skip("no openssl on PATH to make certificates of clients with")
     folder.mkdir(exist_ok=True)
     _make_keys(openssl, folder)
-    (folder / "administrators.csv").write_text(f"{_ADMIN_TOKEN},administrator,1,system:masters\n")
+    write_credentials(folder)
     [ports] = choose_ports(0, random.SystemRandom(), usual=False)
     with etcd_members(folder / "etcd", 1) as etcd:
         api = KubernetesApi(folder, etcd, ports.clients)
@@ -176,13 +140,12 @@ def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
 
 
 def _make_keys(openssl: str, folder: Path) -> None:
-    """The key of service accounts; an authority for clients, and a certificate of it for the service account `node`."""
+    """An authority for clients, and a certificate of it for the service account `node`."""
 
     def make(*arguments: str) -> None:
         subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
 
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    make("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", "accounts.key")
     make(*new, "-x509", "-days", "2", "-subj", "/CN=clients", "-keyout", "clients.key", "-out", "clients.pem")
     make(*new, "-subj", f"/CN=system:serviceaccount:{NAMESPACE}:node", "-keyout", "node.key", "-out", "node.csr")
     make(
@@ -200,7 +163,3 @@ def _make_keys(openssl: str, folder: Path) -> None:
         "-out",
         "node.pem",
     )
-
-
-if __name__ == "__main__":
-    print(build())

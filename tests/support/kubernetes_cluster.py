@@ -1,10 +1,14 @@
-"""A cluster that a test was given, as kubectl drives it: TEST_KUBECONFIG names it. It holds the images of this version."""
+"""A cluster of the tests, as kubectl drives it. It holds the images of this version.
+
+TEST_KUBECTL is the command line of a kubectl that reaches it: the folder's conftest sets it, unless it is set.
+"""
 
 import base64
 import contextlib
 import functools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,18 +22,18 @@ from dittomq.client.access import VARIABLES
 from dittomq.testing.authority import CertificateAuthority
 from tests.support.go_tools import NotBuiltError, built
 from tests.support.kubernetes_definitions import definitions
-from tests.support.skips import ON_REQUEST
 from tests.support.tree import ROOT
 from tests.support.waiting import eventually
 
+KUBECTL: Final = "TEST_KUBECTL"
 NAMESPACE: Final = "dittomq"
 OVERLAYS: Final = ("dev", "dev-tls", "production")
-IMAGE: Final = "dittomq:0.2.0"
+TAG: Final = "0.2.0"
+IMAGE: Final = f"dittomq:{TAG}"
 NAMESERVERS: Final = ",".join(f"dittomq-nameserver-{each}.dittomq-nameserver.{NAMESPACE}.svc:9876" for each in range(2))
 _OVERLAYS: Final = ROOT / "deploy" / "k8s" / "overlays"
 _EXAMPLES: Final = ROOT / "deploy" / "k8s" / "examples"
 _KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
-_API_PORTS: Final = {443, 6443}
 
 
 @functools.cache
@@ -43,11 +47,8 @@ def rendered(overlay: str) -> str:
 
 
 def kubectl(*arguments: str, stdin: str | None = None, timeout_s: float = 120, check: bool = True) -> str:
-    """What it prints, at the cluster that was given. Skips the test where none was."""
-    configuration = os.environ.get("TEST_KUBECONFIG")
-    if not configuration:
-        pytest.skip(f"{ON_REQUEST} a Kubernetes cluster that holds the images of `make images`; name its kubeconfig in TEST_KUBECONFIG")
-    command = ["kubectl", "--kubeconfig", configuration, *arguments]
+    """What it prints, at the cluster of the tests."""
+    command = [*shlex.split(os.environ[KUBECTL]), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert not check or done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
     return done.stdout
@@ -109,7 +110,6 @@ def applied(overlay: str, authority: CertificateAuthority | None = None) -> Iter
         if authority is not None:
             issue(authority, "node")
             issue(authority, "client")
-        _allow_api()
         for name in ("dittomq-nameserver", "dittomq-a"):
             rolled_out(name)
         eventually(holder, "the group has a master")
@@ -178,12 +178,3 @@ class Load:
 
     def _printed(self) -> str:
         return kubectl("logs", self._name, check=False)
-
-
-def _allow_api() -> None:
-    """Let brokers reach the Kubernetes API also where its port is an unusual one."""
-    found = json.loads(kubectl("get", "endpointslice", "kubernetes", "-o", "json"))
-    unusual = [{"port": each["port"]} for each in found["ports"] if each["port"] not in _API_PORTS]
-    if unusual:
-        change = [{"op": "add", "path": "/spec/egress/0/ports/-", "value": port} for port in unusual]
-        in_namespace("patch", "networkpolicy", "api", "--type", "json", "--patch", json.dumps(change))

@@ -1,4 +1,4 @@
-"""How far delayed messages of a store are delivered: RocketMQ's file is believed of what RocketMQ wrote, and of nothing of ours."""
+"""How far delayed messages of a store are delivered: RocketMQ's file is believed of what was there when RocketMQ wrote last."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 
 from dittomq.commitlog.store import AppendBatch, Store
 from dittomq.delays import DELAY_QUEUES, SCHEDULE_TOPIC, schedule
-from dittomq.epoch_history import EpochEntry
+from dittomq.epoch_history import FOREIGN, EpochEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import DELAY_OFFSETS, decode
-from dittomq.offsets import Epoch
+from dittomq.offsets import Epoch, PhysicalOffset
 from services.master.delay_queues import DelayQueue
 from services.master.delayed_delivery import delivered_to
 from tests.vectors.conftest import Vector
@@ -59,3 +59,12 @@ def test_no_file_delivers_what_a_master_of_ours_wrote(vector: Vector, store: Sto
 
     assert delivered_to(store, QUEUES[1], theirs) == theirs
     assert [delivered_to(store, QUEUES[1], theirs + more) for more in (1, 2, 1_000)] == [theirs] * 3
+
+
+@STORES
+def test_what_waited_when_rocketmq_wrote_last_is_delivered_as_its_file_says(vector: Vector, store: Store) -> None:
+    told = told_by(vector)
+    visit = PhysicalOffset(store.end - 1)  # before it, so it says, a master of ours wrote all that waits
+    store.replace_epoch_history((EpochEntry(Epoch(1), 0, 7, PhysicalOffset(0)), EpochEntry(Epoch(1), FOREIGN, 8, visit)))
+
+    assert {level: delivered_to(store, QUEUES[level], offset) for level, offset in told.items()} == told
