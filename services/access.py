@@ -11,7 +11,7 @@ from dittomq.doors.transport import is_loopback
 from dittomq.doors.workers import Workers
 from dittomq.errors import ConfigError
 from dittomq.security.authentication import Authentication
-from dittomq.security.gate import Gate, Reloads
+from dittomq.security.gate import Gate
 from dittomq.security.settings import AccessTable
 
 log = structlog.get_logger()
@@ -31,7 +31,8 @@ def access_gate(
                 log.warning("no_access_rules", address=address, why="whoever reaches it may do everything; name a file in access.file")
         yield None
         return
-    gate = Gate(settings.files, Authentication(clock, workers.lane("access"), chance), clock, Reloads(_renewed, _refused))
+    who = Authentication(clock, workers.lane("access"), chance)
+    gate = Gate(settings.files, who, clock, on_renewal=_renewed, on_problem=_refused)
     gate.follow()
     try:
         yield gate

@@ -5,14 +5,14 @@ A gate without rules lets everybody do everything.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, PermissionDenied, Unauthenticated
 from dittomq.security.access import AccessRole, AccessRules, Allowance, parse_access
 from dittomq.security.authentication import Authentication, Caller, KnownTokens
-from dittomq.security.regular_look import RegularLook
+from dittomq.security.followed_files import FollowedFiles
+from dittomq.security.secret_files import read_file
 from dittomq.security.tokens import parse_tokens
 from dittomq.security.web_tokens import parse_keys
 
@@ -52,19 +52,25 @@ class AccessState:
         return found
 
 
-class Gate:
+class Gate(FollowedFiles):
     """Who may do what on this node, now."""
 
-    def __init__(self, files: AccessFiles, authentication: Authentication, clock: Clock, on_reload: "Reloads") -> None:
+    def __init__(
+        self,
+        files: AccessFiles,
+        authentication: Authentication,
+        clock: Clock,
+        *,
+        on_renewal: Callable[[], None],
+        on_problem: Callable[[ConfigError], None],
+    ) -> None:
         """Reads the files. Raises ConfigError."""
+        super().__init__("access", on_renewal=on_renewal, on_problem=on_problem)
         self._files = files
         self._authentication = authentication
         self._clock = clock
-        self._on_reload = on_reload
         self._read = _contents(files)
         self.state = _state(files, self._read)
-        self._refused = ""
-        self._looks = RegularLook("access", self.look)
 
     async def caller(self, headers: Iterable[tuple[str, Any]], connection: Mapping[str, Iterable[bytes]]) -> Caller:
         """Who calls. Raises Unauthenticated, LimitReached."""
@@ -75,36 +81,13 @@ class Gate:
         if not self.state.tokens.still_know(caller, self._clock.wall_ms()):
             raise Unauthenticated("the token is not valid any more; get a new one")
 
-    def follow(self) -> None:
-        """From now on read the files again every 5 s."""
-        self._looks.begin()
-
-    def close(self) -> None:
-        """Read them no more."""
-        self._looks.end()
-
-    def look(self) -> None:
-        """Obey what the files hold now; what is wrong is told once, and what held before still holds. Blocks."""
-        try:
-            found = _contents(self._files)
-            if found == self._read:
-                return
-            self.state = _state(self._files, found)
-        except ConfigError as problem:
-            if str(problem) != self._refused:
-                self._refused = str(problem)
-                self._on_reload.refused(problem)
-            return
-        self._read, self._refused = found, ""
-        self._on_reload.renewed()
-
-
-@dataclass(frozen=True, slots=True)
-class Reloads:
-    """Whom to tell, in a thread, that files were read again."""
-
-    renewed: Callable[[], None]
-    refused: Callable[[ConfigError], None]
+    def _read_again(self) -> bool:
+        found = _contents(self._files)
+        if found == self._read:
+            return False
+        self.state = _state(self._files, found)
+        self._read = found
+        return True
 
 
 def _contents(files: AccessFiles) -> tuple[str, str, str]:
@@ -116,15 +99,9 @@ def _contents(files: AccessFiles) -> tuple[str, str, str]:
 
 def _content(setting: str, path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
-            found = file.read(_MAX_BYTES + 1)
-        text = found.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(setting, f"{path} cannot be read: {problem}") from None
-    if len(found) > _MAX_BYTES:
-        raise ConfigError(setting, f"{path} has more than {_MAX_BYTES:,} bytes")
-    return text
+        return read_file(setting, path, _MAX_BYTES).decode()
+    except UnicodeDecodeError:
+        raise ConfigError(setting, f"{path} cannot be read: it is not UTF-8") from None
 
 
 def _state(files: AccessFiles, contents: tuple[str, str, str]) -> AccessState:

@@ -27,13 +27,19 @@ def read_secret(setting: str, path: str) -> bytes:
     """What the file holds. Raises ConfigError when it cannot be read, is empty or larger than 1 MiB."""
     if not path:
         raise ConfigError(setting, "is empty; name the file")
-    try:
-        with Path(path).open("rb") as file:
-            found = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(setting, f"{path} cannot be read: {error.strerror or error}") from error
+    found = read_file(setting, path, _MAX_BYTES)
     if not found.strip():
         raise ConfigError(setting, f"{path} is empty")
-    if len(found) > _MAX_BYTES:
-        raise ConfigError(setting, f"{path} has more than {_MAX_BYTES:,} bytes")
+    return found
+
+
+def read_file(setting: str, path: str, most_bytes: int) -> bytes:
+    """What the file holds. Raises ConfigError when it cannot be read, or is larger."""
+    try:
+        with Path(path).open("rb") as file:
+            found = file.read(most_bytes + 1)
+    except OSError as error:
+        raise ConfigError(setting, f"{path} cannot be read: {error.strerror or error}") from error
+    if len(found) > most_bytes:
+        raise ConfigError(setting, f"{path} has more than {most_bytes:,} bytes")
     return found

@@ -11,7 +11,7 @@ import grpc
 
 from dittomq.errors import ConfigError
 from dittomq.security.certificate_files import CertificateFiles
-from dittomq.security.regular_look import RegularLook
+from dittomq.security.followed_files import FollowedFiles
 from dittomq.security.secret_files import read_secret
 
 
@@ -32,20 +32,14 @@ def load_certificates(files: CertificateFiles) -> PemFiles:
             return found
 
 
-class Certificates:
-    """The certificates of a process, and after `follow` those that replace them; for any number of threads.
-
-    `on_problem` is called, in a thread, with what is wrong with files that replaced others: the former are used on.
-    """
+class Certificates(FollowedFiles):
+    """The certificates of a process, and after `follow` those that replace them; for any number of threads."""
 
     def __init__(self, files: CertificateFiles, *, on_renewal: Callable[[], None], on_problem: Callable[[ConfigError], None]) -> None:
         """Reads them. Raises ConfigError."""
+        super().__init__("certificates", on_renewal=on_renewal, on_problem=on_problem)
         self._files = files
-        self._on_renewal = on_renewal
-        self._on_problem = on_problem
         self._known = (0, load_certificates(files))
-        self._refused: str | None = None
-        self._looks = RegularLook("certificates", self.look)
 
     @classmethod
     def of_client(cls, files: CertificateFiles) -> Self:
@@ -58,28 +52,13 @@ class Certificates:
         """Grows when the files were exchanged."""
         return self._known[0]
 
-    def follow(self) -> None:
-        """From now on read the files again every 5 s."""
-        self._looks.begin()
-
-    def close(self) -> None:
-        """Read them no more."""
-        self._looks.end()
-
-    def look(self) -> None:
-        """Take over what the files hold now. Blocks."""
+    def _read_again(self) -> bool:
         version, known = self._known
-        try:
-            found = load_certificates(self._files)
-        except ConfigError as problem:
-            if str(problem) != self._refused:
-                self._refused = str(problem)
-                self._on_problem(problem)
-            return
-        self._refused = None
-        if found != known:
-            self._known = (version + 1, found)
-            self._on_renewal()
+        found = load_certificates(self._files)
+        if found == known:
+            return False
+        self._known = (version + 1, found)
+        return True
 
     def of_channel(self) -> grpc.ChannelCredentials:
         """What a channel that is made now shows and trusts."""

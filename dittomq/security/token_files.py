@@ -1,6 +1,8 @@
 """The token that a process sends to say who it is: from a file, which may be exchanged while the process runs."""
 
+import contextlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -13,7 +15,7 @@ _TOKEN: Final = re.compile(r"[a-zA-Z0-9._~+/=-]{1,8000}")
 
 
 class TokenFile:
-    """A file with one token, read again every 30 s when it is asked for."""
+    """A file with one token, read again every 30 s when it is asked for, by a thread: a file system that hangs keeps no call waiting."""
 
     def __init__(self, setting: str, path: str, clock: Clock) -> None:
         """Reads it. Raises ConfigError."""
@@ -21,18 +23,21 @@ class TokenFile:
         self._path = path
         self._clock = clock
         self._read_at = clock.monotonic()
+        self._reading = threading.Thread()  # at most one reads
         self._token = read_token(setting, path)
 
     def __call__(self) -> str:
-        """The token; an old one as long as the file holds none."""
+        """The token; the former one while the file is read again, and as long as it holds none."""
         now = self._clock.monotonic()
-        if now - self._read_at >= _READ_EVERY_S:
+        if now - self._read_at >= _READ_EVERY_S and not self._reading.is_alive():
             self._read_at = now
-            try:
-                self._token = read_token(self._setting, self._path)
-            except ConfigError:
-                return self._token  # who is called says when it is not valid any more
+            self._reading = threading.Thread(target=self._read_again, name="token", daemon=True)
+            self._reading.start()
         return self._token
+
+    def _read_again(self) -> None:
+        with contextlib.suppress(ConfigError):  # who is called says when the former one is not valid any more
+            self._token = read_token(self._setting, self._path)
 
 
 def source_of_token(token: str | Callable[[], str] | None) -> Callable[[], str] | None:

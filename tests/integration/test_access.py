@@ -18,11 +18,16 @@ from dittomq.errors import DittoError, PermissionDenied, Unauthenticated, Unavai
 from dittomq.rpc import status
 from dittomq.rpc.channel import Channels, call
 from dittomq.security.authentication import Authentication
-from dittomq.security.gate import AccessFiles, Gate, Reloads
+from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.gate import AccessFiles, Gate
+from dittomq.security.tls import Certificates
+from dittomq.security.token_files import TokenFile
 from dittomq.security.tokens import new_token
+from dittomq.testing.authority import CertificateAuthority
 from tests.support.inline_lane import InlineLane
 from tests.support.loopback import Loopback, over_sockets
-from tests.support.waiting import PATIENCE_S
+from tests.support.manual_clock import HandClock
+from tests.support.waiting import PATIENCE_S, eventually
 
 TOKEN, LINE = new_token("shop", random.Random(1))
 RULES = '[[allow]]\nwho = ["token:shop"]\nroles = ["produce"]\ntopics = ["orders"]\n'
@@ -30,11 +35,16 @@ RULES = '[[allow]]\nwho = ["token:shop"]\nroles = ["produce"]\ntopics = ["orders
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Gate:
-    (tmp_path / "access.toml").write_text(RULES)
+    return gate_of(tmp_path, RULES)
+
+
+def gate_of(tmp_path: Path, rules: str) -> Gate:
+    (tmp_path / "access.toml").write_text(rules)
     (tmp_path / "tokens").write_text(LINE)
     files = AccessFiles(str(tmp_path / "access.toml"), str(tmp_path / "tokens"))
     clock = OsClock()
-    return Gate(files, Authentication(clock, InlineLane(), random.Random(2)), clock, Reloads(lambda: None, lambda _: None))
+    who = Authentication(clock, InlineLane(), random.Random(2))
+    return Gate(files, who, clock, on_renewal=lambda: None, on_problem=print)
 
 
 def with_token(loopback: Loopback) -> Loopback:
@@ -44,6 +54,11 @@ def with_token(loopback: Loopback) -> Loopback:
 
 def health(loopback: Loopback) -> Any:
     return health_pb2_grpc.HealthStub(loopback.channels.to(loopback.address))
+
+
+def with_certificate(loopback: Loopback, files: CertificateFiles) -> Loopback:
+    loopback.channels = Channels(GrpcTransport(Certificates.of_client(files)))
+    return loopback
 
 
 async def published(loopback: Loopback, topic: str) -> DittoError | int:
@@ -69,6 +84,47 @@ def test_a_batch_for_a_topic_that_no_rule_names_is_refused_and_another_is_not(ga
 
         assert isinstance(refused, PermissionDenied)
         assert str(refused) == 'token:shop has no role produce for topic "secrets": no rule of the access file gives it'
+        assert await published(loopback, "orders") == 1
+
+    over_sockets(story, gate)
+
+
+@pytest.mark.parametrize("who", ["san:shop", "san:shop-*", "san:localhost", "san:127.0.0.1", "cn:shop-1"])
+def test_a_rule_for_a_name_of_a_certificate_allows_its_holder_and_no_other(tmp_path: Path, who: str) -> None:
+    """Over real TLS: names are those that gRPC finds in a certificate of the cluster's authority."""
+    authority = CertificateAuthority(tmp_path / "tls")
+    for holder, hosts in (("node", ["127.0.0.1"]), ("shop-1", ["shop", "localhost", "127.0.0.1"]), ("thief", ["thief.example"])):
+        authority.issue(holder, hosts)
+    gate = gate_of(tmp_path, f'[[allow]]\nwho = ["{who}"]\nroles = ["produce"]\ntopics = ["orders"]\n')
+
+    async def story(loopback: Loopback) -> None:
+        assert await published(with_certificate(loopback, authority.files_of("shop-1")), "orders") == 1
+        secrets = await published(loopback, "secrets")
+        other = await published(with_certificate(loopback, authority.files_of("thief")), "orders")
+
+        assert isinstance(secrets, PermissionDenied)
+        assert isinstance(other, PermissionDenied)
+        assert str(other) == "san:thief, san:thief.example, cn:thief has no role produce: no rule of the access file gives it"
+
+    over_sockets(story, gate, shown=Certificates.of_client(authority.files_of("node")))
+
+
+def test_an_exchanged_token_file_is_shown_without_a_restart(gate: Gate, tmp_path: Path) -> None:
+    other, line = new_token("shop", random.Random(7))
+    own, clock = tmp_path / "node.token", HandClock()
+    own.write_text(TOKEN)
+    token = TokenFile("access.own_token_file", str(own), clock)
+
+    async def story(loopback: Loopback) -> None:
+        loopback.channels = Channels(GrpcTransport(token=token))
+        assert await published(loopback, "orders") == 1
+        own.write_text(other)
+        (tmp_path / "tokens").write_text(line)
+        gate.look()
+        assert isinstance(await published(loopback, "orders"), Unauthenticated)
+
+        clock.now_s += 30
+        eventually(lambda: token() == other, "the file was read again")
         assert await published(loopback, "orders") == 1
 
     over_sockets(story, gate)

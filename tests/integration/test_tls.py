@@ -137,7 +137,7 @@ def test_new_certificates_are_shown_without_a_restart_and_streams_go_on(tmp_path
 
 
 def test_followed_files_are_taken_over_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.security.regular_look.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("dittomq.security.followed_files.LOOK_EVERY_S", 0.01)
 
     async def story() -> None:
         renewed, loop = asyncio.Event(), asyncio.get_running_loop()

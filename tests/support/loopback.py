@@ -17,6 +17,7 @@ from dittomq.rpc.health import Health
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.security.gate import Gate
+from dittomq.security.tls import Certificates
 from tests.support.waiting import PATIENCE_S
 
 NAMING = "ditto.naming.v1.NameServerService"
@@ -123,7 +124,9 @@ class Loopback:
         return self.channels.stub(messaging_pb2_grpc.MessagingServiceStub, self.address).PublishStream(timeout=PATIENCE_S)
 
 
-def over_sockets(story: Callable[[Loopback], Awaitable[None]], gate: Gate | None = None) -> None:
+def over_sockets(story: Callable[[Loopback], Awaitable[None]], gate: Gate | None = None, *, shown: Certificates | None = None) -> None:
+    """`shown`: certificates of the server, which callers must have as well; None: in plain text."""
+
     async def told() -> None:
         naming, messaging, counted, vitals = Naming(), Messaging(), Counted(), Health()
         services = [
@@ -131,7 +134,7 @@ def over_sockets(story: Callable[[Loopback], Awaitable[None]], gate: Gate | None
             Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
         ]
         interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 7, 900), OsClock(), random.Random(1), counted, gate=gate)
-        server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals=vitals)
+        server = await bind(GrpcTransport(shown), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals=vitals)
         await server.start()
         loopback = Loopback(server, vitals, naming, messaging, counted=counted)
         try:

@@ -15,7 +15,7 @@ from jwt.algorithms import RSAAlgorithm
 from dittomq.errors import ConfigError, PermissionDenied, Unauthenticated
 from dittomq.security.access import AccessRole
 from dittomq.security.authentication import Authentication, Caller
-from dittomq.security.gate import AccessFiles, Gate, Reloads
+from dittomq.security.gate import AccessFiles, Gate
 from dittomq.security.tokens import new_token
 from tests.support.inline_lane import InlineLane
 from tests.support.manual_clock import HandClock
@@ -43,11 +43,11 @@ class _Told:
         self.renewed = 0
         self.problems: list[str] = []
 
-    def reloads(self) -> Reloads:
-        return Reloads(self._renew, lambda problem: self.problems.append(str(problem)))
-
-    def _renew(self) -> None:
+    def on_renewal(self) -> None:
         self.renewed += 1
+
+    def on_problem(self, problem: ConfigError) -> None:
+        self.problems.append(str(problem))
 
 
 class Guarded:
@@ -64,7 +64,8 @@ class Guarded:
         self.write("jwks.json", json.dumps(document))
         rules, tokens, keys = (str(folder / name) for name in ("access.toml", "tokens", "jwks.json"))
         files = AccessFiles(rules, tokens, keys, "https://issuer.example", "dittomq")
-        self.gate = Gate(files, Authentication(self.clock, self.lane, random.Random(3)), self.clock, self.told.reloads())
+        who = Authentication(self.clock, self.lane, random.Random(3))
+        self.gate = Gate(files, who, self.clock, on_renewal=self.told.on_renewal, on_problem=self.told.on_problem)
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
@@ -149,6 +150,9 @@ def test_broken_rules_are_told_once_and_the_old_ones_stay(guarded: Guarded) -> N
     guarded.write("access.toml", RULES)
     guarded.gate.look()
     assert guarded.told.renewed == 0
+    guarded.write("access.toml", "[[allow")
+    guarded.gate.look()
+    assert len(guarded.told.problems) == 2, "it was right meanwhile"
 
 
 def test_a_gate_does_not_begin_with_rules_that_cannot_be_read(tmp_path: Path) -> None:
@@ -157,7 +161,8 @@ def test_a_gate_does_not_begin_with_rules_that_cannot_be_read(tmp_path: Path) ->
             AccessFiles(str(tmp_path / "none")),
             Authentication(HandClock(), InlineLane(), random.Random(1)),
             HandClock(),
-            _Told().reloads(),
+            on_renewal=_Told().on_renewal,
+            on_problem=print,
         )
 
 

@@ -1,0 +1,53 @@
+"""Files that may be exchanged while a process runs: read again every few seconds, in a thread of its own."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from dittomq.errors import ConfigError
+
+LOOK_EVERY_S: Final = 5.0
+
+
+class FollowedFiles(ABC):
+    """What is made of some files, from `follow` to `close` of what they hold now. What is wrong with them changes nothing."""
+
+    def __init__(self, thread: str, *, on_renewal: Callable[[], None], on_problem: Callable[[ConfigError], None]) -> None:
+        """Both are called in the thread of that name: when files were taken over, and with why they are not, once for each reason."""
+        self._on_renewal = on_renewal
+        self._on_problem = on_problem
+        self._problem = ""  # as it was told; empty while nothing is wrong
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
+
+    @abstractmethod
+    def _read_again(self) -> bool:
+        """Take over what the files hold now, if that is something else. Blocks. Raises ConfigError."""
+
+    def follow(self) -> None:
+        """From now on read the files again every 5 s."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read them no more; a look that is under way has ended before this returns."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Read the files now. Blocks."""
+        try:
+            is_new = self._read_again()
+        except ConfigError as problem:
+            if str(problem) != self._problem:
+                self._problem = str(problem)
+                self._on_problem(problem)
+            return
+        self._problem = ""
+        if is_new:
+            self._on_renewal()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_S):
+            self.look()
