@@ -26,6 +26,19 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.tier("nightly")
 
+REACHES = """
+import socket, time
+deadline = time.monotonic() + 20
+while True:  # a network plugin admits a new pod a moment after it has started
+    try:
+        socket.create_connection(("{host}", 9876), 5)
+        break
+    except OSError:
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.2)
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
@@ -70,7 +83,7 @@ def test_services_lead_to_the_master_and_to_the_slaves(cluster: None) -> None:
 @pytest.mark.parametrize("reached", [True, False], ids=["client", "stranger"])
 def test_only_a_pod_that_calls_itself_a_client_reaches_a_nameserver(cluster: None, reached: bool) -> None:
     name, host = f"reaches-{str(reached).lower()}", NAMESERVERS.partition(":")[0]
-    look = f"import socket; socket.create_connection(('{host}', 9876), 15)"
+    look = REACHES.format(host=host)
     labels = f"--labels=dittomq/client={str(reached).lower()}"
     kubectl("run", name, labels, "--image", IMAGE, "--restart", "Never", "--command", "--", "python3", "-c", look)
     try:
