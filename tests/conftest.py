@@ -11,6 +11,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.containers import pytest_sessionfinish  # noqa: F401 - pytest finds its hooks here
 from tests.support.disk_faults import Actors, actors, build_shim
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds its hooks here
 
@@ -40,7 +41,7 @@ FOLDERS = {
     "containers": Folder(timeout_s=900, alone=True),
     "coordination": Folder(timeout_s=600, alone=True),
     "crash": Folder(timeout_s=300),
-    "deploy": Folder(timeout_s=120),
+    "deploy": Folder(timeout_s=300),
     "explore": Folder(timeout_s=300),
     "integration": Folder(timeout_s=300, alone=True),
     "interop": Folder(timeout_s=900, alone=True),

@@ -1,9 +1,9 @@
 """What connections to a store are encrypted with, read again for each: the files may be exchanged while a node runs."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import grpc
+import grpc.experimental
 
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.workers import Executor
@@ -30,10 +30,11 @@ class TlsFiles:
         named = (("ca_file", settings.ca_file), ("certificate_file", settings.certificate_file), ("key_file", settings.key_file))
         return cls(*(SecretFile(f"coordination.{name}", path, lane) if path else None for name, path in named))
 
-    async def credentials(self) -> grpc.ChannelCredentials | None:
-        """None for plain text. Raises ConfigError for what cannot be read."""
+    async def credentials(self) -> grpc.ChannelCredentials:
+        """Also of plain text, whatever this node's own connections are. Raises ConfigError for what cannot be read."""
         if self.ca is None:
-            return None
+            plain: grpc.ChannelCredentials = grpc.experimental.insecure_channel_credentials()  # type: ignore[no-untyped-call]
+            return plain
         certificate = None if self.certificate is None else await self.certificate.read()
         key = None if self.key is None else await self.key.read()
         return grpc.ssl_channel_credentials(await self.ca.read(), key, certificate)
@@ -43,6 +44,3 @@ class TlsFiles:
         for file in (self.ca, self.certificate, self.key):
             if file is not None:
                 read_secret(file.setting, file.path)
-
-
-NO_TLS: Final = TlsFiles()

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from dittomq.coordination.credentials import NO_TLS, TlsFiles
+from dittomq.coordination.credentials import TlsFiles
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import Unavailable
@@ -52,11 +52,11 @@ class EndpointConnection:
 class Endpoints:
     """Servers that are the same store. The one that was used last is used again until it fails."""
 
-    def __init__(
-        self, what: str, addresses: Sequence[str], transport: Transport, clock: Clock, *, tls: TlsFiles = NO_TLS, are_nodes: bool = False
-    ) -> None:
-        """`what` is what operators call the store, without its addresses. `are_nodes`: ours, which are told who calls; others never are."""
-        self._are_nodes = are_nodes
+    def __init__(self, what: str, addresses: Sequence[str], transport: Transport, clock: Clock, *, tls: TlsFiles | None = None) -> None:
+        """`what` is what operators call the store, without its addresses.
+
+        Without `tls` they are nodes of ours: encrypted as this node is, and told who calls. Others never are.
+        """
         self.name = f"{what} {','.join(addresses)}"
         self._what = what
         self._transport = transport
@@ -87,7 +87,7 @@ class Endpoints:
         raise Unavailable(self.name, "; ".join(problems) or "there is no endpoint")
 
     def _headed(self, address: str, channel: grpc.aio.Channel) -> grpc.aio.Channel:
-        return headed(channel, self._transport, address) if self._are_nodes else channel
+        return headed(channel, self._transport, address) if self._tls is None else channel
 
     async def failed(self, address: str) -> None:
         """That endpoint did not do what it should: close its connection, which other calls may be on, and use the others first."""
@@ -106,7 +106,7 @@ class Endpoints:
     async def _ready(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            credentials = await self._tls.credentials()
+            credentials = None if self._tls is None else await self._tls.credentials()
             if self._is_closed:
                 raise Unavailable(self.name, "this node has closed its connections to it")
             channel = self._channels.get(address) or self._transport.channel(address, _OPTIONS, credentials)

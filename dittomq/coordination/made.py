@@ -31,7 +31,7 @@ def make_coordination(
                 return None
             if len(endpoints) > 1:
                 raise ConfigError("coordination.endpoints", "names several nameservers, and only one may keep the group record; name one")
-            return NameserverCoordination(Endpoints("nameserver", endpoints, transport, clock, are_nodes=True))
+            return NameserverCoordination(Endpoints("nameserver", endpoints, transport, clock))
         case CoordinationBackend.ETCD:
             if not endpoints:
                 return None

@@ -53,15 +53,6 @@ def filler(group: RealGroup, name: str) -> Path:
     return path
 
 
-def test_a_master_that_is_killed_is_replaced_and_takes_nothing_with_it(whole: ContainedGroup) -> None:
-    group, history, old = whole.group, whole.history, whole.group.master()
-    with whole.under_load():
-        whole.cluster.kill(old)
-        assert group.master(but=[old]) != old
-        history.wait_for_more(SOME)
-        whole.cluster.start_node(old)
-
-
 def test_a_master_that_hits_its_memory_limit_is_replaced_and_takes_nothing_with_it(whole: ContainedGroup) -> None:
     group, history, old = whole.group, whole.history, whole.group.master()
     with whole.under_load():

@@ -15,6 +15,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.coordination import CoordinationStore
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
+from dittomq.security.tls import Certificates
 from dittomq.testing.ports import choose_ports
 from tests.support.etcd import Etcd, etcd_members
 from tests.support.kubernetes_api import kubernetes_api
@@ -104,9 +105,9 @@ class ProcessBackend:
         self._proxy.heal()
 
 
-def door_of(settings: CoordinationTable, *endpoints: str) -> CoordinationStore:
-    """A new door to these endpoints."""
-    made = make_coordination(settings, endpoints, transport=GrpcTransport(), clock=OsClock(), workers=ThreadWorkers(), environment={})
+def door_of(settings: CoordinationTable, *endpoints: str, shown: Certificates | None = None) -> CoordinationStore:
+    """A new door to these endpoints, of a node with these certificates."""
+    made = make_coordination(settings, endpoints, transport=GrpcTransport(shown), clock=OsClock(), workers=ThreadWorkers(), environment={})
     assert made is not None
     return made
 

@@ -16,7 +16,9 @@ import pytest
 from dittomq.coordination.settings import CoordinationTable
 from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteOutcome, WriteUnknown, Written
 from dittomq.errors import ConfigError, DittoError, Unavailable
+from dittomq.security.tls import Certificates
 from tests.coordination.backends import CLUSTER, ETCD, door_of
+from tests.support.certificates import certificate
 from tests.support.etcd import Etcd, ServerTls, etcd_members
 from tests.support.group_records import group_record
 from tests.support.virtual_time import under
@@ -27,8 +29,10 @@ FIRST = group_record("a", "first")
 
 
 @contextlib.asynccontextmanager
-async def door_to(*endpoints: str, settings: CoordinationTable = ETCD) -> AsyncIterator[CoordinationStore]:
-    door = door_of(settings, *endpoints)
+async def door_to(
+    *endpoints: str, settings: CoordinationTable = ETCD, shown: Certificates | None = None
+) -> AsyncIterator[CoordinationStore]:
+    door = door_of(settings, *endpoints, shown=shown)
     try:
         yield door
     finally:
@@ -275,6 +279,16 @@ def test_connections_are_encrypted_and_both_sides_show_certificates(tmp_path: Pa
             assert await door.read(KEY) == first
 
     with etcd_members(tmp_path / "etcd", 1, ServerTls(node, key, ca)) as members:
+        asyncio.run(story(members))
+
+
+def test_store_in_plain_text_is_reached_by_a_node_that_has_certificates(tmp_path: Path) -> None:
+    async def story(members: Etcd) -> None:
+        async with door_to(*members.endpoints, shown=Certificates.of_client(certificate(tmp_path / "tls"))) as door:
+            first = await created(door)
+            assert await door.read(KEY) == first
+
+    with etcd_members(tmp_path / "etcd", 1) as members:
         asyncio.run(story(members))
 
 

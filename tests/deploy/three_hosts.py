@@ -1,4 +1,4 @@
-"""Three hosts in network namespaces, set up with the files of deploy/hosts as docs/operations.md says."""
+"""Three hosts in network namespaces, set up with the files of deploy/hosts as docs/operations.md says, and a fourth for one slave more."""
 
 import contextlib
 import os
@@ -10,15 +10,20 @@ from configparser import ConfigParser
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from dittomq.client import Client
 from dittomq.errors import DittoError
+from dittomq.security.certificate_files import CertificateFiles
 from tests.support.etcd import etcd_program
+from tests.support.go_tools import NotBuiltError, built
 from tests.support.partitioned_network import PartedNetwork, network_for_test
 from tests.support.tree import ROOT
 from tests.support.waiting import PATIENCE_S, eventually
 
 FILES = ROOT / "deploy" / "hosts"
 HOSTS = ("host-1", "host-2", "host-3")
+SPARE = "host-4"  # has a broker only
 SERVICES = ("etcd", "nameserver", "broker")
 _PROGRAMS = {"/opt/dittomq": str(ROOT)}
 
@@ -38,13 +43,14 @@ class ThreeHosts:
         self._folder = folder
         self._network = network
         self._processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
-        for host in HOSTS:
+        self._code: dict[str, Path] = {}
+        for host in (*HOSTS, SPARE):
             self._set_up(host)
 
     @property
     def nameservers(self) -> str:
         """As clients are told."""
-        return ",".join(f"{address}:9876" for address in self._network.addresses)
+        return ",".join(f"{address}:9876" for address in self._network.addresses[: len(HOSTS)])
 
     def data(self, host: str, service: str = "broker") -> Path:
         """Where that service keeps its data."""
@@ -66,25 +72,55 @@ class ThreeHosts:
 
     def end(self) -> None:
         """Kill what runs."""
-        for host in HOSTS:
+        for host in (*HOSTS, SPARE):
             self.lose(host)
 
-    def master(self, mq: Client) -> str:
+    def address(self, host: str) -> str:
+        """Of that host."""
+        return self._network.addresses[(*HOSTS, SPARE).index(host)]
+
+    def change(self, host: str, file: str, old: str, new: str) -> None:
+        """Edit a file of /etc/dittomq there."""
+        path = self._folder / host / "etc" / file
+        text = path.read_text(encoding="utf-8")
+        assert old in text, f"{file} of {host} has no {old!r}"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def run_code_of(self, host: str, tree: Path) -> None:
+        """What is started there from now on is the code in that tree."""
+        self._code[host] = tree
+
+    def etcdctl(self, host: str, *arguments: str) -> str:
+        """What it prints there; Go builds it the first time. Skips the test where that cannot be."""
+        try:
+            program = built("etcdctl", "go.etcd.io/etcd/etcdctl/v3")
+        except NotBuiltError as why:
+            pytest.skip(str(why))
+        command = [str(program), f"--endpoints={self.address(host)}:2379", *(self._here(host, each) for each in arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+
+    def log(self, host: str, service: str = "broker") -> str:
+        """All that the service has logged there."""
+        return (self._folder / host / f"{service}.log").read_text(encoding="utf-8")
+
+    def master(self, tls: CertificateFiles | None = None) -> str:
         """Wait until a node takes writes and all brokers that run are in sync; the host that it runs on."""
         running = sum(service == "broker" for _, service in self._processes)
 
-        def led() -> str:
-            for number, host in enumerate(HOSTS):
+        def led(mq: Client) -> str:
+            for host in HOSTS:
                 with contextlib.suppress(DittoError):
-                    status = mq.admin.ha_status(f"{self._network.addresses[number]}:10911")
-                    if status.writable and status.in_sync_now == running:
+                    status = mq.admin.ha_status(f"{self.address(host)}:10911")
+                    if status.writable and status.in_sync_now == len(status.members) == running:
                         return host
             return ""
 
-        return eventually(led, f"a node takes writes with {running} replicas in sync", within_s=2 * PATIENCE_S)
+        with Client(self.nameservers, tls=tls) as mq:
+            return eventually(lambda: led(mq), f"a node takes writes with {running} replicas in sync", within_s=2 * PATIENCE_S)
 
     def _started(self, host: str, service: str) -> subprocess.Popen[bytes]:
         command, environment = self._command(host, service)
+        environment |= {"PYTHONPATH": str(self._code.get(host, ROOT))}
         with (self._folder / host / f"{service}.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
 
@@ -106,7 +142,7 @@ class ThreeHosts:
 
     def _set_up(self, host: str) -> None:
         """Copy the files, and change what their first lines say."""
-        etc, number = self._folder / host / "etc", HOSTS.index(host)
+        etc, number = self._folder / host / "etc", (*HOSTS, SPARE).index(host)
         etc.mkdir(parents=True)
         for file in ("etcd.env", "nameserver.toml", "broker.toml"):
             lines = (FILES / file).read_text(encoding="utf-8").splitlines()
@@ -115,7 +151,7 @@ class ThreeHosts:
             self.data(host, service).mkdir(parents=True, mode=0o700)
 
     def _here(self, host: str, text: str) -> str:
-        names = dict(zip(HOSTS, self._network.addresses, strict=True))
+        names = dict(zip((*HOSTS, SPARE), self._network.addresses, strict=True))
         paths = {"/etc/dittomq": str(self._folder / host / "etc"), "/var/lib/dittomq": str(self._folder / host / "var")}
         for there, here in (paths | _PROGRAMS | {"/usr/local/bin/etcd": str(etcd_program())}).items():
             text = text.replace(there, here)
@@ -136,7 +172,7 @@ def _of_host(line: str, host: str, number: int) -> str:
 def three_hosts(folder: Path) -> Iterator[ThreeHosts]:
     """All services of all hosts run, until the block ends. Skips the test where there can be none."""
     etcd_program()
-    with network_for_test(HOSTS) as network:
+    with network_for_test((*HOSTS, SPARE)) as network:
         hosts = ThreeHosts(folder, network)
         try:
             for host in HOSTS:

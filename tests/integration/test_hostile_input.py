@@ -1,13 +1,16 @@
 """Input that is wrong on purpose, over real sockets: typed refusals, nothing written, and servers that stay up."""
 
+import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2
@@ -229,6 +232,52 @@ def test_a_request_beyond_every_limit_is_refused_before_it_is_read(group: RealGr
 
     assert isinstance(raised.value, grpc.Call)
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(("name", "method"), [("nameserver", "ditto.naming.v1.NameServerService/GetRoute"), (MASTER, PUBLISH)])
+def test_a_request_that_inflates_beyond_every_limit_is_refused_unallocated(group: RealGroup, name: str, method: str) -> None:
+    """256 MiB of zeros in 256 KiB; whatever else the node does meanwhile takes less."""
+    before = most_memory(group, name)
+
+    with grpc.insecure_channel(group.address(name), compression=grpc.Compression.Gzip) as channel:
+        call: Any = channel.unary_unary(f"/{method}")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(bytes(256 * MIB), timeout=PATIENCE_S)
+
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert most_memory(group, name) - before < 128 * MIB
+
+
+def most_memory(group: RealGroup, name: str) -> int:
+    """Bytes that the node has held in memory at most."""
+    status = Path(f"/proc/{group.cluster.pid(name)}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+@pytest.mark.parametrize("name", ["nameserver", *COPIES])
+def test_headers_larger_than_a_header_table_are_refused(group: RealGroup, name: str) -> None:
+    with grpc.insecure_channel(group.address(name)) as channel:
+        call: Any = channel.unary_unary(f"/{PUBLISH}")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(b"", timeout=PATIENCE_S, metadata=[("x-filler", "x" * MIB)])
+
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE), raised.value
+
+
+@pytest.mark.parametrize("name", ["nameserver", *COPIES])
+def test_a_flood_of_silent_connections_keeps_nobody_out(group: RealGroup, name: str) -> None:
+    host, _, port = group.address(name).partition(":")
+
+    with contextlib.ExitStack() as silent:
+        for _ in range(500):
+            silent.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
+        with grpc.insecure_channel(group.address(name)) as channel:
+            health: Any = health_pb2_grpc.HealthStub(channel)
+            answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_a_publish_without_a_message_is_refused(group: RealGroup) -> None:

@@ -75,7 +75,7 @@ def test_only_a_pod_that_calls_itself_a_client_reaches_a_nameserver(cluster: Non
     kubectl("run", name, labels, "--image", IMAGE, "--restart", "Never", "--command", "--", "python3", "-c", look)
     try:
         kubectl("wait", f"pod/{name}", "--for", f"jsonpath={{.status.phase}}={'Succeeded' if reached else 'Failed'}", "--timeout", "60s")
-        assert ("TimeoutError" in kubectl("logs", name)) != reached
+        assert "gaierror" not in kubectl("logs", name)  # it found the name, and was cut off there
     finally:
         kubectl("delete", "pod", name)
 

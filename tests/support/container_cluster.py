@@ -29,6 +29,7 @@ from dittomq.testing.state import NAMESERVER, read_state, write_state
 from tests.support.containers import engine, need_engine
 from tests.support.etcd import etcd_program
 from tests.support.mounts import demand_root
+from tests.support.own_engine import reach
 
 STORE: Final = "etcd"
 """The coordination store, where a cut names what a node is cut off from."""
@@ -267,6 +268,7 @@ def _bridge() -> Iterator[Bridge]:
     prefix = f"198.{18 + number // 256}.{number % 256}."
     ipam = IPAMConfig(pool_configs=[IPAMPool(subnet=f"{prefix}0/24", gateway=f"{prefix}1")])
     with Network(docker_network_kw={"ipam": ipam, "labels": _labels()}) as network:
+        reach(f"{prefix}0/24")
         yield Bridge(network, prefix)
 
 

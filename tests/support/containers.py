@@ -1,4 +1,4 @@
-"""A container engine, as its command line drives it; a test that needs one is skipped, by name, where none answers."""
+"""A container engine, as its command line drives it: one that answers, or one that the tests start until they end."""
 
 import contextlib
 import functools
@@ -12,12 +12,14 @@ from typing import Final
 
 import pytest
 
+from tests.support.own_engine import NoEngineError, answers, own_engine
 from tests.support.tree import ROOT
 
 LIMITS: Final = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp")
 """What the images promise to run with."""
 
 _BUILD_TIMEOUT_S: Final = 900
+_running: Final = contextlib.ExitStack()
 
 
 def engine(*arguments: str, timeout_s: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -25,19 +27,32 @@ def engine(*arguments: str, timeout_s: float = 60, check: bool = True) -> subpro
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout_s, check=check)
 
 
-@functools.cache
 def need_engine() -> None:
-    """Skip the test where no engine answers."""
-    if shutil.which("docker") is None:
-        pytest.skip("no docker on PATH")
-    if engine("version", check=False).returncode:
-        pytest.skip("no container engine answers `docker version`")
+    """Start one where none answers; where that cannot be, the test is skipped, and the reason says why."""
+    if problem := _no_engine():
+        pytest.skip(problem)
 
 
 @functools.cache
-def images(tag: str) -> dict[str, str]:
-    """The images, by target, built now from this tree. The first build takes minutes; without a registry it needs mmdebstrap and root."""
-    _build(ROOT, tag, "broker audit")
+def _no_engine() -> str:
+    """Why there is none; empty where one answers, until the test process ends."""
+    if not answers():
+        try:
+            os.environ["DOCKER_HOST"] = _running.enter_context(own_engine())
+        except NoEngineError as why:
+            return f"no container engine answers, and {why}"
+    return ""
+
+
+def pytest_sessionfinish() -> None:
+    """End the engine that was started for these tests."""
+    _running.close()
+
+
+@functools.cache
+def images(tag: str, *targets: str) -> dict[str, str]:
+    """The images of these targets, or both, built now from this tree. The first build of both takes minutes."""
+    _build(ROOT, tag, " ".join(targets or ("broker", "audit")))
     return {"broker": f"dittomq:{tag}", "audit": f"dittomq-audit:{tag}"}
 
 

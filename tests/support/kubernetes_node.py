@@ -55,20 +55,20 @@ def kubernetes_node(folder: Path, images: Iterable[str]) -> Iterator[str]:
         pytest.skip("only root can start a Kubernetes node")
     if missing := [name for name in _NEEDED if shutil.which(name) is None]:
         pytest.skip(f"a Kubernetes node needs {', '.join(missing)} on PATH; see CONTRIBUTING.md")
-    _save(folder, images)
-    write_credentials(folder)
     cgroup = f"dittomq-node-{os.getpid()}"
     alone = ("--net", "--mount", "--pid", "--uts", "--ipc", "--mount-proc", "--fork", "--kill-child=KILL")
     inside = (sys.executable, "-m", "tests.support.kubernetes_node", str(folder), cgroup)
     with contextlib.ExitStack() as made:
         made.callback(shutil.rmtree, folder)
+        _save(folder, images)
+        write_credentials(folder)
         _make_cgroup(cgroup, made)
         log = made.enter_context((folder / "node.log").open("wb"))
         node = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", *alone, *inside], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
         )
         made.callback(_end, node)
-        eventually(lambda: (folder / _READY).exists() or node.poll() is not None, "the node is ready", within_s=5 * PATIENCE_S)
+        eventually(lambda: (folder / _READY).exists() or node.poll() is not None, "the node is ready", within_s=10 * PATIENCE_S)
         assert node.poll() is None, (folder / "node.log").read_text()[-2000:]
         [first] = _children(node.pid)
         yield shlex.join(["nsenter", "--target", str(first), "--net", *_kubectl(folder)])
@@ -81,7 +81,7 @@ def _save(folder: Path, images: Iterable[str]) -> None:
         with tarfile.open(folder / name, "w") as archive:
             archive.add(programs() / name, name)
         own.append(f"dittomq-test/{name}:1")
-        engine("import", "--change", f'ENTRYPOINT ["/{name}"]', str(folder / name), own[-1])
+        engine("import", "--change", f'ENTRYPOINT ["/{name}"]', str(folder / name), own[-1], timeout_s=300)
     engine("save", "--output", str(folder / "images.tar"), *images, *own, timeout_s=300)
     engine("rmi", *own)
 
@@ -100,20 +100,18 @@ def _end(node: subprocess.Popen[bytes]) -> None:
 
 def _make_cgroup(name: str, made: contextlib.ExitStack) -> None:
     """What the kubelet works under, in each hierarchy; removed in the end, with those below."""
-    for top in (_CGROUPS, *_CGROUPS.iterdir()):
-        if not (top / "cgroup.procs").exists() or top.is_symlink():
-            continue
+    one = (_CGROUPS / "cgroup.procs").exists()  # version 2 has one hierarchy; version 1 has one for each controller
+    for top in (_CGROUPS,) if one else {each.resolve() for each in _CGROUPS.iterdir() if (each / "cgroup.procs").exists()}:
         for old in top.glob("dittomq-node-*"):  # of processes that were killed before they could remove it
             if not Path("/proc", old.name.rpartition("-")[2]).exists():
                 _remove_cgroup(old)
         (top / name).mkdir()
         made.callback(_remove_cgroup, top / name)
-        for setting in ("cpuset.cpus", "cpuset.mems"):  # version 1: a new one has none
+        for setting in ("cpuset.cpus", "cpuset.mems") if not one else ():  # a new one has none
             if (top / setting).exists():
                 (top / name / setting).write_text((top / setting).read_text())
-        for each in (top, top / name):  # version 2
-            if (each / "cgroup.subtree_control").exists() and top == _CGROUPS:
-                (each / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids")
+        for each in (top, top / name) if one else ():
+            (each / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids")
 
 
 def _remove_cgroup(path: Path) -> None:

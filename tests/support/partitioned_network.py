@@ -47,7 +47,7 @@ class PartedNetwork:
     def cut(self, sender: str, receiver: str) -> None:
         """Drop all that `sender` sends to `receiver` from now on; the other direction stays."""
         at, to = self.names.index(sender), self.addresses[self.names.index(receiver)]
-        _ip(f"-n {self.prefix}hub rule add iif port{at} to {to}/32 blackhole")
+        ip(f"-n {self.prefix}hub rule add iif port{at} to {to}/32 blackhole")
 
     def part(self, nodes: Sequence[str], others: Sequence[str], *, there: bool = True, back: bool = True) -> None:
         """Drop all that `nodes` send to `others`, and what those send back."""
@@ -60,22 +60,12 @@ class PartedNetwork:
         rules = subprocess.run(["ip", "-n", f"{self.prefix}hub", "rule"], capture_output=True, text=True, check=True).stdout
         for line in rules.splitlines():
             if line.endswith("blackhole"):
-                _ip(f"-n {self.prefix}hub rule del priority {line.partition(':')[0]}")
+                ip(f"-n {self.prefix}hub rule del priority {line.partition(':')[0]}")
 
     def inside(self, name: str, act: Callable[[], T]) -> T:
         """Call `act` in the namespace of that node; the processes that it starts stay there."""
 
-        def entered() -> T:
-            namespace = os.open(_NAMESPACES / f"{self.prefix}{self.names.index(name)}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
-            finally:
-                os.close(namespace)
-            return act()
-
-        with ThreadPoolExecutor(1) as thread:  # a thread that has entered it is not used again
-            return thread.submit(entered).result()
+        return enter_namespace(f"{self.prefix}{self.names.index(name)}", act)
 
 
 class PartedCluster(LocalCluster):
@@ -88,6 +78,28 @@ class PartedCluster(LocalCluster):
     def _start_node(self, name: str) -> None:
         start = super()._start_node
         self._network.inside(name, lambda: start(name))
+
+
+def enter_namespace(name: str, act: Callable[[], T]) -> T:
+    """Call `act` in that network namespace; the processes that it starts stay there."""
+
+    def entered() -> T:
+        namespace = os.open(_NAMESPACES / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
+        finally:
+            os.close(namespace)
+        return act()
+
+    with ThreadPoolExecutor(1) as thread:  # a thread that has entered it is not used again
+        return thread.submit(entered).result()
+
+
+def ip(*commands: str, check: bool = True) -> None:
+    """Each of them as `ip …`. Raises CalledProcessError where `check` and one failed."""
+    for command in commands:
+        subprocess.run(["ip", *command.split()], check=check, capture_output=True, text=True)
 
 
 @contextlib.contextmanager
@@ -122,36 +134,31 @@ def network_for_test(names: Sequence[str]) -> Iterator[PartedNetwork]:
 def _build(network: PartedNetwork, own: str, block: str, made: contextlib.ExitStack) -> None:
     hub, link = f"{network.prefix}hub", f"dmq{os.getpid()}"
     _namespace(hub, made)
-    _ip(f"link add {link} type veth peer name outside netns {hub}")
-    made.callback(lambda: _ip(f"link del {link}", check=False))
+    ip(f"link add {link} type veth peer name outside netns {hub}")
+    made.callback(lambda: ip(f"link del {link}", check=False))
     _join(hub, "outside", own)
-    _ip(f"addr add {own}/32 dev {link}", f"link set {link} up", f"route add {block} via {_GATEWAY} dev {link} onlink src {own}")
+    ip(f"addr add {own}/32 dev {link}", f"link set {link} up", f"route add {block} via {_GATEWAY} dev {link} onlink src {own}")
     for at, address in enumerate(network.addresses):
         namespace = f"{network.prefix}{at}"
         _namespace(namespace, made)
-        _ip(f"-n {namespace} link set lo up", f"-n {namespace} link add cable type veth peer name port{at} netns {hub}")
+        ip(f"-n {namespace} link set lo up", f"-n {namespace} link add cable type veth peer name port{at} netns {hub}")
         _join(hub, f"port{at}", address)
-        _ip(f"-n {namespace} addr add {address}/32 dev cable", f"-n {namespace} link set cable up")
-        _ip(f"-n {namespace} route add default via {_GATEWAY} dev cable onlink")
+        ip(f"-n {namespace} addr add {address}/32 dev cable", f"-n {namespace} link set cable up")
+        ip(f"-n {namespace} route add default via {_GATEWAY} dev cable onlink")
     subprocess.run(["ip", "netns", "exec", hub, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True, capture_output=True, text=True)
 
 
 def _join(hub: str, port: str, address: str) -> None:
-    _ip(f"-n {hub} addr add {_GATEWAY}/32 dev {port}", f"-n {hub} link set {port} up", f"-n {hub} route add {address}/32 dev {port}")
+    ip(f"-n {hub} addr add {_GATEWAY}/32 dev {port}", f"-n {hub} link set {port} up", f"-n {hub} route add {address}/32 dev {port}")
 
 
 def _namespace(name: str, made: contextlib.ExitStack) -> None:
-    _ip(f"netns add {name}")
-    made.callback(lambda: _ip(f"netns del {name}", check=False))
+    ip(f"netns add {name}")
+    made.callback(lambda: ip(f"netns del {name}", check=False))
 
 
 def _forget_the_dead() -> None:
     """Namespaces of processes that were killed before they could remove them."""
     for path in _NAMESPACES.glob("dittomq-*"):
         if not Path("/proc", path.name.split("-")[1]).exists():
-            _ip(f"netns del {path.name}", check=False)
-
-
-def _ip(*commands: str, check: bool = True) -> None:
-    for command in commands:
-        subprocess.run(["ip", *command.split()], check=check, capture_output=True, text=True)
+            ip(f"netns del {path.name}", check=False)
