@@ -28,13 +28,12 @@ def cluster_access(asked: str | None) -> "ClusterAccess":
     Certificates are those of DITTOMQ_CA_FILE, DITTOMQ_CERTIFICATE_FILE and DITTOMQ_KEY_FILE, otherwise the context's.
     The token is that of DITTOMQ_TOKEN_FILE.
     """
-    from dittomq.client.access import TOKEN_VARIABLE, ClusterAccess, certificates_of, to_context
-    from dittomq.client.context import current_context
+    from dittomq.client.access import to_context
+    from dittomq.client.context import Context, current_context
 
     environment = os.environ  # a command belongs to the user who runs it
     if asked:
-        token_file = environment.get(TOKEN_VARIABLE, "")
-        return ClusterAccess(checked_nameserver("--nameserver", asked), certificates_of(environment), token_file)
+        return to_context(Context("", checked_nameserver("--nameserver", asked)), environment)
     context = current_context()
     if context is None:
         raise ConfigError(

@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.tier("nightly")
 
+WAYS = ("both ways", "what it sends", "what it receives")
+
 DISK_BYTES = 512 * 1024 * 1024
 MIN_FREE_BYTES = 8 * 1024 * 1024
 MEMORY_BYTES = 768 * 1024 * 1024  # what lies on a disk in memory counts
@@ -101,22 +103,24 @@ def test_a_master_that_is_cut_off_one_way_from_slaves_and_store_is_fenced(whole:
         whole.cluster.heal()
 
 
-def test_a_master_that_is_cut_off_from_its_slaves_alone_leaves_one_side(whole: ContainedGroup) -> None:
+@pytest.mark.parametrize("ways", WAYS)
+def test_a_master_that_is_cut_off_from_its_slaves_alone_leaves_one_side(whole: ContainedGroup, ways: str) -> None:
     """Both sides reach the store: the one whose write comes first goes on, the master without its slaves, or a slave without the master."""
     group, history, old = whole.group, whole.history, whole.group.master()
     writer = DirectWriter(group.address(old), TOPIC, history.told)
     with whole.under_load(), writer.writing():
-        whole.cluster.part(old, whole.others(old))
+        whole.cluster.part(old, whole.others(old), there=ways != "what it receives", back=ways != "what it sends")
         eventually(lambda: group.leader(but=[old]) or group.status(old).members == (old,), "one side goes on without the other")
         history.wait_for_more(SOME)
         whole.cluster.heal()
 
 
-def test_a_master_that_is_cut_off_from_the_store_only_goes_on(whole: ContainedGroup) -> None:
+@pytest.mark.parametrize("ways", WAYS)
+def test_a_master_that_is_cut_off_from_the_store_only_goes_on(whole: ContainedGroup, ways: str) -> None:
     group, history, old = whole.group, whole.history, whole.group.master()
     epoch = group.status(old).epoch
     with whole.under_load():
-        whole.cluster.part(old, [STORE])
+        whole.cluster.part(old, [STORE], there=ways != "what it receives", back=ways != "what it sends")
         eventually(lambda: group.status(old).coordination_problem, "the master says that its store does not answer")
         history.wait_for_more(10 * SOME)
         assert (group.status(old).writable, group.status(old).epoch) == (True, epoch)

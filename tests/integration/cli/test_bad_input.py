@@ -155,7 +155,7 @@ def test_repair_with_nothing_to_verify_says_so(bench: Bench) -> None:
         (("publish", "orders", "orders.jsonl", "--ack", "SOMETIMES"), "SOMETIMES"),
         (("publish", "orders", "orders.jsonl", "--order-key", "customer"), "not a JSON path"),
         (("publish", "orders", "orders.jsonl", "--timeout", "5"), "not a duration"),
-        (("consume", "orders", "--from", "somewhere"), "earliest, latest or an offset"),
+        (("consume", "orders", "--from", "somewhere"), "earliest, latest, an offset"),
         (("ha", "status", "--wait", "heaven"), "in-sync is"),
         (("topic", "create", "orders", "--queues", "many"), "--queues"),
         (("unheard-of",), "unheard-of"),
