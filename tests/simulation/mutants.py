@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant("cut-short", "of what a slave is to cut, the first record stays", disks.cut_too_short, 2, _CUTS),
     Mutant("recovery-point-high", "the recovery point says more than what is flushed", disks.watermark_above_flushed, 2, _STALLS),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", disks.recovery_cuts_one_record_too_many, 2),
-    Mutant("serves-unverified", "what rots on a disk is served", disks.damage_is_served, 35, _ROT),
+    Mutant("serves-unverified", "what rots on a disk is served", disks.damage_is_served, 14, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", streams.say_flushed_when_received, 5),
     Mutant("gap", "a chunk is lost and the slave writes on behind the gap", streams.write_behind_a_gap, 1, _STARTS),
