@@ -46,10 +46,10 @@ def own_engine() -> Iterator[str]:
     """Where it answers during the block. Processes that use it at once share it, and the last one ends it. Raises NoEngineError."""
     if os.geteuid() != 0:
         raise NoEngineError("only root can start one")
-    _install()
     _KEPT.mkdir(parents=True, exist_ok=True)
     with (_TOOLS / "engine.users").open("w") as users:
         with _alone():
+            _install()
             if not answers(_HOST):
                 _forget()
                 _start()
