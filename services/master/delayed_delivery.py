@@ -8,7 +8,6 @@ there, and what a copy's batch left out cannot be delivered. Only confirmed mess
 
 import asyncio
 import contextlib
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -373,24 +372,15 @@ def delivered_to(store: Store, queue: DelayQueue, saved: int) -> QueueOffset:
     """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `saved`.
 
     The file is believed of what RocketMQ wrote, and of what waited already when RocketMQ wrote last: its copies do not say of what.
+    Raises NotReady.
     """
-    low, high = store.queue_range(queue.topic, queue.queue)
+    low, _ = store.queue_range(queue.topic, queue.queue)
     last = store.last_delivered(queue.producer_id)
     known = max(low, 0 if last is None else last + 1)
-    believed = range(known, max(known, min(saved, high)))
-    foreign_end = last_foreign_end(store.epoch_history, store.end)
-    return QueueOffset(known + bisect_left(believed, True, key=lambda offset: not _lies_before(foreign_end, store, queue, offset)))
-
-
-def _lies_before(end: PhysicalOffset, store: Store, queue: DelayQueue, offset: int) -> bool:
-    """Whether that message's record begins before `end` of the log."""
-    try:
-        found = store.read_queue(queue.topic, queue.queue, QueueOffset(offset), 1, 1).messages
-    except CorruptRecord as problem:
-        return problem.position < end
-    except Refused:
-        return False
-    return bool(found) and found[0].physical_offset < end
+    if saved <= known:
+        return QueueOffset(known)
+    _, believed_end = store.queue_range_below(queue.topic, queue.queue, last_foreign_end(store.epoch_history, store.end))
+    return QueueOffset(max(known, min(saved, believed_end)))
 
 
 def _later(now: Moment, ms: int) -> Moment:
