@@ -20,7 +20,7 @@ from dittomq.version import VERSION
 
 if TYPE_CHECKING:  # an extra, which who asks for no traces need not have
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, TracerProvider
 
 TRACEPARENT: Final = "traceparent"
 _PROPERTY: Final = f"{TRACEPARENT}\x01".encode()
@@ -100,20 +100,23 @@ class Traces:
             "messaging.message.body.size": len(message.body),
             "dittomq.queue_offset": message.queue_offset,
         }
-        links = [self._api.Link(self._api.get_current_span(context).get_span_context())]
+        links = [self._api.Link(self._named_by(context))]
         span = self._tracer.start_span(f"process {topic}", kind=self._api.SpanKind.CONSUMER, attributes=attributes, links=links)
         return OpenSpan(self, span)
 
     def sampled(self, traceparent: bytes) -> "Context | None":
         """The context that the property names; None where it names none, or one that is not sampled."""
         context = self._w3c.extract({TRACEPARENT: traceparent.decode("latin-1")})
-        known = self._api.get_current_span(context).get_span_context()
+        known = self._named_by(context)
         return context if known.is_valid and known.trace_flags.sampled else None
 
     def add_link(self, span: "Span", traceparent: str) -> None:
         """Let the span link to the context that the property names."""
         if (context := self.sampled(traceparent.encode())) is not None:
-            span.add_link(self._api.get_current_span(context).get_span_context())
+            span.add_link(self._named_by(context))
+
+    def _named_by(self, context: "Context") -> "SpanContext":
+        return self._api.get_current_span(context).get_span_context()
 
     def end(self, span: "Span", failure: BaseException | str | None = None) -> None:
         """End it, as a failure where there is one."""

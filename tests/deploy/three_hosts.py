@@ -24,6 +24,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 FILES = ROOT / "deploy" / "hosts"
 HOSTS = ("host-1", "host-2", "host-3")
 SPARE = "host-4"  # has a broker only
+_ALL = (*HOSTS, SPARE)
 SERVICES = ("etcd", "nameserver", "broker")
 _PROGRAMS = {"/opt/dittomq": str(ROOT)}
 
@@ -44,7 +45,7 @@ class ThreeHosts:
         self._network = network
         self._processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._code: dict[str, Path] = {}
-        for host in (*HOSTS, SPARE):
+        for host in _ALL:
             self._set_up(host)
 
     @property
@@ -72,12 +73,12 @@ class ThreeHosts:
 
     def end(self) -> None:
         """Kill what runs."""
-        for host in (*HOSTS, SPARE):
+        for host in _ALL:
             self.lose(host)
 
     def address(self, host: str) -> str:
         """Of that host."""
-        return self._network.addresses[(*HOSTS, SPARE).index(host)]
+        return self._network.addresses[_ALL.index(host)]
 
     def change(self, host: str, file: str, old: str, new: str) -> None:
         """Edit a file of /etc/dittomq there."""
@@ -142,7 +143,7 @@ class ThreeHosts:
 
     def _set_up(self, host: str) -> None:
         """Copy the files, and change what their first lines say."""
-        etc, number = self._folder / host / "etc", (*HOSTS, SPARE).index(host)
+        etc, number = self._folder / host / "etc", _ALL.index(host)
         etc.mkdir(parents=True)
         for file in ("etcd.env", "nameserver.toml", "broker.toml"):
             lines = (FILES / file).read_text(encoding="utf-8").splitlines()
@@ -151,7 +152,7 @@ class ThreeHosts:
             self.data(host, service).mkdir(parents=True, mode=0o700)
 
     def _here(self, host: str, text: str) -> str:
-        names = dict(zip((*HOSTS, SPARE), self._network.addresses, strict=True))
+        names = dict(zip(_ALL, self._network.addresses, strict=True))
         paths = {"/etc/dittomq": str(self._folder / host / "etc"), "/var/lib/dittomq": str(self._folder / host / "var")}
         for there, here in (paths | _PROGRAMS | {"/usr/local/bin/etcd": str(etcd_program())}).items():
             text = text.replace(there, here)
@@ -172,7 +173,7 @@ def _of_host(line: str, host: str, number: int) -> str:
 def three_hosts(folder: Path) -> Iterator[ThreeHosts]:
     """All services of all hosts run, until the block ends. Skips the test where there can be none."""
     etcd_program()
-    with network_for_test((*HOSTS, SPARE)) as network:
+    with network_for_test(_ALL) as network:
         hosts = ThreeHosts(folder, network)
         try:
             for host in HOSTS:
