@@ -29,6 +29,9 @@ OFFSET_INCARNATIONS_FIELD = "dittomqIncarnations"
 OFFSET_RESETS_FIELD = "dittomqResets"
 """The same: topic@group → queue → how often its offset was reset, where it was."""
 
+# Our own field of delayOffset.json: level → where RocketMQ left it, where a master of ours delivered since. RocketMQ does not write it again.
+_ROCKETMQ_FIELD = "dittomqRocketmqOffsets"
+
 # No longer than Java's long; more leading zeros than fit are no number.
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
@@ -267,12 +270,19 @@ def _own_offset_fields(rows: Iterable[ConsumerOffset]) -> Fields:
 
 
 def _take_delays(fields: Fields) -> Iterable[DelayOffset]:
-    for level, offset in _take(fields, _OFFSETS_FIELD, dict, {}).items():
-        yield DelayOffset(_number("level", level, 32), _number(level, offset, 64))
+    left = {_number("level", level, 32): offset for level, offset in _take(fields, _ROCKETMQ_FIELD, dict, {}).items()}
+    for name, offset in _take(fields, _OFFSETS_FIELD, dict, {}).items():
+        level = _number("level", name, 32)
+        yield DelayOffset(level, _number(name, offset, 64), _number(name, left.get(level, offset), 64))
 
 
 def _encode_delays(rows: Iterable[DelayOffset]) -> Fields:
     return {row.level: row.offset for row in rows}
+
+
+def _own_delay_fields(rows: Iterable[DelayOffset]) -> Fields:
+    left: Fields = {row.level: row.rocketmq_offset for row in rows if row.rocketmq_offset != row.offset}
+    return {_ROCKETMQ_FIELD: left} if left else {}
 
 
 def _object(name: str | int, value: Json) -> Fields:
@@ -333,7 +343,9 @@ GROUPS: TableKind[GroupConfig] = TableKind(
 CONSUMER_OFFSETS: TableKind[ConsumerOffset] = TableKind(
     "consumer offsets", "config/consumerOffset.json", _OFFSETS_FIELD, _take_offset_rows, _encode_offsets, _own_offset_fields
 )
-DELAY_OFFSETS: TableKind[DelayOffset] = TableKind("delay offsets", "config/delayOffset.json", _OFFSETS_FIELD, _take_delays, _encode_delays)
+DELAY_OFFSETS: TableKind[DelayOffset] = TableKind(
+    "delay offsets", "config/delayOffset.json", _OFFSETS_FIELD, _take_delays, _encode_delays, _own_delay_fields
+)
 
 KINDS: tuple[TableKind[Any], ...] = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 

@@ -55,10 +55,14 @@ class ConsumerOffset:
 
 @dataclass(frozen=True, slots=True)
 class DelayOffset:
-    """The next queue offset of the schedule topic that one delay level delivers."""
+    """The next queue offset of the schedule topic that one delay level delivers.
+
+    `rocketmq_offset` is where RocketMQ left it: its copies in the log do not say of what they are, ours do.
+    """
 
     level: int
     offset: int
+    rocketmq_offset: int
 
     @property
     def key(self) -> int:

@@ -164,7 +164,7 @@ def delay_offsets_request(value: Ask) -> pb.GetAllDelayOffsetRequest:
 
 
 def delay_offsets_page(response: pb.GetAllDelayOffsetResponse) -> TablePage[DelayOffset]:
-    rows = tuple(DelayOffset(row.level, row.offset) for row in response.offsets)
+    rows = tuple(DelayOffset(row.level, row.offset, row.rocketmq_offset) for row in response.offsets)
     return TablePage(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
@@ -173,7 +173,7 @@ def delay_offsets_response(page: TablePage[DelayOffset]) -> pb.GetAllDelayOffset
         not_modified=page.not_modified,
         leading_epoch=page.led,
         version=version_to_pb(page.version),
-        offsets=(pb.DelayOffset(level=row.level, offset=row.offset) for row in page.rows),
+        offsets=(pb.DelayOffset(level=row.level, offset=row.offset, rocketmq_offset=row.rocketmq_offset) for row in page.rows),
         next_page_token=page.next_token,
     )
 

@@ -330,10 +330,13 @@ class DelayedDelivery:
     def _find_ends(self) -> None:
         """Go on behind the last copies in the log; where RocketMQ has delivered messages of its own, behind those."""
         store = self.parts.store
-        saved = {row.level: row.offset for row in self.parts.topics.metadata.table(DELAY_OFFSETS).rows.values()}
         for queue in self.queues:
-            queue.next = delivered_to(store, queue, saved.get(queue.queue + 1, 0) if queue.topic == SCHEDULE_TOPIC else 0)
+            queue.next = delivered_to(store, queue, self._left_by_rocketmq(queue) if queue.topic == SCHEDULE_TOPIC else 0)
         self._recall_cancellations()
+
+    def _left_by_rocketmq(self, queue: DelayQueue) -> int:
+        row = self.parts.topics.metadata.table(DELAY_OFFSETS).rows.get(queue.queue + 1)
+        return row.rocketmq_offset if row else 0
 
     def _recall_cancellations(self) -> None:
         """Know what of that which waits was cancelled, by this master or another one."""
@@ -350,7 +353,7 @@ class DelayedDelivery:
                 with contextlib.suppress(*_PASSES):
                     await self._change(rows)
             levels = [queue for queue in self._used if queue.topic == SCHEDULE_TOPIC and queue.next]
-            rows = {queue.queue + 1: DelayOffset(queue.queue + 1, queue.next) for queue in levels}
+            rows = {queue.queue + 1: DelayOffset(queue.queue + 1, queue.next, self._left_by_rocketmq(queue)) for queue in levels}
             written = self.term.written
 
     async def _change(self, rows: Mapping[int, DelayOffset]) -> None:
@@ -368,19 +371,18 @@ class DelayedDelivery:
         return Moment(clock.wall_ms(), int(clock.monotonic() * 1_000))
 
 
-def delivered_to(store: Store, queue: DelayQueue, saved: int) -> QueueOffset:
-    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ's file, which says `saved`.
+def delivered_to(store: Store, queue: DelayQueue, rocketmq_offset: int) -> QueueOffset:
+    """Up to where the queue is delivered: by the copies in the log, and by RocketMQ, whose copies do not say of what they are.
 
-    The file is believed of what RocketMQ wrote, and of what waited already when RocketMQ wrote last: its copies do not say of what.
-    Raises NotReady.
+    RocketMQ is believed of what waited when it wrote last, so far as this log holds that. Raises NotReady.
     """
     low, _ = store.queue_range(queue.topic, queue.queue)
     last = store.last_delivered(queue.producer_id)
     known = max(low, 0 if last is None else last + 1)
-    if saved <= known:
+    if rocketmq_offset <= known:
         return QueueOffset(known)
     _, believed_end = store.queue_range_below(queue.topic, queue.queue, last_foreign_end(store.epoch_history, store.end))
-    return QueueOffset(max(known, min(saved, believed_end)))
+    return QueueOffset(max(known, min(rocketmq_offset, believed_end)))
 
 
 def _later(now: Moment, ms: int) -> Moment:

@@ -81,7 +81,7 @@ async def fill(node: MetadataNode) -> None:
     rows: list[tuple[Any, list[Any]]] = [
         (TOPICS, [TopicConfig(f"t{n:04}", n % 1_024, 4, 7, 3, True, {"+a": "b"}, "MULTI_TAG", {"x": [1, {2: "3"}]}) for n in range(2_001)]),
         (GROUPS, [GroupConfig("g", False, False, False, True, 2, -1, 3, 0, {"c": "d"}, {"groupRetryPolicy": {"type": "CUSTOMIZED"}})]),
-        (DELAY_OFFSETS, [DelayOffset(1, 0), DelayOffset(18, 9)]),
+        (DELAY_OFFSETS, [DelayOffset(1, 0, 0), DelayOffset(18, 9, 4)]),
     ]
     for kind, new in rows:
         await node.metadata.change(kind, Replacing(new))

@@ -55,7 +55,7 @@ def publish(group: RealGroup, body: bytes, *, delay_s: float) -> None:
 
 def saved(group: RealGroup) -> bool:
     path = group.cluster.data_dir(MASTER) / DELAY_OFFSETS.path
-    return path.exists() and DelayOffset(1, QueueOffset(1)) in decode(DELAY_OFFSETS, path.read_bytes()).rows.values()
+    return path.exists() and DelayOffset(1, QueueOffset(1), 0) in decode(DELAY_OFFSETS, path.read_bytes()).rows.values()
 
 
 def read(mq: Client) -> list[bytes]:

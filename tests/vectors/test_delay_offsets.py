@@ -31,7 +31,7 @@ def store(vector: Vector, tmp_path: Path) -> Iterator[Store]:
 def told_by(vector: Vector) -> dict[int, int]:
     """By level, what RocketMQ's own file says."""
     rows = decode(DELAY_OFFSETS, (vector.folder / DELAY_OFFSETS.path).read_bytes()).rows
-    return {row.level: row.offset for row in rows.values()}
+    return {row.level: row.rocketmq_offset for row in rows.values()}
 
 
 @STORES

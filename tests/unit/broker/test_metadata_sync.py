@@ -27,7 +27,7 @@ async def test_all_four_tables_arrive_and_are_on_the_disk(tmp_path: Path) -> Non
     master.put(TOPICS, [TopicConfig("orders", 4, 4, other_fields={"x": {1: 2}})], version)
     master.put(GROUPS, [GroupConfig("billing", retry_max_times=3)], version)
     master.put(CONSUMER_OFFSETS, [ConsumerOffset("orders", "billing", 3, 40)], version)
-    master.put(DELAY_OFFSETS, [DelayOffset(1, 5)], version)
+    master.put(DELAY_OFFSETS, [DelayOffset(1, 5, 5)], version)
     slave = Slave(tmp_path, master)
 
     await slave.puller.pull_once()
@@ -269,7 +269,7 @@ async def test_a_call_that_fails_is_tried_again_in_the_same_round(tmp_path: Path
 @under(run)
 async def test_one_table_that_cannot_be_had_keeps_no_other_from_arriving(tmp_path: Path) -> None:
     master = FakeMaster()
-    master.put(DELAY_OFFSETS, [DelayOffset(1, 5)], DataVersion(1, 1_000, 1))
+    master.put(DELAY_OFFSETS, [DelayOffset(1, 5, 5)], DataVersion(1, 1_000, 1))
 
     def fail(kind: str, ask: Ask) -> None:
         if kind == TOPICS.name:
@@ -291,7 +291,7 @@ async def test_one_table_that_cannot_be_had_keeps_no_other_from_arriving(tmp_pat
 @under(run)
 async def test_a_table_that_the_master_is_silent_about_keeps_no_other_waiting(tmp_path: Path) -> None:
     master = FakeMaster()
-    master.put(DELAY_OFFSETS, [DelayOffset(1, 5)], DataVersion(1, 1_000, 1))
+    master.put(DELAY_OFFSETS, [DelayOffset(1, 5, 5)], DataVersion(1, 1_000, 1))
     master.silent_about = {TOPICS.name}
     slave = Slave(tmp_path, master)
     async with running(slave):

@@ -64,7 +64,7 @@ def test_rows_of_a_real_broker_mean_what_they_say() -> None:
     assert topics.version == DataVersion(state_version=0, timestamp_ms=1795224585528, counter=26)
     assert topics.rows["Orders-hiz"] == TopicConfig("Orders-hiz", 4, 4, 6)
     assert offsets.rows["Orders-hiz", "readers-hiz", 3] == ConsumerOffset("Orders-hiz", "readers-hiz", 3, 100)
-    assert delays == Table(DataVersion(), sorted_rows([DelayOffset(1, 23), DelayOffset(2, 4), DelayOffset(3, 4)]))
+    assert delays == Table(DataVersion(), sorted_rows([DelayOffset(1, 23, 23), DelayOffset(2, 4, 4), DelayOffset(3, 4, 4)]))
     assert groups.rows["readers-hiz"].other_fields["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
 
 
@@ -79,7 +79,7 @@ group_rows = st.builds(
     GroupConfig, keys, *[st.booleans()] * 4, integers, integers, longs, longs, attributes=attributes, other_fields=others
 )
 offset_rows = st.builds(ConsumerOffset, keys, keys, integers, longs)
-delay_rows = st.builds(DelayOffset, integers, longs)
+delay_rows = st.builds(DelayOffset, integers, longs, longs)
 tables = st.one_of(
     *[
         st.tuples(st.just(kind), st.builds(Table, versions, st.lists(rows, max_size=6).map(sorted_rows), others))
@@ -123,6 +123,7 @@ def test_minimums_of_deleted_topics_are_read_back_in_order(minimums: dict[tuple[
         (CONSUMER_OFFSETS, '{"offsetTable":{"no-group":{0:1}}}'),
         (CONSUMER_OFFSETS, '{"offsetTable":{"a@b":{x:1}}}'),
         (DELAY_OFFSETS, '{"offsetTable":{1:1.5}}'),
+        (DELAY_OFFSETS, '{"offsetTable":{1:1},"dittomqRocketmqOffsets":{1:"x"}}'),
     ],
 )
 def test_a_file_of_wrong_shape_is_damaged_and_says_where(kind: TableKind[Any], text: str) -> None:
@@ -141,8 +142,17 @@ def test_bytes_that_are_not_utf8_are_damage() -> None:
         decode(TOPICS, b"\xff\xfe{}")
 
 
+def test_delay_offsets_tell_rocketmqs_deliveries_from_ours_until_it_writes() -> None:
+    rows = {1: DelayOffset(1, 9, 4), 2: DelayOffset(2, 7, 7), 3: DelayOffset(3, 5, 0)}
+    ours = encode(DELAY_OFFSETS, Table(rows=rows))
+    rewritten = b'{"offsetTable":{1:9,2:7,3:5}}'
+
+    assert decode(DELAY_OFFSETS, ours).rows == rows
+    assert [row.rocketmq_offset for row in decode(DELAY_OFFSETS, rewritten).rows.values()] == [9, 7, 5]
+
+
 def test_quoted_integer_keys_are_read_too() -> None:
-    assert decode(DELAY_OFFSETS, b'{"offsetTable":{"2":7}}').rows == {2: DelayOffset(2, 7)}
+    assert decode(DELAY_OFFSETS, b'{"offsetTable":{"2":7}}').rows == {2: DelayOffset(2, 7, 7)}
 
 
 def test_two_equal_tables_are_written_alike() -> None:
