@@ -1,15 +1,17 @@
 """Clients can write while enough of the group is whole and nothing lies between: looked at twice a second, while faults go on.
 
 Whole is a machine that runs, has a disk that is neither slow nor full, and reaches all other whole ones; what became of the rest does not
-matter. Enough are an election quorum of the members, and as many of them as the group needs to take writes.
+matter. Enough are an election quorum of the members, and as many of them as the group needs to take writes. A replica that lost power, and
+with it what it may have acknowledged, drew a new incarnation: it is no member until the master takes it in again.
 """
 
 from collections.abc import Iterator, Sequence
 
 from dittomq.group_record import GroupRecord
 from tests.simulation.disk import BOUNDLESS
+from tests.simulation.disk_snapshots import replica_on
 from tests.simulation.history import Harm, History
-from tests.simulation.shapes import Shape, name_of
+from tests.simulation.shapes import Shape
 from tests.simulation.workload import Publisher
 from tests.simulation.world import World
 
@@ -43,8 +45,7 @@ class Availability:
     def _may_be_written(self, whole: frozenset[str], record: GroupRecord | None) -> bool:
         publishers = [each.name for each in self._publishers if each.wants_more and self._is_whole(each.name)]
         names = [*whole, *self._shape.name_machines, *publishers[:1]]
-        unflushed = () if self._shape.needs_no_operator else (Harm.POWER_LOST,)  # who acknowledged more than it flushed is a stranger then
-        harmed = self._history.has_seen(Harm.DISK_LOST, Harm.SYNC_FAILED, Harm.LOSS_ACCEPTED, *unflushed)
+        harmed = self._history.has_seen(Harm.DISK_LOST, Harm.SYNC_FAILED, Harm.LOSS_ACCEPTED)
         if not publishers or harmed or self._shape.is_manual or not all(map(self._is_whole, self._shape.name_machines)):
             return False
         if not all(self._world.network.is_whole(one, other) for one in names for other in names if one != other):
@@ -53,7 +54,8 @@ class Availability:
             return not self._shape.slaves and bool(whole)
         if record.paused:
             return False
-        members = {member.replica for member in record.members if member.node in map(name_of, whole)}
+        replicas = {replica_on(self._world.nodes[name].disk) for name in whole}
+        members = {member.replica for member in record.members if member.replica in replicas}
         return record.is_quorum(members) and len(members) >= self._shape.replication.min_in_sync_replicas
 
     def _is_whole(self, name: str) -> bool:

@@ -1,12 +1,25 @@
 """The copies of a group as they lie on their disks at some moment, without any code of the product between."""
 
+import json
 from collections.abc import Iterator, Mapping
 
+from dittomq.group_record import ReplicaId
 from tests.simulation.disk import PAGE, Disk, Inode
 from tests.simulation.parser import BLANK, Malformed, ParsedRecord, parse_record
 
 LOG = "commitlog/"
 ANEW = "dittomq/resync/commitlog/"  # a slave that copies its master's log anew
+
+
+def replica_on(disk: Disk) -> ReplicaId | None:
+    """Who the store on a disk says that it is; None while it does not."""
+    inode = disk.names.files.get("dittomq/replica")
+    slot = b"" if inode is None else inode.read(PAGE, 0)
+    try:
+        state = json.loads(slot[22 : 22 + int.from_bytes(slot[14:22], "big")])
+    except ValueError:
+        return None
+    return ReplicaId(state["uuid"], state["incarnation"])
 
 
 class Copy:
