@@ -29,7 +29,7 @@ OFFSET_INCARNATIONS_FIELD = "dittomqIncarnations"
 OFFSET_RESETS_FIELD = "dittomqResets"
 """The same: topic@group → queue → how often its offset was reset, where it was."""
 
-# Our own field of delayOffset.json: level → where RocketMQ left it, where a master of ours delivered since. RocketMQ does not write it again.
+# Our own field of delayOffset.json: level → where RocketMQ left it, where ours delivered since. RocketMQ does not write it again.
 _ROCKETMQ_FIELD = "dittomqRocketmqOffsets"
 
 # No longer than Java's long; more leading zeros than fit are no number.
