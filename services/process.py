@@ -22,6 +22,7 @@ from services import logs
 from services.ops import OpsServer
 
 _SETTLES_AFTER_S: Final = 5.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _GC_THRESHOLDS: Final = (50_000, 20, 50)  # a group of frames makes some 10,000 objects that live as long as it does
 
 EXIT_REFUSED: Final = 1
@@ -77,16 +78,17 @@ C = TypeVar("C", bound=ServiceConfig)
 def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], RunnableService]) -> int:
     """Run a service, as its command line and the environment configure it, until SIGTERM or SIGINT; returns the exit status."""
     environment = os.environ  # noqa: TID251  # every service's composition root passes here
-    return run(program, lambda: configured(config_class, program, sys.argv[1:], environment), compose)
+    return run(program, lambda: configured(config_class, program, sys.argv[1:], environment), compose, asked_to_end=asyncio.Event())
 
 
-def run(program: str, load: Callable[[], Loaded[C]], compose: Callable[[Loaded[C]], RunnableService]) -> int:
+def run(
+    program: str, load: Callable[[], Loaded[C]], compose: Callable[[Loaded[C]], RunnableService], *, asked_to_end: asyncio.Event
+) -> int:
     """Run a service with the configuration that `load` gives, until SIGTERM or SIGINT; returns the exit status.
 
     0 after a clean drain, 1 when the start was refused, 64 for wrong flags or configuration, 128 when something broke. Raises RoleChanged,
-    unless it was asked to end.
+    unless it was asked to end. A signal that comes after that sets `asked_to_end` as well: the next service, called with it, ends.
     """
-    asked_to_end = asyncio.Event()
     try:
         loaded = load()
         logs.configure()
@@ -143,10 +145,17 @@ async def _serve(node: RunnableService, ops: str, asked_to_end: asyncio.Event) -
         asked_to_end.set()
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         loop.add_signal_handler(number, end)
-    with OpsServer(ops, node.vitals, node.registry, loop):
-        await node.run(stop)
+    if asked_to_end.is_set():
+        stop.set()
+    try:
+        with OpsServer(ops, node.vitals, node.registry, loop):
+            await node.run(stop)
+    finally:
+        for number in _ENDING:  # what comes from now on reaches no loop any more: uvloop would swallow it
+            loop.remove_signal_handler(number)
+            signal.signal(number, lambda *_: asked_to_end.set())
 
 
 def _exit_status(program: str, raised: BaseException) -> int:

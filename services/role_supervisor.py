@@ -4,6 +4,7 @@ Each service is composed for itself, on a loop of its own, and begins when the o
 What goes on is the process, with its id, its configuration, and the modules that it has imported.
 """
 
+import asyncio
 import contextlib
 import functools
 import importlib
@@ -72,13 +73,13 @@ def lives(named: BrokerService | None) -> NoReturn:
             loaded = cast("Loaded[BrokerConfig]", configured(config_class, program, sys.argv[1:], environment))
         return loaded
 
-    service, start = named, FIRST_START
+    service, start, asked_to_end = named, FIRST_START, asyncio.Event()
     with contextlib.ExitStack() as process:
         # Made once for all that the process serves as: a collector that does not answer must not be waited for when the role changes.
         traces = functools.cache(lambda settings, node: process.enter_context(exported_traces(settings, node)))
         while True:
             try:
-                sys.exit(_serve(program, load, traces, service=service, start=start))
+                sys.exit(_serve(program, load, traces, asked_to_end, service=service, start=start))
             except RoleChanged as changed:
                 service, start = changed.service, changed.start
 
@@ -115,7 +116,15 @@ def configured_as(loaded: Loaded[BrokerConfig], config_class: type[B]) -> Loaded
 TracesMaker = Callable[[TracesTable, str], Traces | None]
 
 
-def _serve(program: str, load: "_ConfigLoader", traces: TracesMaker, *, service: BrokerService | None, start: RoleStart) -> int:
+def _serve(  # as what
+    program: str,
+    load: "_ConfigLoader",
+    traces: TracesMaker,
+    asked_to_end: asyncio.Event,
+    *,
+    service: BrokerService | None,
+    start: RoleStart,
+) -> int:
     """Serve on real doors, None as `first_service`: the status to exit with, when what its threads began on the disk has run to its end.
 
     Or raises RoleChanged.
@@ -148,7 +157,7 @@ def _serve(program: str, load: "_ConfigLoader", traces: TracesMaker, *, service:
             storage.under_way.timed = SyncMetrics(config.node.data_dir, doors.clock, node.registry).timed
             return node
 
-        return run(program, load, composed)
+        return run(program, load, composed, asked_to_end=asked_to_end)
 
 
 class _ConfigLoader(Protocol):

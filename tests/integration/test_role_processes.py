@@ -1,6 +1,8 @@
 """A process becomes the other service when the group record says so, and stays the process that it is."""
 
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -9,14 +11,44 @@ import pytest
 
 from dittomq.routes import Role
 from tests.support.real_group import real_group, shape
-from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.tier("nightly")
+from tests.support.waiting import PATIENCE_S, eventually
 
 MOST_GROWTH_BYTES = 12 * 1024 * 1024  # pages that come and go; 40 further changes added 2 MiB
 CHANGES_AT_REST = 3  # connections and threads that come and go; what ten lives leave behind is more
+TWO_LIVES = """
+import asyncio, os, signal
+from prometheus_client import CollectorRegistry
+from dittomq.broker.role import BrokerService, RoleChanged
+from dittomq.rpc.health import Health
+from dittomq.settings import configured
+from services.process import run
+from services.role_supervisor import StartConfig
+
+class Elected:
+    vitals, registry = Health(), CollectorRegistry()
+    async def run(self, stop):
+        raise RoleChanged(BrokerService.MASTER, "it was elected")
+
+class Following(Elected):
+    async def run(self, stop):
+        await stop.wait()
+        print("drained", flush=True)
+
+def live(service):
+    settings = ("node.data_dir=/nowhere", 'node.nameservers=["localhost:1"]', "listen.ops=127.0.0.1:0")
+    flags = [word for setting in settings for word in ("--set", setting)]
+    return run("serve", lambda: configured(StartConfig, "serve", flags, {}), lambda _: service, asked_to_end=asked_to_end)
+
+asked_to_end = asyncio.Event()
+try:
+    live(Elected())
+except RoleChanged:
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise SystemExit(live(Following()))
+"""
 
 
+@pytest.mark.tier("nightly")
 def test_a_process_that_changed_its_role_many_times_holds_no_more_than_before(tmp_path: Path) -> None:
     with real_group(tmp_path, shape(1)) as group:
         pids = {name: group.cluster.pid(name) for name in group.copies}
@@ -61,3 +93,9 @@ class Held:
     def is_within(self, most: Self) -> bool:
         """Whether none of it is more."""
         return self.files <= most.files and self.threads <= most.threads and self.memory_bytes <= most.memory_bytes
+
+
+def test_a_process_that_is_asked_to_end_between_two_services_ends_the_second() -> None:
+    ended = subprocess.run([sys.executable, "-c", TWO_LIVES], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "drained"), ended.stderr
