@@ -87,6 +87,24 @@ class ThreeHosts:
         assert old in text, f"{file} of {host} has no {old!r}"
         path.write_text(text.replace(old, new), encoding="utf-8")
 
+    @contextlib.contextmanager
+    def as_they_were(self) -> Iterator[None]:
+        """After the block the settings, the code of what is started, and what runs are those of before, whether it fails or not."""
+        files = {path: path.read_bytes() for path in self._folder.glob("*/etc/*")}
+        running = set(self._processes)
+        try:
+            yield
+        finally:
+            self._code.clear()
+            changed = [path for path, content in files.items() if path.read_bytes() != content]
+            if changed or set(self._processes) != running:
+                for host in _ALL:
+                    self.stop(host, "broker", "nameserver")
+                for path in changed:
+                    path.write_bytes(files[path])
+                for host, service in running - set(self._processes):
+                    self.start(host, service)
+
     def run_code_of(self, host: str, tree: Path) -> None:
         """What is started there from now on is the code in that tree."""
         self._code[host] = tree
@@ -126,11 +144,15 @@ class ThreeHosts:
             return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
 
     def _end(self, host: str, services: tuple[str, ...], number: int) -> None:
-        ended = [self._processes.pop((host, service)) for service in services if (host, service) in self._processes]
-        for process in ended:
-            process.send_signal(number)
-        for process in ended:
-            process.wait(PATIENCE_S)
+        ended = [(host, service) for service in services if (host, service) in self._processes]
+        for each in ended:
+            self._processes[each].send_signal(number)
+        for each in ended:
+            with self._processes.pop(each) as process:
+                try:
+                    process.wait(PATIENCE_S)
+                finally:
+                    process.kill()  # nothing to one that has ended
 
     def _command(self, host: str, service: str) -> tuple[list[str], dict[str, str]]:
         """What the unit says, where this host has it."""
