@@ -1,9 +1,9 @@
-"""A container engine of the tests' own, where no other answers: Debian's docker.io, which they install, start and end. It needs root.
+"""A container engine of the tests' own, where no other answers: Debian's docker.io, which they unpack, start and end. It needs root.
 
 this process ── link ── namespace of the engine ──┬── bridge of a network ── containers
                                                   └── …
-Its bridges lie in a network namespace, so it makes no rule and no bridge in the machine's own; its images stay in .tools for the next
-run. It reaches no registry.
+Its bridges lie in a network namespace, so it makes no rule and no bridge in the machine's own; its programs and its images stay in .tools
+for the next run. No package is installed: that could start a daemon of the machine's. It reaches no registry.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,18 +24,14 @@ from tests.support.partitioned_network import enter_namespace, ip
 from tests.support.tree import ROOT
 
 _TOOLS: Final = (ROOT / ".tools").resolve()
-_NAME: Final = f"dmq-engine-{hashlib.sha256(bytes(_TOOLS)).hexdigest()[:6]}"
-_LINK: Final = _NAME.replace("-engine-", "")
-_KEPT: Final = _TOOLS / "engine"
-_RUN: Final = Path("/run", _NAME)  # the path of a socket is short
-_HOST: Final = f"unix://{_RUN}/docker.sock"
 _OURS: Final = "169.254.77.1"  # of the link
 _ITS: Final = "169.254.77.2"
 _PACKAGES: Final = {"dockerd": "docker.io", "mmdebstrap": "mmdebstrap"}
-_INSTALLS_S: Final = 300
+_FETCHES_S: Final = 300
 _STARTS_S: Final = 60.0
 _ENDS_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.1
+_GUARD_EVERY_S: Final = 1.0
 
 
 class NoEngineError(Exception):
@@ -42,30 +39,26 @@ class NoEngineError(Exception):
 
 
 @contextlib.contextmanager
-def own_engine() -> Iterator[str]:
-    """Where it answers during the block. Processes that use it at once share it, and the last one ends it. Raises NoEngineError."""
+def own_engine(tools: Path = _TOOLS) -> Iterator[str]:
+    """Where it answers during the block. Processes that use it at once share it, and the last one ends it. Raises NoEngineError.
+
+    Where the last one is killed, a guardian ends it. Another folder than .tools has another engine.
+    """
     if os.geteuid() != 0:
         raise NoEngineError("only root can start one")
-    _KEPT.mkdir(parents=True, exist_ok=True)
-    with (_TOOLS / "engine.users").open("w") as users:
-        with _alone():
-            _install()
-            if not answers(_HOST):
-                _forget()
-                _start()
-            fcntl.flock(users, fcntl.LOCK_SH)
+    engine = OwnEngine(tools)
+    tools.mkdir(exist_ok=True)
+    with engine.users() as users:
+        with _problems_in_words(), engine.alone():
+            fcntl.flock(users, fcntl.LOCK_SH)  # who would end it locks it alone, and meanwhile nobody else comes here
+            _find_programs(tools)
+            if not answers(engine.host):
+                engine.end()
+                engine.start()
         try:
-            yield _HOST
+            yield engine.host
         finally:
-            _leave(users)
-
-
-def _leave(users: TextIO) -> None:
-    """End it, unless another process uses it."""
-    with _alone(), contextlib.suppress(BlockingIOError):
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _end()
-        _forget()
+            engine.leave(users)
 
 
 def answers(host: str | None = None) -> bool:
@@ -73,92 +66,188 @@ def answers(host: str | None = None) -> bool:
     if shutil.which("docker") is None:
         return False
     environment = os.environ | ({"DOCKER_HOST": host} if host else {})
-    return subprocess.run(["docker", "version"], env=environment, capture_output=True, timeout=60, check=False).returncode == 0
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return subprocess.run(["docker", "version"], env=environment, capture_output=True, timeout=60, check=False).returncode == 0
+    return False
 
 
 def reach(subnet: str) -> None:
     """Let this process reach the containers of a network, where it is one of the tests' own engine."""
-    if os.environ.get("DOCKER_HOST") == _HOST:
-        ip(f"route replace {subnet} via {_ITS} dev {_LINK} onlink src {_OURS}")
+    engine = OwnEngine(_TOOLS)
+    if os.environ.get("DOCKER_HOST") == engine.host:
+        ip(f"route replace {subnet} via {_ITS} dev {engine.link} onlink src {_OURS}")
 
 
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    with (_TOOLS / "engine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+class OwnEngine:
+    """The one whose images and locks lie in `tools`; its sockets in `run`, as the path of a socket is short."""
 
+    def __init__(self, tools: Path, run: Path = Path("/run")) -> None:
+        digest = hashlib.sha256(bytes(tools)).hexdigest()[:6]
+        self.name = f"dmq-engine-{digest}"
+        self.link = f"dmq-{digest}"
+        self.pid_file = run / self.name / "pid"
+        self.host = f"unix://{run / self.name}/docker.sock"
+        self._tools = tools
+        self._run = run / self.name
+        self._kept = tools / "engine"
 
-def _install() -> None:
-    missing = [package for program, package in _PACKAGES.items() if shutil.which(program) is None]
-    if not missing:
-        return
-    apt = shutil.which("apt-get")
-    if apt is None:
-        raise NoEngineError(f"no apt-get on PATH to install {' and '.join(missing)} with")
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", *missing]):
-        done = subprocess.run(
-            [apt, "--quiet", *command],
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-            capture_output=True,
-            text=True,
-            timeout=_INSTALLS_S,
-            check=False,
-        )
-        if done.returncode:
-            raise NoEngineError(f"apt-get {' '.join(command)} failed: {done.stderr.strip()[-300:]}")
+    def users(self) -> TextIO:
+        """The file that each process which uses it holds a shared lock of."""
+        return (self._tools / "engine.users").open("w")
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process starts it or ends it during the block."""
+        with (self._tools / "engine.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
-def _start() -> None:
-    """A daemon of the engine that answers."""
-    _make_namespace()
-    _RUN.mkdir(mode=0o700)
-    (_RUN / "daemon.json").write_text("{}")  # not the machine's
-    places = {"data-root": _KEPT, "exec-root": _RUN / "exec", "pidfile": _pid_file(), "host": _HOST, "config-file": _RUN / "daemon.json"}
-    settings = places | {"bridge": "none", "iptables": "false", "ip-masq": "false", "ip-forward": "false", "log-level": "warn"}
-    command = ["dockerd", *(f"--{name}={value}" for name, value in settings.items())]
-    log = _RUN / "log"
-    with log.open("wb") as to:
-        daemon = enter_namespace(_NAME, lambda: subprocess.Popen(command, stdout=to, stderr=to, start_new_session=True))
-    deadline = time.monotonic() + _STARTS_S
-    while not answers(_HOST):
-        if daemon.poll() is not None or time.monotonic() > deadline:
-            daemon.kill()
-            daemon.wait()
-            raise NoEngineError(f"the tests' own has not started: {log.read_text(errors='replace').strip()[-500:]}")
-        time.sleep(_LOOK_EVERY_S)
+    def leave(self, users: TextIO) -> None:
+        """End it, unless another process uses it."""
+        with self.alone(), contextlib.suppress(BlockingIOError):
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.end()
 
+    def guard(self) -> None:
+        """End it when all that used it are gone, one of them by a kill perhaps, and return when it has ended."""
+        while self.pid_file.exists():
+            with self.users() as users:
+                self.leave(users)
+            time.sleep(_GUARD_EVERY_S)
 
-def _make_namespace() -> None:
-    ip(f"netns add {_NAME}", f"-n {_NAME} link set lo up", f"link add {_LINK} type veth peer name outside netns {_NAME}")
-    ip(f"addr add {_OURS}/32 dev {_LINK}", f"link set {_LINK} up")
-    ip(f"-n {_NAME} addr add {_ITS}/32 dev outside", f"-n {_NAME} link set outside up", f"-n {_NAME} route add {_OURS}/32 dev outside")
-    subprocess.run(["ip", "netns", "exec", _NAME, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True, capture_output=True)
-
-
-def _end() -> None:
-    """End the daemon, whichever process of the tests has started it, and wait until it is gone."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        pid = int(_pid_file().read_text())
-        daemon = os.pidfd_open(pid)
+    def start(self) -> None:
+        """A daemon that answers, and its guardian; or none of it."""
         try:
-            signal.pidfd_send_signal(daemon, signal.SIGTERM)
-            if not select.select([daemon], [], [], _ENDS_S)[0]:
-                signal.pidfd_send_signal(daemon, signal.SIGKILL)
-        finally:
-            os.close(daemon)
+            self._make_namespace()
+            self._start_daemon()
+        except BaseException:
+            self.end()
+            raise
+        guardian = [sys.executable, "-m", "tests.support.own_engine", str(self._tools)]
+        subprocess.Popen(guardian, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def end(self) -> None:
+        """End the containers, then the daemon, whichever process has started it, and remove what it leaves."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pid = int(self.pid_file.read_text())
+            daemon = os.pidfd_open(pid)
+            try:
+                if self._is_daemon(pid):
+                    self._end_containers()
+                    self._end_daemon(pid, daemon)
+            finally:
+                os.close(daemon)
+        self._forget()
+
+    def _is_daemon(self, pid: int) -> bool:
+        """Whether it is, and not a later process that got its number."""
+        return f"--pidfile={self.pid_file}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+    def _end_containers(self) -> None:
+        docker = ["docker", "--host", self.host, "container"]
+        with contextlib.suppress(subprocess.SubprocessError):
+            listed = subprocess.run([*docker, "ls", "--quiet"], capture_output=True, text=True, timeout=_ENDS_S, check=True).stdout.split()
+            subprocess.run([*docker, "rm", "--force", "--volumes", *listed], capture_output=True, timeout=_ENDS_S, check=bool(listed))
+
+    @staticmethod
+    def _end_daemon(pid: int, daemon: int) -> None:
+        """Wait until it is gone."""
+        signal.pidfd_send_signal(daemon, signal.SIGTERM)
+        if not select.select([daemon], [], [], _ENDS_S)[0]:
+            signal.pidfd_send_signal(daemon, signal.SIGKILL)
+            select.select([daemon], [], [], _ENDS_S)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
+    def _forget(self) -> None:
+        """What a daemon leaves that has ended: mounts, its sockets, the namespace with its bridges."""
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in reversed(
+            [mount for mount in mounts if Path(mount).is_relative_to(self._kept) or Path(mount).is_relative_to(self._run)]
+        ):
+            subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
+        shutil.rmtree(self._run, ignore_errors=True)
+        ip(f"link del {self.link}", f"netns del {self.name}", check=False)
 
-def _forget() -> None:
-    """What a daemon leaves that has ended: mounts, its sockets, the namespace with its bridges."""
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in reversed([mount for mount in mounts if Path(mount).is_relative_to(_KEPT) or Path(mount).is_relative_to(_RUN)]):
-        subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
-    shutil.rmtree(_RUN, ignore_errors=True)
-    ip(f"link del {_LINK}", f"netns del {_NAME}", check=False)
+    def _make_namespace(self) -> None:
+        name, link = self.name, self.link
+        ip(f"netns add {name}", f"-n {name} link set lo up", f"link add {link} type veth peer name outside netns {name}")
+        ip(f"addr add {_OURS}/32 dev {link}", f"link set {link} up")
+        ip(f"-n {name} addr add {_ITS}/32 dev outside", f"-n {name} link set outside up", f"-n {name} route add {_OURS}/32 dev outside")
+        subprocess.run(["ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True, capture_output=True)
+
+    def _start_daemon(self) -> None:
+        """And wait until it answers."""
+        self._run.mkdir(mode=0o700)
+        (self._run / "daemon.json").write_text("{}")  # not the machine's
+        places = {"data-root": self._kept, "exec-root": self._run / "exec", "pidfile": self.pid_file, "host": self.host}
+        settings = places | {"config-file": self._run / "daemon.json", "bridge": "none", "log-level": "warn"}
+        settings |= dict.fromkeys(("iptables", "ip-masq", "ip-forward"), "false")
+        command = ["dockerd", *(f"--{name}={value}" for name, value in settings.items())]
+        libraries = [str(folder) for folder in _unpacked(self._tools).glob("**/lib/*-linux-gnu*")]
+        environment = os.environ | {"LD_LIBRARY_PATH": ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")])} if libraries else None
+        log = self._run / "log"
+        with log.open("wb") as to:
+            daemon = enter_namespace(
+                self.name, lambda: subprocess.Popen(command, env=environment, stdout=to, stderr=to, start_new_session=True)
+            )
+        deadline = time.monotonic() + _STARTS_S
+        while not answers(self.host):
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                daemon.kill()
+                daemon.wait()
+                raise NoEngineError(f"the tests' own has not started: {log.read_text(errors='replace').strip()[-500:]}")
+            time.sleep(_LOOK_EVERY_S)
 
 
-def _pid_file() -> Path:
-    return _RUN / "pid"
+@contextlib.contextmanager
+def _problems_in_words() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, subprocess.SubprocessError) as problem:
+        printed = getattr(problem, "stderr", None) or b""
+        words = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
+        raise NoEngineError(f"none can be started: {problem} {words.strip()[-300:]}") from problem
+
+
+def _find_programs(tools: Path) -> None:
+    """Have them on PATH: those of the machine first, and what it lacks unpacked from Debian's packages."""
+    unpacked = [str(_unpacked(tools) / folder) for folder in ("usr/sbin", "usr/bin", "sbin", "bin")]
+    if unpacked[0] not in os.environ["PATH"].split(":"):
+        os.environ["PATH"] = ":".join([os.environ["PATH"], *unpacked])
+    if missing := _missing():
+        _unpack(missing, tools)
+        if missing := _missing():
+            raise NoEngineError(f"no program is on PATH that {' and '.join(missing)} should have")
+
+
+def _unpacked(tools: Path) -> Path:
+    return tools / "debian"
+
+
+def _missing() -> list[str]:
+    return [package for program, package in _PACKAGES.items() if shutil.which(program) is None]
+
+
+def _unpack(packages: list[str], tools: Path) -> None:
+    """These and what they depend on, where it is not installed. What apt knows of packages remains as it was."""
+    apt = shutil.which("apt-get")
+    if apt is None:
+        raise NoEngineError(f"no apt-get on PATH to fetch {' and '.join(packages)} with")
+    fetched, fresh = tools / "debian.fetched", tools / "debian.new"
+    for folder in (fetched, fresh):
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in (fetched / "lists" / "partial", fetched / "archives" / "partial", fresh):
+        folder.mkdir(parents=True)
+    options = ["--quiet", "-o", f"Dir::State::lists={fetched / 'lists'}", "-o", f"Dir::Cache={fetched}"]
+    for command in (["update"], ["install", "--download-only", "--yes", "--no-install-recommends", *packages]):
+        subprocess.run([apt, *options, *command], capture_output=True, text=True, timeout=_FETCHES_S, check=True)
+    for archive in fetched.glob("archives/*.deb"):
+        subprocess.run(["dpkg-deb", "--extract", str(archive), str(fresh)], capture_output=True, text=True, timeout=60, check=True)
+    shutil.rmtree(_unpacked(tools), ignore_errors=True)
+    fresh.rename(_unpacked(tools))
+    shutil.rmtree(fetched)
+
+
+if __name__ == "__main__":
+    OwnEngine(Path(sys.argv[1])).guard()
