@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -9,6 +10,8 @@ from tests.support.containers import images
 from tests.support.kubernetes_cluster import KUBECTL, TAG
 from tests.support.kubernetes_node import kubernetes_node
 from tests.support.kubernetes_programs import programs
+
+_BUILT: Final = "test"  # the user's engine may hold images of the version: those stay
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +21,7 @@ def cluster_of_the_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
         return
     programs()
-    with kubernetes_node(tmp_path_factory.mktemp("node"), images(TAG).values()) as kubectl, pytest.MonkeyPatch.context() as patch:
+    named = {image: image.replace(f":{_BUILT}", f":{TAG}") for image in images(_BUILT).values()}
+    with kubernetes_node(tmp_path_factory.mktemp("node"), named) as kubectl, pytest.MonkeyPatch.context() as patch:
         patch.setenv(KUBECTL, kubectl)
         yield

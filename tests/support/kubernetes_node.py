@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -42,14 +42,18 @@ _SETTINGS_OF_THE_MACHINE: Final = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
+_CONTROLLERS: Final = ("cpu", "cpuset", "memory", "pids")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _RUNTIME: Final = "/run/containerd/containerd.sock"
 _READY: Final = "ready"  # the file that says so
 
 
 @contextlib.contextmanager
-def kubernetes_node(folder: Path, images: Iterable[str]) -> Iterator[str]:
-    """A node that holds these images of the container engine: the kubectl that reaches it, as a command line. Skips where none can be."""
+def kubernetes_node(folder: Path, images: Mapping[str, str]) -> Iterator[str]:
+    """A node that holds these images of the container engine, each by the name that it has there: the command line of a kubectl.
+
+    Skips where there can be none.
+    """
     programs(), etcd_program()
     if os.geteuid() != 0:
         pytest.skip("only root can start a Kubernetes node")
@@ -60,18 +64,32 @@ def kubernetes_node(folder: Path, images: Iterable[str]) -> Iterator[str]:
     inside = (sys.executable, "-m", "tests.support.kubernetes_node", str(folder), cgroup)
     with contextlib.ExitStack() as made:
         made.callback(shutil.rmtree, folder)
+        try:
+            _make_cgroup(cgroup, made)
+        except OSError as refused:
+            pytest.skip(f"a Kubernetes node needs control groups that can be changed: {refused}")
         _save(folder, images)
+        (folder / "names.json").write_text(json.dumps(dict(images)))
         write_credentials(folder)
-        _make_cgroup(cgroup, made)
         log = made.enter_context((folder / "node.log").open("wb"))
         node = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", *alone, *inside], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
         )
         made.callback(_end, node)
-        eventually(lambda: (folder / _READY).exists() or node.poll() is not None, "the node is ready", within_s=10 * PATIENCE_S)
-        assert node.poll() is None, (folder / "node.log").read_text()[-2000:]
+        try:
+            eventually(lambda: (folder / _READY).exists() or node.poll() is not None, "the node is ready", within_s=10 * PATIENCE_S)
+            assert node.poll() is None, "the node has ended"
+        except AssertionError as failed:
+            raise AssertionError(f"{failed}\n{_ends_of_logs(folder)}") from failed
         [first] = _children(node.pid)
         yield shlex.join(["nsenter", "--target", str(first), "--net", *_kubectl(folder)])
+        assert node.poll() is None, f"the node has ended before its tests\n{_ends_of_logs(folder)}"
+
+
+def _ends_of_logs(folder: Path) -> str:
+    """The last lines of all that runs in the node: the folder is gone when the failure is read."""
+    logs = sorted(folder.glob("*.log"), key=lambda each: each.name != "node.log")
+    return "\n".join(f"== {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
 
 
 def _save(folder: Path, images: Iterable[str]) -> None:
@@ -105,13 +123,28 @@ def _make_cgroup(name: str, made: contextlib.ExitStack) -> None:
         for old in top.glob("dittomq-node-*"):  # of processes that were killed before they could remove it
             if not Path("/proc", old.name.rpartition("-")[2]).exists():
                 _remove_cgroup(old)
+        if one:
+            _enable(top, made)
         (top / name).mkdir()
         made.callback(_remove_cgroup, top / name)
         for setting in ("cpuset.cpus", "cpuset.mems") if not one else ():  # a new one has none
             if (top / setting).exists():
                 (top / name / setting).write_text((top / setting).read_text())
-        for each in (top, top / name) if one else ():
-            (each / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids")
+        if one:
+            _enable(top / name, made)
+
+
+def _enable(cgroup: Path, made: contextlib.ExitStack) -> None:
+    """Have the controllers work below it; in the end only those that did before."""
+    control = cgroup / "cgroup.subtree_control"
+    lacking = [each for each in _CONTROLLERS if each not in control.read_text().split()]
+    made.callback(_disable, control, lacking)
+    control.write_text(" ".join(f"+{each}" for each in lacking))
+
+
+def _disable(control: Path, controllers: Iterable[str]) -> None:
+    with contextlib.suppress(OSError):  # another node may use them
+        control.write_text(" ".join(f"-{each}" for each in controllers))
 
 
 def _remove_cgroup(path: Path) -> None:
@@ -141,6 +174,8 @@ def main(folder: Path, cgroup: str) -> None:
     start("containerd", "containerd", "--config", _write_runtime(folder))
     _await("ctr", "version")
     _run("ctr", "--namespace", "k8s.io", "images", "import", str(folder / "images.tar"))
+    for built, name in json.loads((folder / "names.json").read_text()).items():
+        _run("ctr", "--namespace", "k8s.io", "images", "tag", f"docker.io/library/{built}", f"docker.io/library/{name}")
     kubectl = _kubectl(folder)
     _write_access(folder)
     _await(*kubectl, "get", "--raw", "/readyz")

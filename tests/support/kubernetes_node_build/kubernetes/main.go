@@ -58,6 +58,6 @@ func main() {
 			os.Exit(cli.Run(command()))
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: kubernetes coredns|kube-apiserver|kube-controller-manager|kube-proxy|kube-scheduler|kubectl|kubelet ...")
+	fmt.Fprintln(os.Stderr, "usage: kubernetes coredns|kube-apiserver|kube-controller-manager|kube-proxy|kube-router|kube-scheduler|kubectl|kubelet ...")
 	os.Exit(2)
 }
