@@ -14,6 +14,8 @@ from dittomq.errors import ConfigError
 
 _LAST_S: Final = 2.0  # so long the end of a process waits for its last spans to be taken
 _QUIET_S: Final = 60.0
+_QUOTING_NO_VARIABLE: Final = ("opentelemetry.exporter.", "opentelemetry.sdk._shared_internal", "opentelemetry.sdk.trace.export")
+_A_VARIABLE: Final = "a variable OTEL_* is malformed or unknown, and was left out in whole or in part; correct it"
 
 log = structlog.get_logger()
 
@@ -55,7 +57,10 @@ def exported_traces(settings: TracesTable, node: str) -> Iterator[Traces | None]
 
 
 class _Warnings(logging.Handler):
-    """What OpenTelemetry complains of, as an event, at most once a minute: a collector that is away is one, however long."""
+    """What OpenTelemetry complains of, as an event, at most once a minute: a collector that is away is one, however long.
+
+    Of its modules that read variables the sentence is ours: theirs quotes values, and OTEL_EXPORTER_OTLP_HEADERS may hold a secret.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -64,7 +69,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.created - self._last_s >= _QUIET_S:
             self._last_s = record.created
-            log.warning("traces_not_sent", why=record.getMessage())
+            log.warning("traces_not_sent", why=record.getMessage() if record.name.startswith(_QUOTING_NO_VARIABLE) else _A_VARIABLE)
 
 
 def _log_warnings() -> None:
