@@ -52,6 +52,11 @@ class Bridge:
     network: Network
     prefix: str
 
+    @property
+    def subnet(self) -> str:
+        """All its addresses."""
+        return f"{self.prefix}0/24"
+
     def address(self, at: int) -> str:
         """Of the container with that number."""
         return f"{self.prefix}{at + 2}"
@@ -185,12 +190,15 @@ class ContainerCluster(LocalCluster):
 
     @contextlib.contextmanager
     def unplugged(self, name: str) -> Iterator[None]:
-        """The container has no interface to the network that is cut, during the block."""
+        """The container has no interface to the network that is cut, during the block, and no other way there: not over its gateway."""
+        detour = "OUTPUT", "--destination", self._networks.cut.subnet, "--jump", "DROP"
+        self._filter(name, "--append", *detour)
         self._networks.cut.unplug(self.container(name))
         try:
             yield
         finally:
             self._networks.cut.plug(self.container(name), self._cut_address(name))
+            self._filter(name, "--delete", *detour)
 
     def part(self, node: str, others: Sequence[str], *, there: bool = True, back: bool = True) -> None:
         """Drop all that a node sends to others, and what they send back, silently and until it is healed."""
