@@ -1,9 +1,7 @@
 """Which messages get spans, and what these say."""
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from dittomq.doors.traces import TRACEPARENT, CopySpans, Traces
@@ -12,33 +10,12 @@ from dittomq.message import Draft, DraftBatch, DraftRuns, Message
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
 from dittomq.properties import encode_properties
-
-
-class Recorded:
-    """Traces, and the spans that were ended."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.traces = Traces(provider)
-
-    @property
-    def spans(self) -> tuple[ReadableSpan, ...]:
-        return self._exporter.get_finished_spans()
-
-    @property
-    def parents(self) -> list[int]:
-        return [span.parent.span_id for span in self.spans if span.parent is not None]
+from tests.support.recorded_traces import Recorded, traceparent
 
 
 @pytest.fixture
 def recorded() -> Recorded:
     return Recorded()
-
-
-def traceparent(span: int, *, sampled: bool = True) -> str:
-    return f"00-{7:032x}-{span:016x}-{int(sampled):02x}"
 
 
 def draft(context: str = "") -> Draft:
