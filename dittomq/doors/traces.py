@@ -68,15 +68,15 @@ class Traces:
                 spans[index] = self._tracer.start_span(name, context, kind, attributes)
         return AppendSpans(self, spans) if spans else None
 
-    def copying(self, data: bytes) -> "list[Span]":
-        """A slave has received these bytes of the log: one for each sampled context of messages among them.
+    def copying(self, data: bytes, most: int = _MOST_SPANS) -> "list[Span]":
+        """A slave has received these bytes of the log: one for each sampled context of messages among them, at most so many.
 
         Bodies are not told from properties: one that looks like a property is good for a span too many. A property that a chunk's end cuts
         is not found.
         """
         found: dict[bytes, None] = {}
         at = data.find(_PROPERTY)
-        while at >= 0 and len(found) < _MOST_SPANS:
+        while at >= 0 and len(found) < most:
             found[_value_at(data, at)] = None
             at = data.find(_PROPERTY, at + len(_PROPERTY))
         contexts = filter(None, map(self.sampled, found))
@@ -216,18 +216,28 @@ class AppendSpans(OpenSpan):
 
 
 class CopySpans:
-    """A slave's: from the arrival of a message's bytes to their sync. Each is a child of the span that published the message."""
+    """A slave's: from the arrival of a message's bytes to their sync. Each is a child of the span that published the message.
+
+    What its master held before the stream gets none: a slave that catches up would tell of messages of yesterday.
+    """
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         self._arrived: deque[tuple[PhysicalOffset, Span]] = deque()  # with the end of what came with them, ascending
         self._written: deque[tuple[PhysicalOffset, Span]] = deque()
+        self._old: PhysicalOffset | None = None  # where the master's log ended when the stream began; None: it is not known yet
+
+    def master_ended_at(self, end: PhysicalOffset) -> None:
+        """The master has named its end; the first that it names on a stream counts."""
+        if self._old is None:
+            self._old = end
 
     def arrived(self, start: PhysicalOffset, data: bytes) -> None:
         """These bytes of the log are to be written."""
-        if len(self._arrived) + len(self._written) < _MOST_OPEN:
-            end = PhysicalOffset(start + len(data))
-            self._arrived.extend((end, span) for span in self._traces.copying(data))
+        end, room = PhysicalOffset(start + len(data)), _MOST_OPEN - len(self._arrived) - len(self._written)
+        if self._old is not None and self._old < end and room > 0:
+            new = data[max(self._old - start, 0) :]
+            self._arrived.extend((end, span) for span in self._traces.copying(new, min(room, _MOST_SPANS)))
 
     def written(self, end: PhysicalOffset) -> None:
         """What lies before `end` is in the log."""
@@ -246,6 +256,7 @@ class CopySpans:
             self._traces.end(span, "the stream ended before it was synced")
         self._arrived.clear()
         self._written.clear()
+        self._old = None
 
 
 def _value_at(properties: bytes, at: int) -> bytes:

@@ -73,6 +73,7 @@ def test_a_batch_that_is_refused_ends_its_spans_as_failed(recorded: Recorded) ->
 
 def test_a_slave_s_span_ends_when_its_bytes_are_synced(recorded: Recorded) -> None:
     copied = CopySpans(recorded.traces)
+    copied.master_ended_at(PhysicalOffset(1_000))
     first, second = (b"record" + draft(traceparent(number)).properties for number in (1, 2))
     copied.arrived(PhysicalOffset(1_000), first)
     copied.arrived(PhysicalOffset(1_000 + len(first)), second)
@@ -90,10 +91,26 @@ def test_a_slave_s_span_ends_when_its_bytes_are_synced(recorded: Recorded) -> No
 
 def test_a_slave_keeps_a_bounded_number_of_open_spans(recorded: Recorded) -> None:
     copied = CopySpans(recorded.traces)
-    for at in range(2_000):
-        copied.arrived(PhysicalOffset(at), draft(traceparent(1)).properties)
+    copied.master_ended_at(PhysicalOffset(0))
+    copied.arrived(PhysicalOffset(0), draft(traceparent(1)).properties)
+    for at in range(1, 100):
+        copied.arrived(PhysicalOffset(at), b"".join(draft(traceparent(number)).properties for number in range(1, 33)))
     copied.dropped()
-    assert len(recorded.spans) == 1_024
+    assert recorded.started == len(recorded.spans) == 1_024
+
+
+def test_a_slave_makes_no_span_of_what_was_there_before_its_stream(recorded: Recorded) -> None:
+    old, new = (draft(traceparent(number)).properties for number in (1, 2))
+    copied = CopySpans(recorded.traces)
+    for stream in range(2):
+        start, end = PhysicalOffset(stream * 10_000), PhysicalOffset(stream * 10_000 + len(old))
+        copied.arrived(start, old)  # before the master has named its end
+        copied.master_ended_at(end)
+        copied.master_ended_at(PhysicalOffset(end + 5_000))
+        copied.arrived(start, old)
+        copied.arrived(start, old + new)
+        copied.dropped()
+    assert recorded.parents == [2, 2]
 
 
 def test_a_published_message_carries_the_span_s_context(recorded: Recorded) -> None:
