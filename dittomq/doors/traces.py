@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from dittomq.message import Copy, Draft, DraftRuns, Message, Receipt, StoredMessage
+from dittomq.message import MAX_PROPERTIES_BYTES, Copy, Draft, DraftRuns, Message, Receipt, StoredMessage
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import AppendResult
 from dittomq.version import VERSION
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # an extra, which who asks for no traces need not have
 TRACEPARENT: Final = "traceparent"
 _PROPERTY: Final = f"{TRACEPARENT}\x01".encode()
 _VALUE_BYTES: Final = 55
+_MOST_OWN_BYTES: Final = MAX_PROPERTIES_BYTES - 1_024
 _MOST_SPANS: Final = 32
 """So many contexts of one batch, or of one chunk, get a span, others none: a producer that samples all must not slow down others."""
 _MOST_OPEN: Final = 1_024
@@ -156,13 +157,19 @@ class PublishSpan(OpenSpan):
         self._topic: str | None = None  # of all that were carried; "": of several, None: nothing was
 
     def carry(self, message: Message) -> Message:
-        """The message with this span's context among its properties. One that brings a context keeps it, and is linked to."""
+        """The message with this span's context among its properties. One that brings a context keeps it, and is linked to.
+
+        One with so many properties that it might not fit any more, here or where it waits or is tried again, goes without.
+        """
         self._count += 1
         self._topic = message.topic if self._topic in (None, message.topic) else ""
         if not self._headers:
             return message
         if TRACEPARENT in message.properties:
             self._traces.add_link(self._span, message.properties[TRACEPARENT])
+            return message
+        own = (*message.keys, message.tag, *message.properties, *message.properties.values())
+        if sum(len(text.encode(errors="surrogatepass")) + 1 for text in own) > _MOST_OWN_BYTES:
             return message
         return replace(message, properties={**message.properties, **self._headers})
 

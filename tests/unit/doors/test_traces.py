@@ -4,9 +4,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
+from dittomq.client.validation import checked_size
+from dittomq.delays import MAX_WAITING_PROPERTIES_BYTES, waiting
 from dittomq.doors.traces import TRACEPARENT, CopySpans, Traces
-from dittomq.errors import NotReady
-from dittomq.message import Draft, DraftBatch, DraftRuns, Message
+from dittomq.errors import MessageTooLarge, NotReady
+from dittomq.message import MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns, Message
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
 from dittomq.properties import encode_properties
@@ -130,6 +132,25 @@ def test_a_message_that_brings_a_context_keeps_it_and_is_linked_to(recorded: Rec
         assert span.carry(message) == message
     [ended] = recorded.spans
     assert [link.context.span_id for link in ended.links] == [9]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_a_message_that_fits_its_limits_fits_with_its_context_too(recorded: Recorded, delay_ms: int) -> None:
+    def fits(message: Message) -> bool:
+        try:
+            checked_size(message)
+        except MessageTooLarge:
+            return False
+        plain = draft()._replace(properties=encode_properties(message.keys, message.tag, message.properties))
+        return not delay_ms or len(waiting(plain, delay_ms, 0, 0).properties) <= MAX_WAITING_PROPERTIES_BYTES
+
+    sizes = range(MAX_PROPERTIES_BYTES - 2_000, MAX_PROPERTIES_BYTES, 20)
+    messages = [Message("orders", b"", keys=("ö",), properties={"k": "v" * size}, delay_ms=delay_ms) for size in sizes]
+    with recorded.traces.publishing() as span:
+        carried = [span.carry(message) for message in messages if fits(message)]
+    assert all(map(fits, carried))
+    assert len(carried) < len(messages), "the limit is among them"
+    assert TRACEPARENT in carried[0].properties
 
 
 def test_a_message_that_is_not_sampled_is_published_as_it_is() -> None:
