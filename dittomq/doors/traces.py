@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from dittomq.message import Copy, Draft, DraftRuns, Message, Receipt, StoredMessage
+from dittomq.message import MAX_PROPERTIES_BYTES, Copy, Draft, DraftRuns, Message, Receipt, StoredMessage
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import AppendResult
 from dittomq.version import VERSION
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # an extra, which who asks for no traces need not have
 TRACEPARENT: Final = "traceparent"
 _PROPERTY: Final = f"{TRACEPARENT}\x01".encode()
 _VALUE_BYTES: Final = 55
+_MOST_OWN_BYTES: Final = MAX_PROPERTIES_BYTES - 1_024
 _MOST_SPANS: Final = 32
 """So many contexts of one batch, or of one chunk, get a span, others none: a producer that samples all must not slow down others."""
 _MOST_OPEN: Final = 1_024
@@ -68,15 +69,15 @@ class Traces:
                 spans[index] = self._tracer.start_span(name, context, kind, attributes)
         return AppendSpans(self, spans) if spans else None
 
-    def copying(self, data: bytes) -> "list[Span]":
-        """A slave has received these bytes of the log: one for each sampled context of messages among them.
+    def copying(self, data: bytes, most: int = _MOST_SPANS) -> "list[Span]":
+        """A slave has received these bytes of the log: one for each sampled context of messages among them, at most so many.
 
         Bodies are not told from properties: one that looks like a property is good for a span too many. A property that a chunk's end cuts
         is not found.
         """
         found: dict[bytes, None] = {}
         at = data.find(_PROPERTY)
-        while at >= 0 and len(found) < _MOST_SPANS:
+        while at >= 0 and len(found) < most:
             found[_value_at(data, at)] = None
             at = data.find(_PROPERTY, at + len(_PROPERTY))
         contexts = filter(None, map(self.sampled, found))
@@ -156,13 +157,19 @@ class PublishSpan(OpenSpan):
         self._topic: str | None = None  # of all that were carried; "": of several, None: nothing was
 
     def carry(self, message: Message) -> Message:
-        """The message with this span's context among its properties. One that brings a context keeps it, and is linked to."""
+        """The message with this span's context among its properties. One that brings a context keeps it, and is linked to.
+
+        One with so many properties that it might not fit any more, here or where it waits or is tried again, goes without.
+        """
         self._count += 1
         self._topic = message.topic if self._topic in (None, message.topic) else ""
         if not self._headers:
             return message
         if TRACEPARENT in message.properties:
             self._traces.add_link(self._span, message.properties[TRACEPARENT])
+            return message
+        own = (*message.keys, message.tag, *message.properties, *message.properties.values())
+        if sum(len(text.encode(errors="surrogatepass")) + 1 for text in own) > _MOST_OWN_BYTES:
             return message
         return replace(message, properties={**message.properties, **self._headers})
 
@@ -216,18 +223,28 @@ class AppendSpans(OpenSpan):
 
 
 class CopySpans:
-    """A slave's: from the arrival of a message's bytes to their sync. Each is a child of the span that published the message."""
+    """A slave's: from the arrival of a message's bytes to their sync. Each is a child of the span that published the message.
+
+    What its master held before the stream gets none: a slave that catches up would tell of messages of yesterday.
+    """
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         self._arrived: deque[tuple[PhysicalOffset, Span]] = deque()  # with the end of what came with them, ascending
         self._written: deque[tuple[PhysicalOffset, Span]] = deque()
+        self._old: PhysicalOffset | None = None  # where the master's log ended when the stream began; None: it is not known yet
+
+    def master_ended_at(self, end: PhysicalOffset) -> None:
+        """The master has named its end; the first that it names on a stream counts."""
+        if self._old is None:
+            self._old = end
 
     def arrived(self, start: PhysicalOffset, data: bytes) -> None:
         """These bytes of the log are to be written."""
-        if len(self._arrived) + len(self._written) < _MOST_OPEN:
-            end = PhysicalOffset(start + len(data))
-            self._arrived.extend((end, span) for span in self._traces.copying(data))
+        end, room = PhysicalOffset(start + len(data)), _MOST_OPEN - len(self._arrived) - len(self._written)
+        if self._old is not None and self._old < end and room > 0:
+            new = data[max(self._old - start, 0) :]
+            self._arrived.extend((end, span) for span in self._traces.copying(new, min(room, _MOST_SPANS)))
 
     def written(self, end: PhysicalOffset) -> None:
         """What lies before `end` is in the log."""
@@ -246,6 +263,7 @@ class CopySpans:
             self._traces.end(span, "the stream ended before it was synced")
         self._arrived.clear()
         self._written.clear()
+        self._old = None
 
 
 def _value_at(properties: bytes, at: int) -> bytes:

@@ -51,12 +51,18 @@ class ProduceHandler:
             return
         await term.writer.caught_up()
 
-    async def begin(self, order: PublishOrder) -> "PendingProduce":
-        """Hand the batch to the writer, in the order of the calls; waits while its queue is full, or the master switches over."""
-        term = self._writable()
-        spans = self._traces.appending(order.drafts) if self._traces is not None else None
-        batch = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
+    def spans_of(self, order: PublishOrder) -> AppendSpans | None:
+        """Those of a client's batch, for `begin`, which it is given to at once; None where nobody asked for any. Others' have none."""
+        return self._traces.appending(order.drafts) if self._traces is not None else None
+
+    async def begin(self, order: PublishOrder, spans: AppendSpans | None = None) -> "PendingProduce":
+        """Hand the batch to the writer, in the order of the calls; waits while its queue is full, or the master switches over.
+
+        With `spans`, the ticket is for `finish`, which ends them.
+        """
         try:
+            term = self._writable()
+            batch = AppendBatch(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
             written = await term.writer.submit(batch, order.size, self._writable)  # copies may go, and terms end, while it waits
         except BaseException as failure:
             if spans is not None:

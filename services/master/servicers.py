@@ -74,7 +74,7 @@ class MasterMessagingServicer(LookupServicer):
             except MessageRefused as refused:
                 return await self._stored_before(wire.resent_request(request), refused.cause)
             try:
-                ticket = await self._appends.begin(order)
+                ticket = await self._appends.begin(order, self._appends.spans_of(order))
             except Refused as refused:
                 return await self._stored_before(order.resent(), refused)
         del request, order  # while its level is waited for
@@ -123,7 +123,7 @@ class MasterMessagingServicer(LookupServicer):
 
     async def _begin(self, batch_id: int, order: wire.PublishOrder, answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
         try:
-            ticket = await self._appends.begin(order)
+            ticket = await self._appends.begin(order, self._appends.spans_of(order))
         except Refused as refused:
             tasks.create_task(self._answer_refused(batch_id, order.resent(), refused, answers))
         else:

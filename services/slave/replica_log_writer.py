@@ -51,6 +51,11 @@ class ReplicaLogWriter:
         self._waiting_bytes += size
         self._arrived.set()
 
+    def master_ended_at(self, end: PhysicalOffset) -> None:
+        """The master has named the end of its log."""
+        if self._spans is not None:
+            self._spans.master_ended_at(end)
+
     async def run(self, moved: Callable[[], None]) -> None:
         """Write until cancelled, and sync what nothing waits behind; `moved` is called after each step.
 

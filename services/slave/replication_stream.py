@@ -254,6 +254,7 @@ class ReplicationStream:
         match news:
             case slave_events.UpdateConfirmed():
                 ears.confirmed(news.confirmed, news.master_end)
+                self._parts.log.master_ended_at(news.master_end)
             case slave_events.UpdateFreshness():
                 ears.is_fresh(news.confirmed, news.silent_s)
             case slave_events.UpdateTopics():

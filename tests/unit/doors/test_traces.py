@@ -1,44 +1,23 @@
 """Which messages get spans, and what these say."""
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
+from dittomq.client.validation import checked_size
+from dittomq.delays import MAX_WAITING_PROPERTIES_BYTES, waiting
 from dittomq.doors.traces import TRACEPARENT, CopySpans, Traces
-from dittomq.errors import NotReady
-from dittomq.message import Draft, DraftBatch, DraftRuns, Message
+from dittomq.errors import MessageTooLarge, NotReady
+from dittomq.message import MAX_PROPERTIES_BYTES, Draft, DraftBatch, DraftRuns, Message
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import AppendResult
 from dittomq.properties import encode_properties
-
-
-class Recorded:
-    """Traces, and the spans that were ended."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.traces = Traces(provider)
-
-    @property
-    def spans(self) -> tuple[ReadableSpan, ...]:
-        return self._exporter.get_finished_spans()
-
-    @property
-    def parents(self) -> list[int]:
-        return [span.parent.span_id for span in self.spans if span.parent is not None]
+from tests.support.recorded_traces import Recorded, traceparent
 
 
 @pytest.fixture
 def recorded() -> Recorded:
     return Recorded()
-
-
-def traceparent(span: int, *, sampled: bool = True) -> str:
-    return f"00-{7:032x}-{span:016x}-{int(sampled):02x}"
 
 
 def draft(context: str = "") -> Draft:
@@ -96,6 +75,7 @@ def test_a_batch_that_is_refused_ends_its_spans_as_failed(recorded: Recorded) ->
 
 def test_a_slave_s_span_ends_when_its_bytes_are_synced(recorded: Recorded) -> None:
     copied = CopySpans(recorded.traces)
+    copied.master_ended_at(PhysicalOffset(1_000))
     first, second = (b"record" + draft(traceparent(number)).properties for number in (1, 2))
     copied.arrived(PhysicalOffset(1_000), first)
     copied.arrived(PhysicalOffset(1_000 + len(first)), second)
@@ -113,10 +93,26 @@ def test_a_slave_s_span_ends_when_its_bytes_are_synced(recorded: Recorded) -> No
 
 def test_a_slave_keeps_a_bounded_number_of_open_spans(recorded: Recorded) -> None:
     copied = CopySpans(recorded.traces)
-    for at in range(2_000):
-        copied.arrived(PhysicalOffset(at), draft(traceparent(1)).properties)
+    copied.master_ended_at(PhysicalOffset(0))
+    copied.arrived(PhysicalOffset(0), draft(traceparent(1)).properties)
+    for at in range(1, 100):
+        copied.arrived(PhysicalOffset(at), b"".join(draft(traceparent(number)).properties for number in range(1, 33)))
     copied.dropped()
-    assert len(recorded.spans) == 1_024
+    assert recorded.started == len(recorded.spans) == 1_024
+
+
+def test_a_slave_makes_no_span_of_what_was_there_before_its_stream(recorded: Recorded) -> None:
+    old, new = (draft(traceparent(number)).properties for number in (1, 2))
+    copied = CopySpans(recorded.traces)
+    for stream in range(2):
+        start, end = PhysicalOffset(stream * 10_000), PhysicalOffset(stream * 10_000 + len(old))
+        copied.arrived(start, old)  # before the master has named its end
+        copied.master_ended_at(end)
+        copied.master_ended_at(PhysicalOffset(end + 5_000))
+        copied.arrived(start, old)
+        copied.arrived(start, old + new)
+        copied.dropped()
+    assert recorded.parents == [2, 2]
 
 
 def test_a_published_message_carries_the_span_s_context(recorded: Recorded) -> None:
@@ -136,6 +132,25 @@ def test_a_message_that_brings_a_context_keeps_it_and_is_linked_to(recorded: Rec
         assert span.carry(message) == message
     [ended] = recorded.spans
     assert [link.context.span_id for link in ended.links] == [9]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_a_message_that_fits_its_limits_fits_with_its_context_too(recorded: Recorded, delay_ms: int) -> None:
+    def fits(message: Message) -> bool:
+        try:
+            checked_size(message)
+        except MessageTooLarge:
+            return False
+        plain = draft()._replace(properties=encode_properties(message.keys, message.tag, message.properties))
+        return not delay_ms or len(waiting(plain, delay_ms, 0, 0).properties) <= MAX_WAITING_PROPERTIES_BYTES
+
+    sizes = range(MAX_PROPERTIES_BYTES - 2_000, MAX_PROPERTIES_BYTES, 20)
+    messages = [Message("orders", b"", keys=("ö",), properties={"k": "v" * size}, delay_ms=delay_ms) for size in sizes]
+    with recorded.traces.publishing() as span:
+        carried = [span.carry(message) for message in messages if fits(message)]
+    assert all(map(fits, carried))
+    assert len(carried) < len(messages), "the limit is among them"
+    assert TRACEPARENT in carried[0].properties
 
 
 def test_a_message_that_is_not_sampled_is_published_as_it_is() -> None:

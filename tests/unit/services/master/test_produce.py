@@ -10,9 +10,11 @@ import pytest
 
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
+from dittomq.doors.traces import TRACEPARENT, Traces
 from dittomq.errors import NotEnoughReplicas
 from dittomq.message import Ack, Draft, PutStatus
 from dittomq.offsets import Epoch
+from dittomq.properties import encode_properties
 from dittomq.replication.confirmed_offset import ConfirmedOffset
 from dittomq.wire.publishing import PublishOrder
 from services.master.config import MasterConfig, Mode, ReplicationTable
@@ -21,6 +23,7 @@ from services.master.term import Opened, Term
 from tests.support.confirming_group import MASTER, RULES, member_of, record_of, replica_of
 from tests.support.inline_lane import InlineLane
 from tests.support.metadata_node import LoopClock, run
+from tests.support.recorded_traces import Recorded, traceparent
 from tests.support.stores import Machine, draft, open_epoch
 from tests.support.virtual_time import under
 
@@ -32,7 +35,7 @@ class Drafts(list[Draft]):
 class Master:
     """Leads, with one slave in sync that says nothing."""
 
-    def __init__(self, min_in_sync_replicas: int = 1) -> None:
+    def __init__(self, min_in_sync_replicas: int = 1, traces: Traces | None = None) -> None:
         store, clock = Machine(random.Random(1)).open(), LoopClock()
         open_epoch(store)
         rules = replace(RULES, min_in_sync_replicas=min_in_sync_replicas)
@@ -42,7 +45,7 @@ class Master:
         opened = Opened(Epoch(1), store.end, store.epoch_history, MASTER)
         self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock=clock)
         config = MasterConfig(replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
-        self.appends = ProduceHandler(config, lambda: self.term, lambda: self.term, self.refusal)
+        self.appends = ProduceHandler(config, lambda: self.term, lambda: self.term, self.refusal, traces=traces)
         self.needed = min_in_sync_replicas
         self.term.stream_begins("a/1", replica_of("a/1"), store.end, (), address=member_of("a/1").address)
 
@@ -94,3 +97,20 @@ async def test_batch_whose_replicas_leave_before_its_turn_is_refused() -> None:
         await term.writer.drained()
         assert term.written == term.opened.start
         writing.cancel()
+
+
+@under(run)
+async def test_each_span_of_a_batch_is_ended_and_the_broker_s_own_records_have_none() -> None:
+    recorded = Recorded()
+    master = Master(traces=recorded.traces)
+    sampled = draft()._replace(properties=encode_properties((), "", {TRACEPARENT: traceparent(1)}))
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(master.writing())
+        await (await master.appends.begin(PublishOrder.of_broker([sampled]))).written
+        assert recorded.started == 0
+
+        published = order(Drafts([sampled]))
+        await master.appends.finish(await master.appends.begin(published, master.appends.spans_of(published)))
+        writing.cancel()
+
+    assert (recorded.started, recorded.parents) == (1, [1])
