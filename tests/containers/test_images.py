@@ -41,7 +41,13 @@ def cluster(broker: str) -> Iterator[tuple[str, str]]:
         with container(broker, *settings, options=DATA, network=f"container:{nameserver}") as node:
             eventually(lambda: is_ready(nameserver, 9877), "the nameserver is ready")
             eventually(lambda: is_ready(node, 10914), "the broker is ready")
+            dittomq(node, "ha status --wait in-sync")
             yield nameserver, node
+
+
+def dittomq(node: str, command: str) -> None:
+    """A command of the command line in its container."""
+    python_in(node, "-m", "dittomq.cli", *command.split(), "--nameserver", "127.0.0.1:9876")
 
 
 def is_ready(name: str, port: int) -> bool:
@@ -75,7 +81,7 @@ def test_a_service_runs_as_nobody_special(cluster: tuple[str, str]) -> None:
 def test_the_audit_image_finds_equal_copies_and_says_so_by_its_exit_code(cluster: tuple[str, str], auditor: str) -> None:
     nameserver, node = cluster
     for command in ("topic create orders --queues 1", "publish orders /opt/dittomq/app/dittomq/version.py"):
-        python_in(node, "-m", "dittomq.cli", *command.split(), "--nameserver", "127.0.0.1:9876")
+        dittomq(node, command)
 
     code, printed = audit(auditor, "127.0.0.1:9876", f"container:{nameserver}")
 

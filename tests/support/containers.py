@@ -23,8 +23,10 @@ _running: Final = contextlib.ExitStack()
 
 
 def engine(*arguments: str, timeout_s: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """The command `docker …`, with what it printed. Raises CalledProcessError where `check` and it failed."""
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout_s, check=check)
+    """The command `docker …`, with what it printed. Raises AssertionError with that where `check` and it failed."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert not (check and done.returncode), f"docker {' '.join(arguments)} exited with {done.returncode}: {done.stderr[-2000:]}"
+    return done
 
 
 def need_engine() -> None:
