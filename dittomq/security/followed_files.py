@@ -1,14 +1,20 @@
 """Files that may be exchanged while a process runs: read again every few seconds, in a thread of its own."""
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from dittomq.errors import ConfigError
 
 LOOK_EVERY_S: Final = 5.0
 _LAST_LOOK_S: Final = 1.0
+
+
+def ignore(*_: object) -> None:
+    """What a library does with news of files: its user hears of unusable ones by the first call that fails."""
+    return
 
 
 class FollowedFiles(ABC):
@@ -58,3 +64,13 @@ class FollowedFiles(ABC):
     def _run(self) -> None:
         while not self._ended.wait(LOOK_EVERY_S):
             self.look()
+
+
+@contextlib.contextmanager
+def following(*files: FollowedFiles | None) -> Iterator[None]:
+    """In this block those that there are are followed."""
+    with contextlib.ExitStack() as followed:
+        for each in filter(None, files):
+            each.follow()
+            followed.callback(each.close)
+        yield
