@@ -110,6 +110,19 @@ def test_a_rule_for_a_name_of_a_certificate_allows_its_holder_and_no_other(tmp_p
     over_sockets(story, gate, shown=Certificates.of_client(authority.files_of("node")))
 
 
+def test_the_longest_token_is_read_each_time_whatever_else_a_call_brings(gate: Gate) -> None:
+    """It is wrong; headers that are too large, by chance or always, would be RESOURCE_EXHAUSTED."""
+    brought = (("authorization", f"Bearer {'t' * 8_000}"), ("x-trace", "x" * 6_000))
+
+    async def story(loopback: Loopback) -> None:
+        for _ in range(20):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await health(loopback).Check(health_pb2.HealthCheckRequest(service="x"), metadata=brought, timeout=PATIENCE_S)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    over_sockets(story, gate)
+
+
 def test_an_exchanged_token_file_is_shown_without_a_restart(gate: Gate, tmp_path: Path) -> None:
     other, line = new_token("shop", random.Random(7))
     own = tmp_path / "node.token"
