@@ -11,6 +11,7 @@ from dittomq.doors.transport import is_loopback
 from dittomq.doors.workers import Workers
 from dittomq.errors import ConfigError
 from dittomq.security.authentication import Authentication
+from dittomq.security.followed_files import following
 from dittomq.security.gate import Gate
 from dittomq.security.settings import AccessTable
 
@@ -33,11 +34,8 @@ def access_gate(
         return
     who = Authentication(clock, workers.lane("access"), chance)
     gate = Gate(settings.files, who, clock, on_renewal=_renewed, on_problem=_refused)
-    gate.follow()
-    try:
+    with following(gate):
         yield gate
-    finally:
-        gate.close()
 
 
 def _renewed() -> None:

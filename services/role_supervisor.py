@@ -135,7 +135,7 @@ def _serve(  # as what
             config = loaded.value
             workers = ThreadWorkers()
             storage = OsStorage(Path(config.node.data_dir))
-            transport = doors_open.enter_context(encrypted_transport(config.tls, config.access.own_token_file, OsClock()))
+            transport = doors_open.enter_context(encrypted_transport(config.tls, config.access.own_token_file))
             listens = (config.listen.clients, config.listen.replication)
             gate = access_gate(config.access, listens, clock=OsClock(), workers=workers, chance=os_chance())
             doors = BrokerDoors(

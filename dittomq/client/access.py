@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.client.context import Context, current_context, load_contexts
-from dittomq.doors.clock import OsClock  # noqa: TID251  # as a client that is handed no doors
 from dittomq.errors import ConfigError
 from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
 from dittomq.security.token_files import TokenFile
@@ -26,7 +25,7 @@ class ClusterAccess:
 
     def token(self) -> TokenFile | None:
         """What is sent to say who the client is. Raises ConfigError."""
-        return TokenFile(TOKEN_VARIABLE, self.token_file, OsClock()) if self.token_file else None
+        return TokenFile(TOKEN_VARIABLE, self.token_file) if self.token_file else None
 
 
 def access_of_context(name: str | None) -> ClusterAccess:

@@ -29,6 +29,7 @@ from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Route
 from dittomq.rpc.channel import Channels
 from dittomq.security.certificate_files import CertificateFiles
+from dittomq.security.followed_files import FollowedFiles
 from dittomq.security.tls import Certificates
 from dittomq.security.token_files import source_of_token
 
@@ -61,8 +62,9 @@ class AsyncClient:
         `traces`: gets a span for each message, or call for many, that is published, and for each that a consumer hands out.
         """
         clock = clock or OsClock()
-        self._certificates = Certificates.of_client(tls) if tls else None
-        self._channels = Channels(transport or GrpcTransport(self._certificates, source_of_token(token)))
+        certificates = Certificates.of_client(tls) if tls else None
+        self._followed = [each for each in (certificates, token) if isinstance(each, FollowedFiles)]
+        self._channels = Channels(transport or GrpcTransport(certificates, source_of_token(token)))
         cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
         routing, spans = Routing(cache, clock, address_map or {}), Traces(traces) if traces is not None else None
         self._around = ClientContext(self._channels, routing, clock, chance or os_chance(), spans)
@@ -78,14 +80,14 @@ class AsyncClient:
         return cls(access.nameserver, tls=access.tls, token=access.token())
 
     async def __aenter__(self) -> Self:
-        if self._certificates is not None:
-            self._certificates.follow()
+        for files in self._followed:
+            files.follow()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         await self._channels.close()
-        if self._certificates is not None:
-            self._certificates.close()
+        for files in self._followed:
+            files.close()
 
     def producer(  # settings with defaults
         self,

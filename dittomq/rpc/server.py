@@ -16,6 +16,7 @@ from dittomq.rpc.health import Health
 from dittomq.rpc.limits import KEEPALIVE_MS, KEEPALIVE_OPTIONS, MAX_CONCURRENT_STREAMS, SIZE_OPTIONS
 
 _UNREAD_BYTES: Final = 1024 * 1024  # of each stream: at a round trip of 20 ms a producer still sends 50 MB/s through one
+_HEADERS_BYTES: Final = 16 * 1024  # twice the longest token
 _MOST_PENDING: Final = 100_000  # calls that have come and that nobody has looked at: all consumers of a group come at once after a restart
 
 SERVER_OPTIONS: ChannelOptions = (
@@ -23,6 +24,8 @@ SERVER_OPTIONS: ChannelOptions = (
     *KEEPALIVE_OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.max_metadata_size", _HEADERS_BYTES),  # from a lower one on some calls are refused by chance, half of those of 12 KiB
+    ("grpc.absolute_max_metadata_size", _HEADERS_BYTES),
     ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
     ("grpc.server.max_pending_requests", _MOST_PENDING),  # else some of a burst are cancelled by chance, and from 3,000 on all
     ("grpc.server.max_pending_requests_hard_limit", _MOST_PENDING),

@@ -116,7 +116,7 @@ def parse_access(text: str, where: str) -> AccessRules:
     """The rules of an access file; `where` names it. Raises ConfigError that says which entry is wrong."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number that Python does not read
         raise ConfigError(where, f"is no TOML: {error}") from error
     entries = document.get("allow", [])
     if document.keys() - {"allow"} or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):

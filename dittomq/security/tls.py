@@ -11,7 +11,7 @@ import grpc
 
 from dittomq.errors import ConfigError
 from dittomq.security.certificate_files import CertificateFiles
-from dittomq.security.followed_files import FollowedFiles
+from dittomq.security.followed_files import FollowedFiles, ignore
 from dittomq.security.secret_files import read_secret
 
 
@@ -45,7 +45,7 @@ class Certificates(FollowedFiles):
     def of_client(cls, files: CertificateFiles) -> Self:
         """Those of a library's user, who is told of new ones that are unusable by the first call that fails. Raises ConfigError."""
         files.check(serves=False)
-        return cls(files, on_renewal=_ignore, on_problem=_ignore)
+        return cls(files, on_renewal=ignore, on_problem=ignore)
 
     @property
     def version(self) -> int:
@@ -78,10 +78,6 @@ class Certificates(FollowedFiles):
             return _configuration(newest)
 
         return grpc.dynamic_ssl_server_credentials(_configuration(pem), renewed, callers_show_theirs)
-
-
-def _ignore(*_: object) -> None:
-    return
 
 
 def _configuration(pem: PemFiles) -> grpc.ServerCertificateConfiguration:

@@ -1,43 +1,38 @@
 """The token that a process sends to say who it is: from a file, which may be exchanged while the process runs."""
 
-import contextlib
 import re
-import threading
 from collections.abc import Callable
 from typing import Final
 
-from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError
+from dittomq.security.followed_files import FollowedFiles, ignore
 from dittomq.security.secret_files import read_secret
 
-_READ_EVERY_S: Final = 30.0
 _TOKEN: Final = re.compile(r"[a-zA-Z0-9._~+/=-]{1,8000}")
 
 
-class TokenFile:
-    """A file with one token, read again every 30 s when it is asked for, by a thread: a file system that hangs keeps no call waiting."""
+class TokenFile(FollowedFiles):
+    """The token that a file holds, and after `follow` the one that replaces it. No call waits for the file."""
 
-    def __init__(self, setting: str, path: str, clock: Clock) -> None:
-        """Reads it. Raises ConfigError."""
+    def __init__(
+        self, setting: str, path: str, *, on_renewal: Callable[[], None] = ignore, on_problem: Callable[[ConfigError], None] = ignore
+    ) -> None:
+        """Reads it. Raises ConfigError. Who is called says when the former token is not valid any more, also where nobody is told here."""
+        super().__init__("token", on_renewal=on_renewal, on_problem=on_problem)
         self._setting = setting
         self._path = path
-        self._clock = clock
-        self._read_at = clock.monotonic()
-        self._reading = threading.Thread()  # at most one reads
         self._token = read_token(setting, path)
 
     def __call__(self) -> str:
-        """The token; the former one while the file is read again, and as long as it holds none."""
-        now = self._clock.monotonic()
-        if now - self._read_at >= _READ_EVERY_S and not self._reading.is_alive():
-            self._read_at = now
-            self._reading = threading.Thread(target=self._read_again, name="token", daemon=True)
-            self._reading.start()
+        """The token; the former one as long as the file holds none."""
         return self._token
 
-    def _read_again(self) -> None:
-        with contextlib.suppress(ConfigError):  # who is called says when the former one is not valid any more
-            self._token = read_token(self._setting, self._path)
+    def _read_again(self) -> bool:
+        found = read_token(self._setting, self._path)
+        if found == self._token:
+            return False
+        self._token = found
+        return True
 
 
 def source_of_token(token: str | Callable[[], str] | None) -> Callable[[], str] | None:

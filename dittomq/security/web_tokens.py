@@ -64,7 +64,7 @@ def parse_keys(text: str, where: str, issuer: str, audience: str) -> WebKeys:
         raise ConfigError(where, "needs the packages pyjwt and cryptography; install them: pip install 'dittomq[security]'") from error
     try:
         found = jwt.PyJWKSet.from_json(text).keys
-    except (jwt.PyJWTError, ValueError, AttributeError, TypeError):
+    except (jwt.PyJWTError, ValueError, AttributeError, TypeError, LookupError, RecursionError):
         raise ConfigError(where, "is no JSON Web Key Set with keys that can be used; fetch it from the issuer's jwks_uri again") from None
     keys = {str(key.key_id or ""): key for key in found if key.algorithm_name in _ALGORITHMS and key.public_key_use in {None, "sig"}}
     if not keys:

@@ -29,7 +29,7 @@ if __name__ == "__main__":
     def composed(loaded: Loaded[NameserverConfig]) -> Nameserver:
         """It, on real doors."""
         storage = OsStorage(Path(loaded.value.node.data_dir))
-        transport = doors_open.enter_context(encrypted_transport(loaded.value.tls, loaded.value.access.own_token_file, OsClock()))
+        transport = doors_open.enter_context(encrypted_transport(loaded.value.tls, loaded.value.access.own_token_file))
         listens = (loaded.value.listen.clients,)
         gate = access_gate(loaded.value.access, listens, clock=OsClock(), workers=workers, chance=os_chance())
         doors = BrokerDoors(*(transport, storage, OsClock(), os_chance(), workers, memory_bytes()), gate=doors_open.enter_context(gate))

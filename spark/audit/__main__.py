@@ -69,8 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     settings = Settings(nameserver=options.nameserver, broker=options.broker, backoff_s=options.pause)
     tls = CertificateFiles(options.ca_file, options.certificate_file, options.key_file, ("--ca-file", "--certificate-file", "--key-file"))
     shown = Credentials(tls, options.token_file)
-    transport = transport_with(shown)
-    with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
+    with contextlib.closing(ThreadWorkers()) as workers, transport_with(shown) as transport, spark_context(options.master) as context:
         result = audit(settings, World(transport, OsClock(), os_chance(), workers), SparkRunner(context, shown))
     with _files():
         earlier = history.rows(options.history)

@@ -1,6 +1,7 @@
 """What runs where Spark puts it: one slice digested on all copies, one differing leaf read raw from those whose digests differ."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
@@ -11,11 +12,11 @@ from dittomq.client.replica_reader import NodeAddress, ReplicaReader
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.record_scanner import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
-from dittomq.doors.clock import OsClock  # noqa: TID251  # the root of an executor's process
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError, LimitReached
 from dittomq.rpc.channel import Channels
 from dittomq.security.certificate_files import NO_CERTIFICATES, CertificateFiles
+from dittomq.security.followed_files import following
 from dittomq.security.tls import Certificates
 from dittomq.security.token_files import TokenFile
 from spark.audit.findings import Window, differences, explain, window_of
@@ -43,19 +44,23 @@ class Credentials:
     token_file: str = ""
 
 
-def transport_with(shown: Credentials) -> GrpcTransport:
-    """A network on which this is shown, as the files hold it now. Raises ConfigError."""
-    token = TokenFile("--token-file", shown.token_file, OsClock()) if shown.token_file else None
-    return GrpcTransport(Certificates.of_client(shown.tls) if shown.tls else None, token)
+@contextlib.contextmanager
+def transport_with(shown: Credentials) -> Iterator[GrpcTransport]:
+    """A network on which this is shown, as the files hold it until the end. Raises ConfigError."""
+    token = TokenFile("--token-file", shown.token_file) if shown.token_file else None
+    certificates = Certificates.of_client(shown.tls) if shown.tls else None
+    with following(token, certificates):
+        yield GrpcTransport(certificates, token)
 
 
 def run_slices(shown: Credentials, tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
     """One partition of slices, on an executor."""
 
     async def run() -> list[SliceResult]:
-        async with Channels(transport_with(shown)) as channels:
-            source = ReplicaReader(channels, DEADLINE_S)
-            return [await compare_slice(source, task) for task in tasks]
+        with transport_with(shown) as transport:
+            async with Channels(transport) as channels:
+                source = ReplicaReader(channels, DEADLINE_S)
+                return [await compare_slice(source, task) for task in tasks]
 
     return iter(asyncio.run(run()))
 
@@ -64,9 +69,10 @@ def run_leaves(shown: Credentials, tasks: Iterable[LeafTask]) -> Iterator[LeafRe
     """One partition of differing leaves, on an executor."""
 
     async def run() -> list[LeafResult]:
-        async with Channels(transport_with(shown)) as channels:
-            source = ReplicaReader(channels, DEADLINE_S)
-            return [await explain_leaf(source, task) for task in tasks]
+        with transport_with(shown) as transport:
+            async with Channels(transport) as channels:
+                source = ReplicaReader(channels, DEADLINE_S)
+                return [await explain_leaf(source, task) for task in tasks]
 
     return iter(asyncio.run(run()))
 

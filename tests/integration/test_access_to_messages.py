@@ -160,10 +160,11 @@ def test_refusal_of_another_kind_of_message_does_not_name_its_topic(guarded: Gua
 
 def test_audit_shows_the_token_of_its_file(guarded: Guarded) -> None:
     async def described(shown: Credentials) -> str:
-        async with Channels(transport_with(shown)) as channels:
-            stub = channels.stub(AuditServiceStub, guarded.master)
-            answer = await call(stub.Describe, DescribeRequest(), who="a/0", deadline_s=PATIENCE_S)
-            return str(answer.node)
+        with transport_with(shown) as transport:
+            async with Channels(transport) as channels:
+                stub = channels.stub(AuditServiceStub, guarded.master)
+                answer = await call(stub.Describe, DescribeRequest(), who="a/0", deadline_s=PATIENCE_S)
+                return str(answer.node)
 
     with pytest.raises(Unauthenticated):
         asyncio.run(described(Credentials()))

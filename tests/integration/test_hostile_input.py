@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.audit.v1 import audit_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.naming.v1 import naming_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.client import PutStatus
 from tests.support.real_group import MASTER, TOPIC, RealGroup
@@ -25,23 +26,33 @@ MIB = 1024 * 1024
 HUGE = 2**63 - 1
 COPIES = ["a/0", "a/1"]
 MESSAGING = "ditto.messaging.v1.MessagingService"
+GET_ROUTE = "ditto.naming.v1.NameServerService/GetRoute"
 PUBLISH, PULL = f"{MESSAGING}/Publish", f"{MESSAGING}/Pull"
 UNKNOWN_ACK: Any = 77
 
 
 @pytest.fixture(autouse=True)
 def unharmed(group: RealGroup) -> Iterator[None]:
-    """Afterwards nothing is written, the same processes live, none of them logged a defect, and the group takes writes."""
-    pids = [group.cluster.pid(name) for name in group.copies]
-    end = group.status().end
+    """Afterwards nothing is written, the same processes live, none of them logged a defect, the group takes writes and routes are told."""
+    nodes = ["nameserver", *group.copies]
+    pids = [group.cluster.pid(name) for name in nodes]
+    end, route = group.status().end, told_route(group)
     yield
     assert group.status().end == end
+    assert told_route(group) == route
     with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         assert producer.publish(TOPIC, b"well", queue=0).status is PutStatus.PUT_OK
-    assert [group.cluster.pid(name) for name in group.copies] == pids
-    for name in group.copies:
+    assert [group.cluster.pid(name) for name in nodes] == pids
+    for name in nodes:
         assert [event for event in ("service_failed", "call_failed") if group.events(name, event)] == []
         assert "Traceback" not in group.cluster.log_file(name).read_text()
+
+
+def told_route(group: RealGroup) -> tuple[str, list[str]]:
+    """Queues and nodes, as the nameserver tells them."""
+    asked = naming_pb2.GetRouteRequest(topic=TOPIC)
+    answer = group.call("nameserver", GET_ROUTE, asked, naming_pb2.GetRouteResponse)
+    return str(answer.queues), sorted(node.address for node in answer.nodes)
 
 
 def message(**fields: Any) -> pb.Message:
@@ -234,7 +245,7 @@ def test_a_request_beyond_every_limit_is_refused_before_it_is_read(group: RealGr
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize(("name", "method"), [("nameserver", "ditto.naming.v1.NameServerService/GetRoute"), (MASTER, PUBLISH)])
+@pytest.mark.parametrize(("name", "method"), [("nameserver", GET_ROUTE), (MASTER, PUBLISH)])
 def test_a_request_that_inflates_beyond_every_limit_is_refused_unallocated(group: RealGroup, name: str, method: str) -> None:
     """256 MiB of zeros in 256 KiB; whatever else the node does meanwhile takes less."""
     before = most_memory(group, name)
@@ -263,7 +274,8 @@ def test_headers_larger_than_a_header_table_are_refused(group: RealGroup, name: 
             call(b"", timeout=PATIENCE_S, metadata=[("x-filler", "x" * MIB)])
 
     assert isinstance(raised.value, grpc.Call)
-    assert raised.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE), raised.value
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert raised.value.details() == f"received metadata size exceeds hard limit (value length {MIB} vs. 16384)"
 
 
 @pytest.mark.parametrize("name", ["nameserver", *COPIES])

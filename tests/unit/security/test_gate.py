@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import random
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from dittomq.security.gate import AccessFiles, Gate
 from dittomq.security.tokens import new_token
 from tests.support.inline_lane import InlineLane
 from tests.support.manual_clock import HandClock
+from tests.support.waiting import eventually
 
 TOKEN, LINE = new_token("shop", random.Random(1))
 OTHER, OTHER_LINE = new_token("shop", random.Random(2))
@@ -153,6 +156,51 @@ def test_broken_rules_are_told_once_and_the_old_ones_stay(guarded: Guarded) -> N
     guarded.write("access.toml", "[[allow")
     guarded.gate.look()
     assert len(guarded.told.problems) == 2, "it was right meanwhile"
+
+
+NESTED = "[" * 100_000
+HOSTILE = {
+    "nested rules": ("access.toml", f"allow = {NESTED}"),
+    "a number of 10,000 digits in the rules": ("access.toml", f"allow = {'9' * 10_000}"),
+    "nested keys": ("jwks.json", f'{{"keys": {NESTED}'),
+    "keys of a strange shape": ("jwks.json", '{"keys": [{"kty": "RSA", "n": [], "e": {}, "alg": "RS256"}]}'),
+    "an array of numbers as keys": ("jwks.json", "[7]"),
+    "a hash of no shape": ("tokens", "shop $argon2id$v=$m=x,t=,p=$$"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_whatever_a_file_holds_is_told_once_and_the_old_content_stays(guarded: Guarded, what: str) -> None:
+    guarded.write(*HOSTILE[what])
+    guarded.gate.look()
+    guarded.gate.look()
+
+    guarded.gate.state.allowance(guarded.caller(TOKEN), AccessRole.PRODUCE)
+    assert len(guarded.told.problems) == 1
+
+
+def test_files_that_cannot_be_read_to_their_end_keep_no_process_from_its_own(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dittomq.security.followed_files.LOOK_EVERY_S", 0.01)
+    rules = guarded.folder / "access.toml"
+    rules.unlink()
+    os.mkfifo(rules)
+    guarded.gate.follow()
+    writing = eventually(lambda: writer_of(rules), "the gate reads it")
+    assert writing is not None
+    guarded.gate.close()
+
+    os.write(writing, b"[[allow")
+    os.close(writing)
+    eventually(lambda: all(thread.name != "access" for thread in threading.enumerate()), "the look is over")
+    assert guarded.told.problems == [], "nobody is told after the end"
+
+
+def writer_of(pipe: Path) -> int | None:
+    """A descriptor that writes into it, once somebody reads."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
 
 
 def test_a_gate_does_not_begin_with_rules_that_cannot_be_read(tmp_path: Path) -> None:
