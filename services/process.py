@@ -153,7 +153,7 @@ async def _serve(node: RunnableService, ops: str, asked_to_end: asyncio.Event) -
         with OpsServer(ops, node.vitals, node.registry, loop):
             await node.run(stop)
     finally:
-        for number in _ENDING:  # what comes from now on reaches no loop any more: uvloop would swallow it
+        for number in _ENDING:  # a signal that comes later finds no loop: uvloop would swallow it
             loop.remove_signal_handler(number)
             signal.signal(number, lambda *_: asked_to_end.set())
 

@@ -159,7 +159,7 @@ class PublishSpan(OpenSpan):
     def carry(self, message: Message) -> Message:
         """The message with this span's context among its properties. One that brings a context keeps it, and is linked to.
 
-        One with so many properties that it might not fit any more, here or where it waits or is tried again, goes without.
+        If its own properties might leave no room for that, here or where it waits or is tried again, it goes without.
         """
         self._count += 1
         self._topic = message.topic if self._topic in (None, message.topic) else ""

@@ -17,7 +17,7 @@ class TokenFile(FollowedFiles):
     def __init__(
         self, setting: str, path: str, *, on_renewal: Callable[[], None] = ignore, on_problem: Callable[[ConfigError], None] = ignore
     ) -> None:
-        """Reads it. Raises ConfigError. Who is called says when the former token is not valid any more, also where nobody is told here."""
+        """Reads it. Raises ConfigError. By default only the node that is called says when the former token has expired."""
         super().__init__("token", on_renewal=on_renewal, on_problem=on_problem)
         self._setting = setting
         self._path = path

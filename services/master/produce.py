@@ -52,7 +52,7 @@ class ProduceHandler:
         await term.writer.caught_up()
 
     def spans_of(self, order: PublishOrder) -> AppendSpans | None:
-        """Those of a client's batch, for `begin`, which it is given to at once; None where nobody asked for any. Others' have none."""
+        """Those of a client's batch, for `begin`, which it is given to at once; None without traces. The broker's own have none."""
         return self._traces.appending(order.drafts) if self._traces is not None else None
 
     async def begin(self, order: PublishOrder, spans: AppendSpans | None = None) -> "PendingProduce":

@@ -50,7 +50,7 @@ def own_engine(tools: Path = _TOOLS) -> Iterator[str]:
     tools.mkdir(exist_ok=True)
     with engine.users() as users:
         with _problems_in_words(), engine.alone():
-            fcntl.flock(users, fcntl.LOCK_SH)  # who would end it locks it alone, and meanwhile nobody else comes here
+            fcntl.flock(users, fcntl.LOCK_SH)  # the process that ends it takes this lock alone
             _find_programs(tools)
             if not answers(engine.host):
                 engine.end()

@@ -192,7 +192,7 @@ def test_files_that_cannot_be_read_to_their_end_keep_no_process_from_its_own(gua
     os.write(writing, b"[[allow")
     os.close(writing)
     eventually(lambda: all(thread.name != "access" for thread in threading.enumerate()), "the look is over")
-    assert guarded.told.problems == [], "nobody is told after the end"
+    assert guarded.told.problems == [], "nothing is called after the end"
 
 
 def writer_of(pipe: Path) -> int | None:

@@ -33,7 +33,7 @@ def test_a_token_file_that_cannot_be_read_keeps_nobody_waiting(path: Path, monke
     monkeypatch.setattr("dittomq.security.followed_files.LOOK_EVERY_S", 0.01)
     token = TokenFile("access.own_token_file", str(path))
     path.unlink()
-    os.mkfifo(path)  # whoever opens it waits until somebody writes
+    os.mkfifo(path)  # to open it takes until somebody writes
     token.follow()
     try:
         assert token() == "first"
