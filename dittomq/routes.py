@@ -100,12 +100,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """A topic's queues in one broker group."""
+    """A topic's queues in one broker group. `writes_off`: it is closed for writing, so `permission` lacks 2 whatever the topic has."""
 
     broker: str
     read_queues: int
     write_queues: int
     permission: int
+    writes_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

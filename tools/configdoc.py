@@ -55,7 +55,7 @@ its master."""
 _SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
     "nameserver": (
         NameserverConfig,
-        "`dittomq serve nameserver`. It keeps little on disk: the group records, if it is the coordination store.",
+        "`dittomq serve nameserver`. It keeps little on disk: operators' values and, if it is the coordination store, the group records.",
     ),
     "broker": (BrokerConfig, _BROKER),
 }

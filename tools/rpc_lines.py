@@ -25,7 +25,8 @@ $ grpcurl -plaintext localhost:10911 list
 $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1.Health/Check
 ```
 
-- **Ports.** Nameservers 9876. Brokers 10911 for clients and 10912 for replicas. All plaintext. Plain HTTP for probes
+- **Ports.** Nameservers 9876. Brokers 10911 for clients and 10912 for replicas. Plaintext unless `[tls]` is set
+  ([security](security.md)); grpcurl takes `-cacert`, `-cert` and `-key` then, not `-plaintext`. Plain HTTP for probes
   and metrics: 9877 and 10914.
 - **Health names**: the empty one, each service, `startup`, `readiness`, `liveness`.
 - **Bodies.** JSON carries `bytes` as base64. `text` is stored as its UTF-8 bytes; `prefer_text` reads it back so.

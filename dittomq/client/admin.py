@@ -22,7 +22,7 @@ from dittomq.errors import DittoError, InvalidField, NotReady, TopicNotFound, Un
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
-from dittomq.routes import Node, Role
+from dittomq.routes import PERMISSION_WRITE, Node, QueueRange, Role
 from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import (
@@ -341,21 +341,24 @@ class Admin(GroupAdmin):
     async def _await_route(self, topic: str, expected: dict[str, TopicConfig]) -> None:
         """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic as it is.
 
-        A slave may tell them before its master does; until then nobody may write.
+        A slave may tell them before its master does; until then nobody may write. A group that is closed for writing stays so.
         """
-        queues = {(broker, row.read_queues, row.write_queues, row.permission) for broker, row in expected.items()}
         started, pause_s = self._around.clock.monotonic(), _FIRST_ROUTE_POLL_S
-        while queues and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
+        while expected and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
             try:
                 route = await self._around.routing.route(topic, fresh=True)
             except DittoError:
                 route = None
-            found = route.queues if route is not None else ()
-            known = {(group.broker, group.read_queues, group.write_queues, group.permission) for group in found}
-            if known.issuperset(queues):
+            known = {group.broker: group for group in route.queues} if route is not None else {}
+            if all(broker in known and _shows(known[broker], row) for broker, row in expected.items()):
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_ROUTE_POLL_S)
+
+
+def _shows(queues: QueueRange, row: TopicConfig) -> bool:
+    permission = row.permission & ~PERMISSION_WRITE if queues.writes_off else row.permission
+    return (queues.read_queues, queues.write_queues, queues.permission) == (row.read_queues, row.write_queues, permission)
 
 
 async def _next(stream: Any, who: str) -> Any:

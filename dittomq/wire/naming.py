@@ -131,19 +131,29 @@ def beat_response(value: HeartbeatResult) -> pb.HeartbeatResponse:
     return pb.HeartbeatResponse(must_reregister=value.must_reregister, master=_pb_master(value.master))
 
 
+def _queue_range(value: pb.QueueRange) -> QueueRange:
+    return QueueRange(value.broker, value.read_queues, value.write_queues, value.permission, value.writes_off)
+
+
+def _pb_queue_range(value: QueueRange) -> pb.QueueRange:
+    return pb.QueueRange(
+        broker=value.broker,
+        read_queues=value.read_queues,
+        write_queues=value.write_queues,
+        permission=value.permission,
+        writes_off=value.writes_off,
+    )
+
+
 def route(topic: str, response: pb.GetRouteResponse) -> Route:
-    queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
-    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.warming_up, response.order_config)
+    queues = map(_queue_range, response.queues)
+    return Route(topic, response.cluster, tuple(queues), tuple(map(_node, response.nodes)), response.warming_up, response.order_config)
 
 
 def route_response(value: Route) -> pb.GetRouteResponse:
-    queues = [
-        pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
-        for each in value.queues
-    ]
     return pb.GetRouteResponse(
         cluster=value.cluster,
-        queues=queues,
+        queues=map(_pb_queue_range, value.queues),
         nodes=map(_pb_node, value.nodes),
         warming_up=value.warming_up,
         order_config=value.order_config,

@@ -61,6 +61,8 @@ class MasterNode:
         self.draining = False
         self.switchover_target = ""  # the slave that is to lead, while writes wait for that reason
         self._switchover_since_ms: int | None = None
+        if parts.watch is not None:
+            parts.watch.on_change(self._step_down_if_replaced)
 
     @property
     def epoch(self) -> Epoch:
@@ -85,8 +87,12 @@ class MasterNode:
         return Answerer(self.name, self._config.node.cluster, self.epoch, log_end)
 
     def position(self, address: str) -> Position:
-        """Where this replica stands, for candidates; `address` is where it serves replication."""
-        store, leads = self._parts.store, self.term is None or not self.term.is_over
+        """Where this replica stands, for candidates; `address` is where it serves replication.
+
+        A master that waits for room to open its epoch does not lead: it would keep others from it for as long as its disk is full.
+        """
+        store = self._parts.store
+        leads = self._opening.wait.kind is not WaitKind.DISK_ROOM if self.term is None else not self.term.is_over
         return Position(
             node=self.name,
             replica=store.replica,
@@ -190,6 +196,13 @@ class MasterNode:
         """End the term, and go on as a slave."""
         self.end_term(why)
         self._parts.place.change_role(BrokerService.SLAVE, why, start)
+
+    def _step_down_if_replaced(self) -> None:
+        """Before its term, too: another node may be elected while this one waits for room to open its epoch."""
+        parts = self._parts
+        record, elected = None if parts.watch is None else parts.watch.record, parts.elected
+        if self.term is None and record is not None and elected is not None and record.epoch > elected.record.epoch:
+            self.step_down(f"{record.master_node} leads in epoch {record.epoch}")
 
     def _write_refusal(self) -> WriteRefusal | None:
         return None if self.in_sync_set is None else self.in_sync_set.writes_refused()

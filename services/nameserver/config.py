@@ -18,7 +18,7 @@ class NodeConfig:
     cluster: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,127}$", description="name of the cluster; brokers of another are refused")] = (
         "dittomq"
     )
-    data_dir: Annotated[str, Meta(min_length=1, description="folder of its own, for the group records of its cluster")] = "/data"
+    data_dir: Annotated[str, Meta(min_length=1, description="folder of its own, for values and group records of its cluster")] = "/data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,10 +310,10 @@ class Registry:
         for broker in self._holders.get(topic, ()):
             member = next(each for each in self._group(broker) if topic in each.topics)  # the master, if it is alive and has the topic
             queues, node = member.topics[topic], member.registration
-            permission = queues.permission & node.permission
+            permission = queues.permission & node.permission & (PERMISSION_READ | PERMISSION_WRITE)
             if not node.leads or node.state is not BrokerState.SERVING or broker in writes_off:
                 permission &= ~PERMISSION_WRITE
-            yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
+            yield QueueRange(broker, queues.read_queues, queues.write_queues, permission, broker in writes_off)
 
     @staticmethod
     def _node(member: _RegisteredNode, network: str) -> Node:

@@ -1,16 +1,23 @@
 """A disk that is full when a node starts on it, or that others fill to the last block while it runs."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from dittomq.broker.config import FailoverTable
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.replica_reader import NodeAddress
-from dittomq.ha_status import WaitKind
+from dittomq.commitlog.disk.state_file import ROOM_BYTES
+from dittomq.errors import DittoError
+from dittomq.ha_status import HaStatus, WaitKind
+from dittomq.routes import Role
 from tests.simulation import short_retention
 from tests.simulation.disk import BOUNDLESS
-from tests.simulation.group import Group, play
+from tests.simulation.group import SYNC, Group, play
 from tests.simulation.shapes import MIN_FREE_BYTES
 from tests.simulation.short_retention import OLD_S
 from tests.simulation.world import Power, World
@@ -41,6 +48,37 @@ async def test_master_started_on_a_full_disk_serves_and_leads_once_there_is_room
     async with mq.producer() as producer:
         assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
     assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_master_without_room_to_open_its_epoch_makes_way_for_one_that_has(copies: int) -> None:
+    """Of three copies, one member is an election quorum without it; of two it must promise."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        disk = group.node("a1").disk
+        disk.capacity_bytes = disk.used_bytes() + ROOM_BYTES // 2
+        await group.kill("a0")
+        await _until(mq, "a1:10911", lambda status: status.waiting_kind is WaitKind.DISK_ROOM)
+
+        await _until(mq, "a2:10911", lambda status: status.writable)
+        await asyncio.sleep(1.0)
+
+        nodes = [(each.name, each.role) for each in await mq.admin.list_brokers()]
+        assert nodes == [("a/2", Role.SYNC_MASTER), ("a/1", Role.SLAVE)]
+        disk.capacity_bytes = BOUNDLESS
+        await _until(mq, "a2:10911", lambda status: status.in_sync_now == 2)
+
+    table = replace(SYNC.replication, in_sync_replicas=copies, replicas_expected=2)
+    play(story, replace(SYNC, slaves=2, replication=table, failover=FailoverTable()))
+
+
+async def _until(mq: AsyncClient, address: str, is_so: Callable[[HaStatus], bool]) -> None:
+    """Wait until that node says so; it may be changing its role."""
+    while True:
+        with contextlib.suppress(DittoError):
+            if is_so(await mq.admin.ha_status(address)):
+                return
+        await asyncio.sleep(0.1)
 
 
 @played_by(play)

@@ -59,6 +59,24 @@ async def test_a_closed_group_takes_no_writes_until_it_is_given_back(group: Grou
 
 
 @played_by(play)
+async def test_a_topic_of_a_closed_group_is_known_at_once_and_not_waited_for(group: Group, mq: AsyncClient) -> None:
+    """It was waited for until 3 s had passed: its route names the group for reading only, whatever the topic has."""
+    await mq.admin.set_writable("a", writable=False)
+    began = asyncio.get_running_loop().time()
+
+    await mq.admin.create_topic("orders", 4)
+    created = asyncio.get_running_loop().time()
+    [known] = (await mq.route("orders")).queues
+    await mq.admin.update_topic("orders", write_queues=2)
+    updated = asyncio.get_running_loop().time()
+
+    assert (known.read_queues, known.write_queues) == (4, 4)
+    assert [each.write_queues for each in (await mq.route("orders")).queues] == [2]
+    assert created - began < 1
+    assert updated - created < 1
+
+
+@played_by(play)
 async def test_a_topic_with_an_order_configuration_is_marked_on_all_nodes(group: Group, mq: AsyncClient) -> None:
     """As RocketMQ does, which never unmarks one."""
     await mq.admin.create_topic("orders", 4)
