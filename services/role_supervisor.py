@@ -76,7 +76,7 @@ def lives(named: BrokerService | None) -> NoReturn:
     service, start, asked_to_end = named, FIRST_START, asyncio.Event()
     with contextlib.ExitStack() as process:
         # Made once for all that the process serves as: a collector that does not answer must not be waited for when the role changes.
-        traces = functools.cache(lambda settings, node: process.enter_context(exported_traces(settings, node)))
+        traces = functools.cache(lambda settings, node: process.enter_context(exported_traces(settings, node, os.environ)))
         while True:
             try:
                 sys.exit(_serve(program, load, traces, asked_to_end, service=service, start=start))

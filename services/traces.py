@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -14,6 +14,7 @@ from dittomq.errors import ConfigError
 
 _LAST_S: Final = 2.0  # so long the end of a process waits for its last spans to be taken
 _QUIET_S: Final = 60.0
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _QUOTING_NO_VARIABLE: Final = ("opentelemetry.exporter.", "opentelemetry.sdk._shared_internal", "opentelemetry.sdk.trace.export")
 _A_VARIABLE: Final = "a variable OTEL_* is malformed or unknown, and was left out in whole or in part; correct it"
 
@@ -21,8 +22,9 @@ log = structlog.get_logger()
 
 
 @contextlib.contextmanager
-def exported_traces(settings: TracesTable, node: str) -> Iterator[Traces | None]:
-    """Spans of that node, sent by a thread of their own until the end; None where none are asked for. Raises ConfigError.
+def exported_traces(settings: TracesTable, node: str, environment: Mapping[str, str]) -> Iterator[Traces | None]:
+    """Spans of that node, sent by a thread of their own until the end; None where none are asked for. Raises ConfigError, which quotes no
+    variable: any of them may hold a secret. `environment`: the process's own, which OpenTelemetry reads too.
 
     What a collector does not take in time is dropped from a bounded queue (OTEL_BSP_MAX_QUEUE_SIZE, 2,048 spans): nothing waits for it.
     """
@@ -30,12 +32,14 @@ def exported_traces(settings: TracesTable, node: str) -> Iterator[Traces | None]
         yield None
         return
     try:  # an optional extra
+        from opentelemetry.exporter.otlp.proto.grpc.exporter import InvalidCompressionValueException  # noqa: PLC0415
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError("traces.enabled", "needs OpenTelemetry; install it: pip install 'dittomq[traces]'") from error
+    _check_endpoints(environment)
     _log_warnings()
     try:
         exporter = OTLPSpanExporter()
@@ -44,8 +48,9 @@ def exported_traces(settings: TracesTable, node: str) -> Iterator[Traces | None]
             resource=Resource({"service.name": "dittomq", "service.instance.id": node}).merge(named), shutdown_on_exit=False
         )
         provider.add_span_processor(BatchSpanProcessor(exporter))
-    except ValueError as error:
-        raise ConfigError("traces.enabled", f"a variable OTEL_* cannot be obeyed: {error}; correct it") from error
+    except (ValueError, RuntimeError, InvalidCompressionValueException):
+        names = ", ".join(sorted(name for name in environment if name.startswith("OTEL_")))
+        raise ConfigError("traces.enabled", f"one of these variables cannot be obeyed, correct it: {names}") from None
     last = threading.Timer(_LAST_S, exporter.shutdown)
     last.daemon = True
     try:
@@ -54,6 +59,14 @@ def exported_traces(settings: TracesTable, node: str) -> Iterator[Traces | None]
         last.start()
         provider.shutdown()
         last.cancel()
+
+
+def _check_endpoints(environment: Mapping[str, str]) -> None:
+    """Each failed export is logged with its endpoint."""
+    for name in _ENDPOINTS:
+        if {"@", "?"} & set(environment.get(name, "")):
+            problem = f"{name} holds a user, a password or a query, which gRPC sends to nobody; use OTEL_EXPORTER_OTLP_HEADERS for secrets"
+            raise ConfigError("traces.enabled", problem)
 
 
 class _Warnings(logging.Handler):

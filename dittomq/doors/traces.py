@@ -141,8 +141,9 @@ class OpenSpan:
         self.end(error)
 
     def end(self, failure: BaseException | str | None = None) -> None:
-        """It is over."""
-        for span in self._spans:
+        """It is over, as it was said first."""
+        spans, self._spans = self._spans, ()
+        for span in spans:
             self._traces.end(span, failure)
 
 

@@ -127,7 +127,9 @@ class MasterMessagingServicer(LookupServicer):
         except Refused as refused:
             tasks.create_task(self._answer_refused(batch_id, order.resent(), refused, answers))
         else:
-            tasks.create_task(self._answer(batch_id, ticket, answers))
+            answering = tasks.create_task(self._answer(batch_id, ticket, answers))
+            if (spans := ticket.spans) is not None:  # cancelled before its first step, the task ends nothing
+                answering.add_done_callback(lambda _: spans.end("the stream ended before its answer began"))
 
     async def _answer_refused(self, batch_id: int, order: wire.ResentOrder, refused: Refused | MessageRefused, answers: "_Answers") -> None:
         """What cannot be stored now, because its topic is gone or the disk is full, may have been stored before: then that is the answer.

@@ -3,22 +3,27 @@
 import asyncio
 import random
 import weakref
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.broker.dispatcher import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.doors.traces import TRACEPARENT, Traces
 from dittomq.errors import NotEnoughReplicas
 from dittomq.message import Ack, Draft, PutStatus
+from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.properties import encode_properties
 from dittomq.replication.confirmed_offset import ConfirmedOffset
+from dittomq.wire.drafts import Topics
 from dittomq.wire.publishing import PublishOrder
 from services.master.config import MasterConfig, Mode, ReplicationTable
 from services.master.produce import ProduceHandler
+from services.master.servicers import MasterMessagingServicer, Reads
 from services.master.term import Opened, Term
 from tests.support.confirming_group import MASTER, RULES, member_of, record_of, replica_of
 from tests.support.inline_lane import InlineLane
@@ -113,4 +118,22 @@ async def test_each_span_of_a_batch_is_ended_and_the_broker_s_own_records_have_n
         await master.appends.finish(await master.appends.begin(published, master.appends.spans_of(published)))
         writing.cancel()
 
+    assert (recorded.started, recorded.parents) == (1, [1])
+
+
+@under(run)
+async def test_spans_of_a_batch_end_though_its_stream_ends_before_its_answer_begins() -> None:
+    """The task that answers was cancelled before its first step, and so ended nothing."""
+    recorded, unused = Recorded(), cast("Any", None)
+    appends = Master(traces=recorded.traces).appends
+    topics = Topics({"orders": TopicConfig("orders", 4, 4)}, "a/0", lambda _, queues: queues - 1, 0)
+    servicer = MasterMessagingServicer(appends, unused, Reads(unused, unused, unused), lambda: topics, room=unused)
+
+    async def batches() -> AsyncIterator[pb.PublishStreamRequest]:
+        message = pb.Message(topic="orders", queue=0, properties={TRACEPARENT: traceparent(1)})
+        yield pb.PublishStreamRequest(batch_id=1, messages=[message])
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await servicer.PublishStream(batches(), unused)
     assert (recorded.started, recorded.parents) == (1, [1])
