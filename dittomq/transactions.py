@@ -4,7 +4,8 @@ A *half message* lies in a system topic until its transaction ends; nobody else 
 key is the place of the half message, its body the half message's queue offset. What was committed is then delivered as delayed messages
 are, and under a system producer too: the op's offset is the sequence of the copy. So one record decides, and the copy comes exactly once.
 
-Source: Apache RocketMQ, TransactionalMessageUtil, TransactionalMessageBridge#parseHalfMessageInner and #writeOp.
+Source: Apache RocketMQ, TransactionalMessageUtil, TransactionalMessageBridge#parseHalfMessageInner and #writeOp,
+TransactionalMessageServiceImpl#check.
 """
 
 from enum import StrEnum
@@ -18,6 +19,8 @@ from dittomq.properties import encode_properties, tags_code
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 EXPIRED_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Where RocketMQ puts half messages whose transactions nobody ended."""
+ROCKETMQ_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Whose offset says how far RocketMQ has dealt with half messages: each one below has ended, lies behind once more, or was put aside."""
 PRODUCER_GROUP: Final = "PGROUP"
 IS_TRANSACTION: Final = "TRAN_MSG"
 MAX_GROUP_CHARACTERS: Final = 255

@@ -29,7 +29,7 @@ from dittomq.client.batches import PendingSend
 from dittomq.client.buffer_pool import BufferPool
 from dittomq.client.bulk import BulkPublish, Outcomes
 from dittomq.client.in_doubt import InDoubtSends
-from dittomq.client.partitioner import Partitioner, SendTarget, master_of
+from dittomq.client.partitioner import Partitioner, SendTarget
 from dittomq.client.routing import ClientContext, backoff_s
 from dittomq.client.send_results import Outcome, Stored, failure_in, outcome_of
 from dittomq.client.sender import GroupSender, Resolved, SenderListener
@@ -383,8 +383,7 @@ class Producer:
             raise OutcomeUnknown(handle, str(error)) from error
 
     async def _ask_master_once(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
-        route = await self._around.routing.route(handle.topic, fresh=True, of_all=True)
-        master = master_of(route, handle.broker) or await self._around.routing.master_of_group(handle.broker)
+        master = await self._around.routing.master_of_topic(handle.topic, handle.broker)
         if master is None:
             raise Unavailable(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
+from dittomq.client.partitioner import master_of
 from dittomq.doors.clock import Clock
 from dittomq.doors.traces import Traces
 from dittomq.errors import DittoError, NotReady, TopicNotFound, Unavailable
@@ -90,9 +91,18 @@ class Routing:
         return await self._cache.set_writable(broker, writable=writable)
 
     async def master_of_group(self, broker: str) -> Node | None:
-        """The group's master of the highest epoch that a nameserver lists: a topic that was deleted has no route to it."""
+        """The group's master of the highest epoch that a nameserver lists."""
         leading = [node for node in await self._cache.nodes_of(broker) if node.leads]
         return max(leading, key=attrgetter("epoch"), default=None)
+
+    async def master_of_topic(self, topic: str, broker: str) -> Node | None:
+        """The group's master as nameservers name it now. A deleted topic has no route to it: the last one may name an older one."""
+        route = await self.route(topic, fresh=True, of_all=True)
+        named = master_of(route, broker)
+        if named is not None and (self._cache.at_hand(topic) is route or self._clock.monotonic() < self._silent_until):
+            return named
+        listed = await self.master_of_group(broker)
+        return max(filter(None, (listed, named)), key=attrgetter("epoch"), default=None)
 
     def address(self, node: Node) -> str:
         """Where this client reaches the node."""

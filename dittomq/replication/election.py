@@ -233,18 +233,19 @@ class Election:
         torn_until = self._began + self._rules.silence_s
         if self._own.dropped_torn_tail and now < torn_until and not self._targets.keys() <= {each.node for each in willing}:
             return self._wait(torn_until, now)
-        if self._should_stand_back(willing):
-            self._stood_back, self._until = True, now + _STAND_BACK_S
-            return self._go(Attempt.STANDING_BACK)
-        return self._promise_self()
+        return self._stand_back(now) if self._should_stand_back(self._countable(willing)) else self._promise_self()
 
-    def _should_stand_back(self, willing: list[Position]) -> bool:
+    def _should_stand_back(self, candidates: list[Position]) -> bool:
         """Once, for a better candidate that stands by itself: it may be unable to, and then this one takes its tail."""
         if self._stood_back or self._loss or self._order.sent_by is not SentBy.NOBODY:
             return False
         if self._found is not None and (self._found.record.paused or not self._rules.automatic):
             return False
-        return min(self._countable(willing), key=lambda each: each.preference).node != self._own.node
+        return min(candidates, key=lambda each: each.preference).node != self._own.node
+
+    def _stand_back(self, now: float) -> list[Command]:
+        self._stood_back, self._until = True, now + _STAND_BACK_S
+        return self._go(Attempt.STANDING_BACK)
 
     def _too_few(self, now: float) -> list[Command]:
         """No quorum would promise, and no more answers come."""
@@ -270,7 +271,7 @@ class Election:
     def _wait_or_go_on(self, loss: DataLoss, timeout_s: float, now: float) -> list[Command]:
         if now < self._began + timeout_s:
             return self._wait(self._began + timeout_s, now)
-        return self._go_on_with_loss(loss)
+        return self._stand_back(now) if self._should_stand_back(self._seen()) else self._go_on_with_loss(loss)
 
     def _wait(self, until: float, now: float) -> list[Command]:
         self._until = min(until, now + _ASK_AGAIN_S)

@@ -1,8 +1,9 @@
 """The calling side: one channel per address, every call with a deadline, every failure a typed error."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -45,6 +46,8 @@ class Channels:
         self._made_at: dict[str, float] = {}  # by the loop's time
         self._certificates_version = transport.certificates_version
         self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
+        self._needed: Counter[grpc.aio.Channel] = Counter()  # how many calls on it must have their answers
+        self._to_close: set[grpc.aio.Channel] = set()  # behind those calls
         self.closed = False
 
     def to(self, address: str) -> grpc.aio.Channel:
@@ -86,19 +89,41 @@ class Channels:
         is_idle = channel.get_state() is grpc.ChannelConnectivity.IDLE
         return is_idle and asyncio.get_running_loop().time() - self._made_at[address] > _YOUNG_S
 
+    @asynccontextmanager
+    async def keeping(self, address: str) -> AsyncIterator[None]:
+        """In here the channel to an address is not closed by `forget`, but behind it: the answer to a call on it must not be lost."""
+        channel = self.to(address)
+        self._needed[channel] += 1
+        try:
+            yield
+        finally:
+            self._needed[channel] -= 1
+            if not self._needed[channel]:
+                del self._needed[channel]
+                await self._close(channel)
+
     async def forget(self, address: str) -> None:
-        """Close the channel to an address that is no longer wanted; calls on it fail."""
+        """Close the channel to an address that is no longer wanted; calls on it fail, but for those that `keeping` is for."""
         self._stubs.pop(address, None)
         self._made_at.pop(address, None)
         channel = self._by_address.pop(address, None)
         if channel is not None:
-            await channel.close()
+            self._to_close.add(channel)
+            if not self._needed[channel]:
+                await self._close(channel)
 
     async def close(self) -> None:
         """Close all channels; calls on them fail, and no new one is opened."""
         self.closed = True
         for address in list(self._by_address):
             await self.forget(address)
+        for channel in list(self._to_close):
+            await self._close(channel)
+
+    async def _close(self, channel: grpc.aio.Channel) -> None:
+        if channel in self._to_close:
+            self._to_close.remove(channel)
+            await channel.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -50,10 +50,11 @@ class ReplicaClient:
     @contextlib.asynccontextmanager
     async def _stub(self, address: str) -> AsyncIterator[ElectionServiceStub]:
         """It may not be there: whoever dials it next does not wait because it was not."""
-        try:
-            with peers_disk(address):
-                yield self._channels.stub(ElectionServiceStub, address)
-        except Unavailable:
-            if self._channels.backs_off(address):
-                await self._channels.forget(address)
-            raise
+        async with self._channels.keeping(address):
+            try:
+                with peers_disk(address):
+                    yield self._channels.stub(ElectionServiceStub, address)
+            except Unavailable:
+                if self._channels.backs_off(address):
+                    await self._channels.forget(address)
+                raise

@@ -34,10 +34,13 @@ class HalfMessages:
         self._scanned = QueueOffset(0)
         self._wait = RepairWait()
 
-    def ended(self) -> set[int]:
-        """Queue offsets of half messages of the last day that have ended, by RocketMQ too; what has come later is new."""
+    def ended(self, left_by_rocketmq: int) -> set[int]:
+        """Queue offsets of half messages of the last day that have ended, by RocketMQ too; what has come later is new.
+
+        Below `left_by_rocketmq` none is asked about: RocketMQ has ended it, or stored it once more behind that, or put it aside.
+        """
         store, since_ms = self._store, self._newest_ms() - _WINDOW_MS
-        self._scanned = store.offset_at(HALF_TOPIC, 0, since_ms, MAX_LONG) or QueueOffset(0)
+        self._scanned = QueueOffset(max(store.offset_at(HALF_TOPIC, 0, since_ms, MAX_LONG) or 0, left_by_rocketmq))
         first = store.offset_at(OP_TOPIC, 0, since_ms, MAX_LONG) or QueueOffset(0)
         offsets = (offset for op in stored_from(store, OP_TOPIC, first) for offset in op.body.split(b","))
         return {int(offset) for offset in offsets if offset.isdigit()}

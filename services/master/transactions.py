@@ -30,7 +30,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.rpc.interceptors import taken_in_time
 from dittomq.rpc.permits import check_topic
 from dittomq.tokens import ConsistencyToken, encode_token, parse_id
-from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, MAX_CHECKS, PRODUCER_GROUP, TransactionEnd, next_check_s, op_of
+from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, MAX_CHECKS, PRODUCER_GROUP, ROCKETMQ_GROUP, TransactionEnd, next_check_s, op_of
 from dittomq.wire.publishing import PublishOrder
 from dittomq.wire.transactions import EndOrder, TransactionCheck
 from services.master.check_watchers import CheckWatchers
@@ -103,10 +103,12 @@ class Transactions:
         """Ask about transactions that nobody has ended, until cancelled. Raises StorageFailure."""
         parts = self.delivery.parts
         await parts.dispatcher.wait_applied(term.opened.start)
+        left = parts.topics.metadata.offsets.get((HALF_TOPIC, ROCKETMQ_GROUP), 0)
+        find_ended = partial(self._halves.ended, left.offset if left else 0)
         ended: set[int] | None = None
         while True:
             with contextlib.suppress(NotReady):
-                ended = await parts.lane.call(self._halves.ended) if ended is None else ended
+                ended = await parts.lane.call(find_ended) if ended is None else ended
                 while halves := await self._unseen(term):
                     self._take([half for half in halves if half.queue_offset not in ended])
                 await self._check_due()

@@ -311,9 +311,10 @@ class Registry:
             member = next(each for each in self._group(broker) if topic in each.topics)  # the master, if it is alive and has the topic
             queues, node = member.topics[topic], member.registration
             permission = queues.permission & node.permission & (PERMISSION_READ | PERMISSION_WRITE)
-            if not node.leads or node.state is not BrokerState.SERVING or broker in writes_off:
+            is_closed = broker in writes_off or (node.leads and not node.permission & PERMISSION_WRITE)
+            if is_closed or not node.leads or node.state is not BrokerState.SERVING:
                 permission &= ~PERMISSION_WRITE
-            yield QueueRange(broker, queues.read_queues, queues.write_queues, permission, broker in writes_off)
+            yield QueueRange(broker, queues.read_queues, queues.write_queues, permission, is_closed)
 
     @staticmethod
     def _node(member: _RegisteredNode, network: str) -> Node:

@@ -20,7 +20,7 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.health import Health
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.replica_client import ReplicaClient
-from dittomq.rpc.server import Listen, bind
+from dittomq.rpc.server import Listen, RpcServer, bind
 from tests.support.loopback import Counted
 
 POSITION = Position(
@@ -40,6 +40,9 @@ class Answers:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
+        self.is_asked = asyncio.Event()
+        self.may_promise = asyncio.Event()
+        self.may_promise.set()
 
     async def ask(self, candidate: str, sent_by: SentBy) -> tuple[Position, bool]:
         self.asked.append((candidate, sent_by))
@@ -47,6 +50,8 @@ class Answers:
 
     async def promise(self, request: PromiseRequest) -> tuple[Position, bool]:
         self.asked.append(request)
+        self.is_asked.set()
+        await self.may_promise.wait()
         return POSITION, True
 
     async def stand(self, order: StandOrder) -> None:
@@ -55,13 +60,18 @@ class Answers:
             raise NotReady("a/1", "it starts")
 
 
+async def served(answers: Answers) -> RpcServer:
+    service = names.elections(ElectionServicer(answers, "c", "a"))
+    interceptor = CallInterceptor(lambda: Answerer("a/1", "c", Epoch(3)), OsClock(), random.Random(1), Counted())
+    server = await bind(GrpcTransport(), Listen("listen.replication", "127.0.0.1:0"), [service], [interceptor], vitals=Health())
+    await server.start()
+    return server
+
+
 def test_a_replica_is_asked_over_the_network_and_refuses_those_of_other_groups() -> None:
     async def story() -> list[object]:
         answers = Answers()
-        service = names.elections(ElectionServicer(answers, "c", "a"))
-        interceptor = CallInterceptor(lambda: Answerer("a/1", "c", Epoch(3)), OsClock(), random.Random(1), Counted())
-        server = await bind(GrpcTransport(), Listen("listen.replication", "127.0.0.1:0"), [service], [interceptor], vitals=Health())
-        await server.start()
+        server = await served(answers)
         address = f"127.0.0.1:{server.port}"
         async with Channels(GrpcTransport()) as channels:
             replicas = ReplicaClient(channels, "c", "a")
@@ -77,6 +87,26 @@ def test_a_replica_is_asked_over_the_network_and_refuses_those_of_other_groups()
         return answers.asked
 
     assert asyncio.run(story())[:3] == [("a/2", SentBy.MASTER), REQUEST, StandOrder(SentBy.OPERATOR)]
+
+
+def test_a_promise_is_heard_though_its_channel_is_forgotten_meanwhile() -> None:
+    """As a slave does that finds its master useless, while it stands for election and asks that one too."""
+
+    async def story() -> None:
+        answers = Answers()
+        answers.may_promise.clear()
+        server = await served(answers)
+        address = f"127.0.0.1:{server.port}"
+        async with Channels(GrpcTransport()) as channels:
+            promised = asyncio.ensure_future(ReplicaClient(channels, "c", "a").promise(address, REQUEST))
+            await answers.is_asked.wait()
+            await channels.forget(address)
+            answers.may_promise.set()
+            [heard] = await asyncio.gather(promised, return_exceptions=True)
+        await server.stop(0)
+        assert heard == (POSITION, True)
+
+    asyncio.run(story())
 
 
 def test_a_replica_that_does_not_run_refuses_the_connection() -> None:

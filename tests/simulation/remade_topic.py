@@ -5,7 +5,7 @@ import contextlib
 import random
 
 from dittomq.client import AsyncClient
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, TopicExists
 from tests.simulation.history import Deletion
 from tests.simulation.operator import Group, as_client
 from tests.simulation.workload import QUEUES, REMADE
@@ -16,13 +16,17 @@ _GONE_S = (0.0, 2.0)
 _TAKES_S = 10.0  # an order that nobody answered is carried out by then, or never
 
 
-async def remake(group: Group, chance: random.Random, until_s: float) -> None:
-    """Make it, delete it and make it again until that time."""
+async def remake(group: Group, chance: random.Random, until_s: float) -> bool:
+    """Make it, delete it and make it again until that time; whether it is there then: a group without a master makes none."""
     loop, history = group.world.loop, group.history
+    is_there = True
 
     async def make(mq: AsyncClient) -> None:
+        nonlocal is_there
+        is_there = False
         with contextlib.suppress(DittoError):
-            await mq.admin.create_topic(REMADE, QUEUES)
+            made = await mq.admin.create_topic(REMADE, QUEUES)
+            is_there = bool(made) and all(result.error is None or isinstance(result.error, TopicExists) for result in made)
 
     async def delete(mq: AsyncClient) -> None:
         deletion = Deletion(loop.time(), loop.time() + _TAKES_S, is_done=False)
@@ -43,3 +47,4 @@ async def remake(group: Group, chance: random.Random, until_s: float) -> None:
             await make(mq)
 
     await as_client(group, "editor", live)
+    return is_there

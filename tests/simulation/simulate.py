@@ -39,7 +39,7 @@ from tests.simulation.operator import as_client, leading, repair
 from tests.simulation.remade_topic import remake
 from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, is_interleaved, name_of, publishing, shape
-from tests.simulation.workload import make_topics, read_everything, topics_of
+from tests.simulation.workload import REMADE, TOPICS, make_topics, read_everything, topics_of
 from tests.simulation.world import Power, World
 
 _FAULTS_S = 60.0
@@ -197,16 +197,16 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
             for fault in faults:
                 suffering.create_task(cluster.suffer(fault))
             suffering.create_task(asyncio.sleep(_FAULTS_S))
-            if cluster.shape.publishing.remakes:
-                suffering.create_task(remake(cluster, cluster.world.chance("remake"), _FAULTS_S))
+            remaking = suffering.create_task(_remake(cluster))
         if cluster.world.chance("end").random() < _ENDS_DARK:
             for name in cluster.brokers:
                 cluster.world.nodes[name].crash(Power.LOSS)
         cluster.heal()
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))
-        if cluster.history.may_lack_topics:
-            await as_client(cluster, "clerk", lambda mq: _make_topics_again(cluster, mq))
+        lacking = (*(TOPICS if cluster.history.may_lack_topics else ()), *(() if remaking.result() else (REMADE,)))
+        if lacking:
+            await as_client(cluster, "clerk", lambda mq: _make_topics_again(cluster, mq, lacking))
         if await _settled(cluster) and await _repaired(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
             await _read_all(cluster)
@@ -230,11 +230,18 @@ async def _operate(cluster: Cluster) -> None:
     await as_client(cluster, "operator", tend)
 
 
-async def _make_topics_again(cluster: Cluster, mq: AsyncClient) -> None:
-    """A topic that was made shortly before its master's disk was lost, or a slave promoted in its place, may be lost with it."""
+async def _remake(cluster: Cluster) -> bool:
+    return not cluster.shape.publishing.remakes or await remake(cluster, cluster.world.chance("remake"), _FAULTS_S)
+
+
+async def _make_topics_again(cluster: Cluster, mq: AsyncClient, topics: Sequence[str]) -> None:
+    """A topic that was made shortly before its master's disk was lost, or a slave promoted in its place, may be lost with it.
+
+    What stays unknown of one that is deleted, because its producer was forgotten too, cannot be sent again: no message could settle it.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SETTLE_S):
-            while await leading(mq, cluster.brokers) is None or not await make_topics(mq):  # noqa: ASYNC110  # nobody tells when
+            while await leading(mq, cluster.brokers) is None or not await make_topics(mq, topics):  # noqa: ASYNC110  # nobody tells when
                 await asyncio.sleep(1.0)
 
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import random
 
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, Receipt, Transaction, TransactionCheck
 from dittomq.errors import DittoError, InvalidField, MessageNotFound, PreconditionFailed, TopicNotFound
 from dittomq.message import Draft, StoredMessage
+from dittomq.metadata.formats import CONSUMER_OFFSETS
 from dittomq.tokens import decode_token, encode_token
 from dittomq.transactions import EXPIRED_TOPIC, HALF_TOPIC, TransactionEnd, op_of
+from tests.simulation.disk import Deed, Disk, Inode, Operation
 from tests.simulation.flipped_bits import flip
 from tests.simulation.group import Group, bodies, play
 from tests.support.virtual_time import played_by
@@ -135,6 +138,38 @@ async def test_producers_of_the_group_are_asked_about_transactions_that_nobody_e
     assert sorted(check.attempt for check in asked) == [1, 1, 2, 2]
     assert {check.topic for check in asked} == {"orders"}
     assert await bodies(mq, "a/0") == [b"0"]
+
+
+@played_by(play)
+async def test_nobody_is_asked_about_transactions_that_rocketmq_has_dealt_with(group: Group, mq: AsyncClient) -> None:
+    """RocketMQ stores a half message anew with each check, and its offset alone says that the older ones are done with."""
+    await create(mq)
+    await begun(mq, b"0", b"1")
+    for name in ("a0", "a1"):
+        await group.kill(name)
+        leave_half_messages_read(group.node(name).disk, 2)
+        group.node(name).start()
+    await group.in_sync(mq)
+    [receipt] = await begun(mq, b"2")
+    asked: set[str] = set()
+
+    async def watch() -> None:
+        async for check in mq.transactions.watch("billing", "a"):
+            asked.add(check.token)
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch())
+        await asyncio.sleep(40)
+        watching.cancel()
+
+    assert asked == {receipt.token}
+
+
+def leave_half_messages_read(disk: Disk, offset: int) -> None:
+    """As RocketMQ leaves them in its file."""
+    inode, content = Inode(), b'{"offsetTable":{"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:%d}}}' % offset
+    inode.write(memoryview(content), 0, random.Random(1))
+    disk.do(Operation(Deed.MADE, CONSUMER_OFFSETS.path, inode))
 
 
 @played_by(play)

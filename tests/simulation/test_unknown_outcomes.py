@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
-from dittomq.errors import DittoError, FencedEpoch, InvalidField, OutOfOrderSequence, StorageFailure
+from dittomq.errors import DittoError, FencedEpoch, InvalidField, NotMaster, OutOfOrderSequence, StorageFailure
 from dittomq.offsets import Epoch
 from dittomq.routes import Role
 from tests.simulation.client_scenario import ClientTown, play
@@ -80,6 +80,24 @@ async def test_resolve_finds_the_outcome_after_the_topic_was_deleted(town: Clien
         town.nameserver.nodes = away
         del town.nameserver.queues["orders"]
         town.master.epoch = 2
+        town.restart("a-0")
+
+        receipt = await orders.resolve(handle)
+
+    assert (receipt.queue_offset, receipt.duplicate) == (0, True)
+
+
+@played_by(play)
+async def test_resolve_asks_the_new_master_of_a_topic_that_was_deleted(town: ClientTown, mq: AsyncClient) -> None:
+    """The client's last route names the old one, which is a slave now, and nameservers know the topic no more."""
+    async with mq.producer(retry_s=5.0) as orders:
+        handle = await lost_answer(town, orders, b"where", die, queue=1)
+        del town.nameserver.queues["orders"]
+        old, new = town.nameserver.nodes
+        leading = replace(new, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(2))
+        town.nameserver.nodes = [leading, replace(old, broker_id=1, configured_id=0, role=Role.SLAVE)]
+        town.brokers["a/1"].refusal, town.brokers["a/1"].epoch = None, 2
+        town.master.refusal = NotMaster("a/0", "")
         town.restart("a-0")
 
         receipt = await orders.resolve(handle)

@@ -290,13 +290,13 @@ def topics_of(shape: Shape) -> tuple[str, ...]:
     return (*TOPICS, REMADE) if shape.publishing.remakes else TOPICS
 
 
-async def make_topics(mq: AsyncClient) -> bool:
+async def make_topics(mq: AsyncClient, topics: Sequence[str] = TOPICS) -> bool:
     """Those that are not there; whether all are now."""
     are_made = []
-    for topic in TOPICS:
+    for topic in topics:
         with contextlib.suppress(DittoError):
             are_made.append(await _make_topic(mq, topic))
-    return len(are_made) == len(TOPICS) and all(are_made)
+    return len(are_made) == len(topics) and all(are_made)
 
 
 async def _make_topic(mq: AsyncClient, topic: str) -> bool:

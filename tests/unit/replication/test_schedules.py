@@ -273,6 +273,23 @@ def test_schedule_17_a_candidate_that_stood_back_yields_to_the_winner() -> None:
     assert candidacy.reason == "conflict"
 
 
+def test_schedule_17_of_strangers_that_waited_together_the_better_one_goes_first() -> None:
+    # Rule: whoever may lead without a quorum stands back too; all of them began to wait when power came back, and would duel for ever.
+    strangers = [position(node, incarnation=2) for node in ("a/0", "a/1", "a/2")]
+    first, second = Candidacy("a/0", own=strangers[0]), Candidacy("a/1", own=strangers[1])
+    for candidacy, others in ((first, strangers[1:]), (second, strangers[::2])):
+        candidacy.asked(*others)
+        candidacy.take(ElectionTick(), at=5.0)
+        candidacy.take(RecordRead(versioned(THREE)))
+        candidacy.asked(*others)
+
+    assert [type(each) for each in first.said] == [PromiseSelf]
+    assert (second.said, second.election.state) == ([], Attempt.STANDING_BACK)
+    second.take(ElectionTick(), at=5.3)
+    second.take(RecordRead(versioned(THREE)))
+    assert [type(each) for each in second.asked(*strangers[::2])] == [PromiseSelf]
+
+
 def test_schedule_18_an_operators_candidate_deposes_a_master_that_is_heard() -> None:
     # Rule: a request says who sent the candidate.
     leading = replace(A, leads=True, sees_master=True)
@@ -300,7 +317,7 @@ def test_schedule_19_no_member_is_removed_below_min_in_sync_replicas() -> None:
 
 def test_schedule_20_if_every_uuid_answers_the_best_log_leads_after_a_while() -> None:
     # Rule: every member's uuid answers, but too few under the recorded incarnation: after 5 s, by itself, and reported.
-    here = [position(node, incarnation=2) for node in ("a/0", "a/1", "a/2")]
+    here = [position(node, incarnation=2, end=end) for node, end in (("a/0", 100), ("a/1", 120), ("a/2", 100))]
     candidacy = Candidacy(own=here[1])
 
     candidacy.asked(here[0], here[2])

@@ -72,7 +72,7 @@ def test_log_without_its_half_messages_is_learned_from(machine: Machine) -> None
     log.store.drop_before(SMALL.segment_bytes)
     assert log.store.queue_range(HALF_TOPIC, 0) == (1, 1)
 
-    assert log.halves.ended() == set()
+    assert log.halves.ended(0) == set()
     assert log.unseen() == []
     log.begin(b"1")
     assert log.unseen() == [b"1"]
@@ -85,13 +85,13 @@ def test_what_has_ended_is_learned_over_a_damaged_record(machine: Machine, harme
     ops = log.end(halves[0], halves[1])
     log.harm(halves[2] if harmed == "half" else ops[0])
 
-    assert log.halves.ended() == ({0, 1} if harmed == "half" else {1})
+    assert log.halves.ended(0) == ({0, 1} if harmed == "half" else {1})
 
 
 def test_damaged_half_message_is_told_of_and_passed_over_after_the_wait(machine: Machine) -> None:
     log = Log(machine)
     [_, broken, _] = log.begin(b"0", b"1", b"2")
-    log.halves.ended()
+    log.halves.ended(0)
     log.harm(broken)
 
     assert log.unseen() == [b"0"]

@@ -272,6 +272,16 @@ class TestRoutes:
         assert [(each.broker, each.write_queues, each.permission) for each in route.queues] == [("a", 8, 6), ("b", 8, 6)]
         assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
 
+    def test_route_tells_a_master_that_takes_no_writes_from_one_that_is_not_heard_yet(self, registry: Registry) -> None:
+        """Nobody waits for the right to write to the first."""
+        registry.register(slave(), "s0", at(0))
+        [unheard] = registry.route("orders", "default", at(0)).queues
+        registry.register(replace(master(), permission=4), "s1", at(0))
+        [closed] = registry.route("orders", "default", at(0)).queues
+
+        assert (unheard.permission, unheard.writes_off) == (4, False)
+        assert (closed.permission, closed.writes_off) == (4, True)
+
     def test_a_brokers_permission_masks_that_of_its_topics(self, registry: Registry) -> None:
         registry.register(replace(master(), permission=4), "s1", at(0))
 
