@@ -1,4 +1,7 @@
-"""⑤ What a master answers candidates: it promises to one that it sent, or an operator did, and leads no longer then."""
+"""⑤ What a master answers candidates: it promises to one that it sent, or an operator did, and leads no longer then.
+
+While it waits for room to open its epoch it does not lead yet, and promises to any.
+"""
 
 import asyncio
 from typing import NoReturn
@@ -6,7 +9,7 @@ from typing import NoReturn
 import structlog
 
 from dittomq.broker.role import BrokerService, RoleStart
-from dittomq.errors import PreconditionFailed, StorageFailure
+from dittomq.errors import NotReady, PreconditionFailed, StorageFailure
 from dittomq.replication.election_events import Position, SentBy, StandOrder
 from dittomq.replication.promise import PromiseRequest, decide_ask, decide_promise
 from services.master.node import MasterNode
@@ -61,7 +64,9 @@ class MasterAnswers:
         return self.position(), True
 
     async def stand(self, order: StandOrder) -> None:
-        """It leads already."""
+        """It leads already, or is about to."""
+        if self._node.term is None:
+            raise NotReady(self._node.name, str(self._node.why_not_leading()))
         raise PreconditionFailed(f"refused: {self._node.name} leads already, in epoch {self._node.epoch}")
 
     def _may_promise(self, candidate: str, sent_by: SentBy) -> bool:

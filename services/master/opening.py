@@ -20,6 +20,7 @@ from services.master.parts import MasterParts
 from services.master.term import Opened, Term
 
 _ROOM_S: Final = 1.0
+_EPOCH: Final = Wait(WaitKind.EPOCH, "its epoch to be opened")
 
 R = TypeVar("R")
 
@@ -54,7 +55,7 @@ class Opening:
     def __init__(self, parts: MasterParts) -> None:
         self._parts = parts
         self.promising = asyncio.Lock()  # no promise is given while the epoch is written down, nor the other way round
-        self.wait = Wait(WaitKind.EPOCH, "its epoch to be opened")
+        self.wait = _EPOCH
 
     async def run(self) -> Term | None:
         """Open the epoch, durably. On a full disk it waits for room. None: it has promised a higher epoch, or is not what was elected."""
@@ -74,29 +75,43 @@ class Opening:
             return ""
 
         if why := await self.when_there_is_room(open_it):
-            log.warning("epoch_not_opened", node=config.name, epoch=epoch, reason=why)
+            self._log_refusal(epoch, why)
             return None
         held = await lane.call(store.minimums)
         await self.when_there_is_room(lambda: parts.metadata.lead(epoch, held))
         await parts.offsets.clamp(epoch)
         minimums = parts.metadata.table(TOPICS).minimums
         await self.when_there_is_room(lambda: lane.call(lambda: store.hide(minimums)))
-        elected = parts.elected
+        async with self.promising:  # while it waited for room it may have promised a higher epoch
+            if why := why_not_to_lead(parts):
+                self._log_refusal(epoch, why)
+                return None
+            return self._make_term(self._opened(epoch, epoch_history))
+
+    def _log_refusal(self, epoch: Epoch, why: str) -> None:
+        log.warning("epoch_not_opened", node=self._parts.loaded.value.name, epoch=epoch, reason=why)
+
+    def _opened(self, epoch: Epoch, epoch_history: tuple[EpochEntry, ...]) -> Opened:
+        parts, store = self._parts, self._parts.store
+        elected, name = parts.elected, parts.loaded.value.name
         birth, data_loss = ("", None) if elected is None else (elected.record.birth, elected.data_loss)
         if data_loss:
             silent = () if elected is None else elected.silent
-            log.warning("data_loss_possible", node=config.name, epoch=epoch, data_loss=str(data_loss), kind=data_loss.kind, silent=silent)
-        log.info("epoch_opened", node=config.name, epoch=epoch, start=store.end)
-        return self._make_term(Opened(epoch, store.end, epoch_history, config.name, birth, data_loss))
+            log.warning("data_loss_possible", node=name, epoch=epoch, data_loss=str(data_loss), kind=data_loss.kind, silent=silent)
+        log.info("epoch_opened", node=name, epoch=epoch, start=store.end)
+        return Opened(epoch, store.end, epoch_history, name, birth, data_loss)
 
     async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
         """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""
         while True:
             try:
-                return await write()
+                written = await write()
             except DiskFull as full:
                 self.wait = Wait(WaitKind.DISK_ROOM, f"room on its disk: {full}")
                 await asyncio.sleep(_ROOM_S)
+            else:
+                self.wait = _EPOCH
+                return written
 
     async def _reserve_offsets(self) -> None:
         """Leave out the numbers that messages in damaged bytes may have."""

@@ -72,6 +72,31 @@ def test_master_without_room_to_open_its_epoch_makes_way_for_one_that_has(copies
     play(story, replace(SYNC, slaves=2, replication=table, failover=FailoverTable()))
 
 
+def test_master_that_promises_while_room_comes_opens_no_older_epoch() -> None:
+    """Its disk is slow: the promise comes while the tables are written."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        topics = [mq.admin.create_topic(f"orders-{number}-{'x' * 100}", 1) for number in range(400)]  # a table that asks for more room
+        await asyncio.gather(*topics)  # than the history of epochs
+        await group.in_sync(mq)
+        await asyncio.sleep(5.0)
+        node = group.node("a1")
+        node.disk.capacity_bytes = node.disk.used_bytes() + 2 * ROOM_BYTES
+        await group.kill("a0")
+        await _until(mq, "a1:10911", lambda status: status.waiting_kind is WaitKind.DISK_ROOM)
+        await asyncio.sleep(2.2)  # a second before the next candidate asks
+        node.faults.slowness = 800.0
+        node.disk.capacity_bytes = BOUNDLESS
+        before = len(group.world.transcript.lines)
+        await asyncio.sleep(6.0)
+
+        events = [line.split()[3] for line in group.world.transcript.lines[before:] if "node=a/1" in line]
+        assert [each for each in events if each in {"promised", "epoch_opened", "epoch_not_opened"}][:2] == ["promised", "epoch_not_opened"]
+
+    table = replace(SYNC.replication, in_sync_replicas=2, replicas_expected=2)
+    play(story, replace(SYNC, slaves=2, replication=table, failover=FailoverTable()))
+
+
 async def _until(mq: AsyncClient, address: str, is_so: Callable[[HaStatus], bool]) -> None:
     """Wait until that node says so; it may be changing its role."""
     while True:
