@@ -34,12 +34,12 @@ class NoProgramError(Exception):
 def find_programs(*programs: str, tools: Path = TOOLS) -> None:
     """Have these on PATH, and with them all that tests drive and the machine lacks. Raises NoProgramError, OSError, SubprocessError."""
     unpacked = [str(_unpacked(tools) / folder) for folder in ("usr/sbin", "usr/bin", "sbin", "bin")]
-    if unpacked[0] not in os.environ["PATH"].split(":"):
-        os.environ["PATH"] = ":".join([os.environ["PATH"], *unpacked])
+    of_the_machine = [folder for folder in os.environ["PATH"].split(":") if folder not in unpacked]
+    os.environ["PATH"] = ":".join([*of_the_machine, *unpacked])
     with _alone(tools):
-        if _missing(programs):
-            _unpack(_missing(_PACKAGES), tools)
-    if missing := _missing(programs):
+        if _missing(programs, os.environ["PATH"]):  # what is unpacked is always all that the machine lacks
+            _unpack(_missing(_PACKAGES, ":".join(of_the_machine)), tools)
+    if missing := _missing(programs, os.environ["PATH"]):
         raise NoProgramError(f"no program is on PATH that {' and '.join(missing)} should have")
 
 
@@ -57,9 +57,9 @@ def _unpacked(tools: Path) -> Path:
     return tools / "debian"
 
 
-def _missing(programs: Iterable[str]) -> list[str]:
-    """The packages of those that are not on PATH."""
-    return [_PACKAGES[program] for program in programs if shutil.which(program) is None]
+def _missing(programs: Iterable[str], path: str) -> list[str]:
+    """The packages of those that are not there."""
+    return [_PACKAGES[program] for program in programs if shutil.which(program, path=path) is None]
 
 
 @contextlib.contextmanager
