@@ -36,7 +36,7 @@ coordination: .venv/ready ## test every coordination store, with a real Kubernet
 	@$(RUN) -m tests.support.kubernetes_programs
 	@SKIPS=fail $(RUN) -m pytest -n 2 --tier nightly tests/coordination
 
-kubernetes: .venv/ready ## run the manifests on a real Kubernetes of one node: builds that first, in ten minutes; needs root, Go and a container engine
+kubernetes: .venv/ready ## run the manifests on a real Kubernetes of one node: builds that first, in ten minutes; needs root and Go
 	@$(RUN) -m tests.support.kubernetes_programs
 	@SKIPS=fail $(RUN) -m pytest --tier nightly tests/kubernetes
 

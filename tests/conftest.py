@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.support.containers import pytest_sessionfinish  # noqa: F401 - pytest finds its hooks here
 from tests.support.disk_faults import Actors, actors, build_shim
@@ -39,7 +40,7 @@ class Folder(NamedTuple):
 FOLDERS = {
     "architecture": Folder(timeout_s=600, tier=Tier.CHECK),
     "containers": Folder(timeout_s=900, alone=True),
-    "coordination": Folder(timeout_s=600, alone=True),
+    "coordination": Folder(timeout_s=1800, alone=True),
     "crash": Folder(timeout_s=300),
     "deploy": Folder(timeout_s=300),
     "explore": Folder(timeout_s=300),
@@ -53,11 +54,12 @@ FOLDERS = {
     "unit": Folder(timeout_s=120, tier=Tier.CHECK),
     "vectors": Folder(timeout_s=120),
 }
+_LAST = "kubernetes"  # tests with this name in theirs, of a folder that runs alone: CI builds one beside the others
 _TESTS = Path(__file__).parent
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes without types
-    """Hands tests to the workers one by one, and all of a folder that run alone to the same worker: the larger folders first.
+    """Hands tests to the workers one by one, and all of a folder that run alone to the same worker: the larger folders first, _LAST last.
 
     So real nodes with deadlines may run beside a JVM, as they do beside the simulator, but no two tests of one such folder.
 
@@ -66,7 +68,14 @@ class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes
 
     def _split_scope(self, nodeid: str) -> str:
         _, name, *_ = nodeid.split("/")
-        return name if FOLDERS[name].alone else nodeid
+        if not FOLDERS[name].alone:
+            return nodeid
+        return _LAST if _LAST in nodeid else name
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if _LAST in self.workqueue:
+            self.workqueue.move_to_end(_LAST)
+        super()._assign_work_unit(node)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

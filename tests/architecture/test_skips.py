@@ -28,12 +28,6 @@ def test_of_what_is_not_there(file):
 def test_of_a_known_fault():
     assert False
 """
-ON_REQUEST = """
-import pytest
-
-def test_that_is_not_asked_for():
-    pytest.skip("only on request: a machine of that kind")
-"""
 A_WHOLE_FILE = """
 import pytest
 
@@ -73,13 +67,6 @@ def test_where_nothing_may_be_skipped_a_whole_file_is_not_either(tmp_path: Path)
     code, printed = run(tmp_path, A_WHOLE_FILE, "fail")
 
     assert (code, "no such system here" in printed) == (2, True), printed
-
-
-def test_what_runs_only_on_request_may_be_skipped_everywhere(tmp_path: Path) -> None:
-    code, printed = run(tmp_path, ON_REQUEST, "fail")
-
-    assert (code, "1 skipped" in printed) == (0, True), printed
-    assert "a machine of that kind" in printed
 
 
 def test_ci_lets_nothing_be_skipped() -> None:

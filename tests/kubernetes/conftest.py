@@ -15,13 +15,21 @@ _BUILT: Final = "test"  # the user's engine may hold images of the version: thos
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cluster_of_the_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cluster_of_the_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A node that is built here, or what TEST_KUBECTL reaches."""
     if KUBECTL in os.environ:
         yield
         return
     programs()
-    named = {image: image.replace(f":{_BUILT}", f":{TAG}") for image in images(_BUILT).values()}
+    audits = any(isinstance(item, pytest.Function) and "audit_image" in item.fixturenames for item in request.session.items)
+    targets = ("broker", "audit") if audits else ("broker",)
+    built = [images(_BUILT, *targets)[target] for target in targets]
+    named = {image: image.replace(f":{_BUILT}", f":{TAG}") for image in built}
     with kubernetes_node(tmp_path_factory.mktemp("node"), named) as kubectl, pytest.MonkeyPatch.context() as patch:
         patch.setenv(KUBECTL, kubectl)
         yield
+
+
+@pytest.fixture(scope="session")
+def audit_image() -> None:
+    """The cluster has it: it takes minutes to build, so without a test that runs the audit it has none."""

@@ -93,13 +93,14 @@ def test_only_a_pod_that_calls_itself_a_client_reaches_a_nameserver(cluster: Non
         kubectl("delete", "pod", name)
 
 
-def test_the_audit_job_passes_and_keeps_its_report(cluster: None) -> None:
+def test_the_audit_job_passes_and_keeps_its_report(cluster: None, audit_image: None) -> None:
     in_namespace("create", "job", "audit-now", "--from", "cronjob/dittomq-audit")
     in_namespace("wait", "job/audit-now", "--for", "condition=Complete", "--timeout", "180s", timeout_s=200)
 
     assert any(line.startswith("PASS") for line in in_namespace("logs", "job/audit-now").splitlines())
 
 
+@pytest.mark.tier("test")
 def test_a_masters_pod_that_is_killed_under_load_takes_nothing_with_it(cluster: None) -> None:
     with load("killed", 30) as running:
         eventually(lambda: running.publishes, "the first receipt")

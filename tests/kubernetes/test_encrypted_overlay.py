@@ -30,7 +30,7 @@ def shown() -> bytes:
     return ssl.PEM_cert_to_DER_cert(in_namespace("exec", "dittomq-a-0", "--", "python3", "-c", SHOWN).strip())
 
 
-def test_clients_and_the_audit_reach_every_node_over_tls(authority: CertificateAuthority) -> None:
+def test_clients_and_the_audit_reach_every_node_over_tls(authority: CertificateAuthority, audit_image: None) -> None:
     with load("encrypted", 5, encrypted=True) as running:
         found = running.result(within_s=120)
     in_namespace("create", "job", "audit-now", "--from", "cronjob/dittomq-audit")

@@ -21,12 +21,14 @@ from typing import Final
 import pytest
 
 from tests.support.containers import engine
+from tests.support.debian_programs import NoProgramError, find_programs, their_environment
 from tests.support.etcd import etcd_program
 from tests.support.kubernetes_programs import ADMINISTRATOR, SERVICES, api_server, authority, program, programs, write_credentials
 from tests.support.tree import ROOT
 from tests.support.waiting import PATIENCE_S, eventually
 
-_NEEDED: Final = ("containerd", "ctr", "runc", "iptables", "ipset", "ip", "mount", "nsenter", "setpriv", "sysctl", "unshare")
+_UNPACKED: Final = ("containerd", "runc", "iptables", "ipset")  # where the machine lacks them
+_NEEDED: Final = ("ip", "mount", "nsenter", "setpriv", "sysctl", "unshare")
 _NAMES_SERVICE: Final = Path(__file__).parent / "kubernetes_node_build" / "names.yaml"
 _NODE: Final = "node"
 _ADDRESS: Final = "10.255.0.1"
@@ -58,7 +60,11 @@ def kubernetes_node(folder: Path, images: Mapping[str, str]) -> Iterator[str]:
     if os.geteuid() != 0:
         pytest.skip("only root can start a Kubernetes node")
     if missing := [name for name in _NEEDED if shutil.which(name) is None]:
-        pytest.skip(f"a Kubernetes node needs {', '.join(missing)} on PATH; see CONTRIBUTING.md")
+        pytest.skip(f"a Kubernetes node needs {', '.join(missing)} on PATH")
+    try:
+        find_programs(*_UNPACKED)
+    except (NoProgramError, OSError, subprocess.SubprocessError) as why:
+        pytest.skip(f"a Kubernetes node needs {', '.join(_UNPACKED)}: {why}")
     cgroup = f"dittomq-node-{os.getpid()}"
     alone = ("--net", "--mount", "--pid", "--uts", "--ipc", "--mount-proc", "--fork", "--kill-child=KILL")
     inside = (sys.executable, "-m", "tests.support.kubernetes_node", str(folder), cgroup)
@@ -73,7 +79,12 @@ def kubernetes_node(folder: Path, images: Mapping[str, str]) -> Iterator[str]:
         write_credentials(folder)
         log = made.enter_context((folder / "node.log").open("wb"))
         node = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "unshare", *alone, *inside], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            ["setpriv", "--pdeathsig", "KILL", "unshare", *alone, *inside],
+            cwd=ROOT,
+            env=their_environment(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         made.callback(_end, node)
         try:

@@ -1,7 +1,7 @@
 """The programs of a Kubernetes, built here from pinned Go modules, and the flags of its API server.
 
-They take ten minutes of two cores to build, so a test that needs them is skipped until `make kubernetes` or `make coordination` has built
-them.
+They take ten minutes of two cores to build. CI builds them beside the tests that come first; elsewhere a test that needs them is skipped
+until `make kubernetes` or `make coordination` has built them.
 """
 
 import functools
@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.support.go_tools import built, place
-from tests.support.skips import ON_REQUEST
+from tests.support.go_tools import NotBuiltError, built, place
+from tests.support.skips import nothing_may_be_skipped
 
 ISSUER: Final = "https://kubernetes.default.svc"
 SERVICES: Final = "10.96.0.0/24"
@@ -31,10 +31,13 @@ def build() -> Path:
 
 @functools.cache
 def programs() -> Path:
-    """It, where it was built; the test is skipped where it was not."""
-    if not place(_NAME).exists():
-        pytest.skip(f"{ON_REQUEST} a Kubernetes, which `make kubernetes` builds in ten minutes")
-    return place(_NAME)
+    """It, where it was built or nothing may be skipped. Waits for who builds it; the test is skipped where there is none."""
+    if not (place(_NAME).exists() or nothing_may_be_skipped()):
+        pytest.skip("no Kubernetes is built here; `make kubernetes` builds it in ten minutes")
+    try:
+        return build()
+    except NotBuiltError as why:
+        pytest.skip(str(why))
 
 
 def program(name: str) -> list[str]:

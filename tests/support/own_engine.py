@@ -20,14 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TextIO
 
+from tests.support.debian_programs import TOOLS, NoProgramError, find_programs, their_environment
 from tests.support.partitioned_network import enter_namespace, ip
 from tests.support.tree import ROOT
 
-_TOOLS: Final = (ROOT / ".tools").resolve()
 _OURS: Final = "169.254.77.1"  # of the link
 _ITS: Final = "169.254.77.2"
-_PACKAGES: Final = {"dockerd": "docker.io", "mmdebstrap": "mmdebstrap"}
-_FETCHES_S: Final = 300
 _STARTS_S: Final = 60.0
 _ENDS_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.1
@@ -39,7 +37,7 @@ class NoEngineError(Exception):
 
 
 @contextlib.contextmanager
-def own_engine(tools: Path = _TOOLS) -> Iterator[str]:
+def own_engine(tools: Path = TOOLS) -> Iterator[str]:
     """Where it answers during the block. Processes that use it at once share it, and the last one ends it. Raises NoEngineError.
 
     Where the last one is killed, a guardian ends it. Another folder than .tools has another engine.
@@ -51,7 +49,7 @@ def own_engine(tools: Path = _TOOLS) -> Iterator[str]:
     with engine.users() as users:
         with _problems_in_words(), engine.alone():
             fcntl.flock(users, fcntl.LOCK_SH)  # the process that ends it takes this lock alone
-            _find_programs(tools)
+            find_programs("dockerd", "mmdebstrap", tools=tools)
             if not answers(engine.host):
                 engine.end()
                 engine.start()
@@ -73,7 +71,7 @@ def answers(host: str | None = None) -> bool:
 
 def reach(subnet: str) -> None:
     """Let this process reach the containers of a network, where it is one of the tests' own engine."""
-    engine = OwnEngine(_TOOLS)
+    engine = OwnEngine(TOOLS)
     if os.environ.get("DOCKER_HOST") == engine.host:
         ip(f"route replace {subnet} via {_ITS} dev {engine.link} onlink src {_OURS}")
 
@@ -184,8 +182,7 @@ class OwnEngine:
         settings = places | {"config-file": self._run / "daemon.json", "bridge": "none", "log-level": "warn"}
         settings |= dict.fromkeys(("iptables", "ip-masq", "ip-forward"), "false")
         command = ["dockerd", *(f"--{name}={value}" for name, value in settings.items())]
-        libraries = [str(folder) for folder in _unpacked(self._tools).glob("**/lib/*-linux-gnu*")]
-        environment = os.environ | {"LD_LIBRARY_PATH": ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")])} if libraries else None
+        environment = their_environment(self._tools)
         log = self._run / "log"
         with log.open("wb") as to:
             daemon = enter_namespace(
@@ -204,49 +201,12 @@ class OwnEngine:
 def _problems_in_words() -> Iterator[None]:
     try:
         yield
+    except NoProgramError as why:
+        raise NoEngineError(str(why)) from why
     except (OSError, subprocess.SubprocessError) as problem:
         printed = getattr(problem, "stderr", None) or b""
         words = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
         raise NoEngineError(f"none can be started: {problem} {words.strip()[-300:]}") from problem
-
-
-def _find_programs(tools: Path) -> None:
-    """Have them on PATH: those of the machine first, and what it lacks unpacked from Debian's packages."""
-    unpacked = [str(_unpacked(tools) / folder) for folder in ("usr/sbin", "usr/bin", "sbin", "bin")]
-    if unpacked[0] not in os.environ["PATH"].split(":"):
-        os.environ["PATH"] = ":".join([os.environ["PATH"], *unpacked])
-    if missing := _missing():
-        _unpack(missing, tools)
-        if missing := _missing():
-            raise NoEngineError(f"no program is on PATH that {' and '.join(missing)} should have")
-
-
-def _unpacked(tools: Path) -> Path:
-    return tools / "debian"
-
-
-def _missing() -> list[str]:
-    return [package for program, package in _PACKAGES.items() if shutil.which(program) is None]
-
-
-def _unpack(packages: list[str], tools: Path) -> None:
-    """These and what they depend on, where it is not installed. What apt knows of packages remains as it was."""
-    apt = shutil.which("apt-get")
-    if apt is None:
-        raise NoEngineError(f"no apt-get on PATH to fetch {' and '.join(packages)} with")
-    fetched, fresh = tools / "debian.fetched", tools / "debian.new"
-    for folder in (fetched, fresh):
-        shutil.rmtree(folder, ignore_errors=True)
-    for folder in (fetched / "lists" / "partial", fetched / "archives" / "partial", fresh):
-        folder.mkdir(parents=True)
-    options = ["--quiet", "-o", f"Dir::State::lists={fetched / 'lists'}", "-o", f"Dir::Cache={fetched}"]
-    for command in (["update"], ["install", "--download-only", "--yes", "--no-install-recommends", *packages]):
-        subprocess.run([apt, *options, *command], capture_output=True, text=True, timeout=_FETCHES_S, check=True)
-    for archive in fetched.glob("archives/*.deb"):
-        subprocess.run(["dpkg-deb", "--extract", str(archive), str(fresh)], capture_output=True, text=True, timeout=60, check=True)
-    shutil.rmtree(_unpacked(tools), ignore_errors=True)
-    fresh.rename(_unpacked(tools))
-    shutil.rmtree(fetched)
 
 
 if __name__ == "__main__":
