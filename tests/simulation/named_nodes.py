@@ -46,8 +46,9 @@ class NamedNodes:
             if asked_at - ran_at > silent_s:
                 yield f"{node} is named at {asked_at:.1f} s, and does not run since {ran_at:.1f} s"
         for name in self._shape.brokers:
-            if name_of(name) not in nodes and asked_at - self._reached_since[name] > _REGISTERED_S:
-                yield f"{name_of(name)} is not named at {asked_at:.1f} s, and reaches {nameserver} since {self._reached_since[name]:.1f} s"
+            since = max(self._reached_since[name], self._world.nodes[name].started_at)  # one that changes its role starts too
+            if name_of(name) not in nodes and asked_at - since > _REGISTERED_S:
+                yield f"{name_of(name)} is not named at {asked_at:.1f} s, and reaches {nameserver} since {since:.1f} s"
 
     def _lives(self, name: str) -> bool:
         node = self._world.nodes[name]
