@@ -89,9 +89,11 @@ class Opening:
             return self._make_term(self._opened(epoch, epoch_history))
 
     def _log_refusal(self, epoch: Epoch, why: str) -> None:
+        """This node opens no epoch, and goes on as a slave."""
         log.warning("epoch_not_opened", node=self._parts.loaded.value.name, epoch=epoch, reason=why)
 
     def _opened(self, epoch: Epoch, epoch_history: tuple[EpochEntry, ...]) -> Opened:
+        """The epoch is open, durably: what its first message will follow."""
         parts, store = self._parts, self._parts.store
         elected, name = parts.elected, parts.loaded.value.name
         birth, data_loss = ("", None) if elected is None else (elected.record.birth, elected.data_loss)
