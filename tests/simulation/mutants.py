@@ -80,7 +80,7 @@ _PARTS = (FaultKind.PARTED, FaultKind.KILL)
 _PARTED_AND_LEFT = (FaultKind.PARTED, FaultKind.LEFT_BEHIND)
 _PARTED_AND_SILENT = (FaultKind.PARTED, FaultKind.SILENCE)
 _SILENT = (FaultKind.SILENCE, FaultKind.MASTER_DOWN)
-_LAGS = (FaultKind.SLOW_LINK, FaultKind.KILL, FaultKind.SWITCHOVER)
+_LAGS = (FaultKind.SLOW_LINK, FaultKind.MASTER_DOWN)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUT_LINKS = (FaultKind.CUT,)
@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant("quorum-short", "an election quorum is one member short", elections.a_quorum_is_one_short, 32, _PARTED_AND_LEFT),
     Mutant("any-replica", "replicas that are no members confirm", elections.others_than_members_count, 4, _PARTED_AND_LEFT),
     Mutant("deposed-goes-on", "a deposed master keeps its slaves", elections.the_deposed_go_on, 8, _PARTS),
-    Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 6, _LAGS),
+    Mutant("shortest-wins", "of the logs that promised the shortest wins", elections.the_shortest_log_wins, 7, _LAGS),
     Mutant("leads-alone", "a candidate without a quorum leads all the same", elections.too_few_are_enough, 67, _SILENT),
     Mutant("no-is-yes", "a candidate takes a refusal for a promise", elections.any_answer_promises, 12, _PARTED_AND_SILENT),
     Mutant("members-by-streams", "who has no stream counts as no member", elections.members_by_streams, 5, _PARTS),
