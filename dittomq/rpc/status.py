@@ -23,6 +23,7 @@ from dittomq.errors import ConnectionRefused, DittoError, Refused, Unavailable
 DOMAIN = "dittomq"
 DETAILS_KEY = "grpc-status-details-bin"
 _MAX_TEXT_BYTES = 1_000  # of all fields: each is sent up to four times, and from 8 KiB on gRPC may refuse trailing metadata
+_MAX_SENTENCE_BYTES = 3_000  # as gRPC writes it beside the details: a byte that is no printable ASCII character takes three
 _MAX_PROBLEM_CHARACTERS = 200
 _CUT = "…"
 
@@ -126,7 +127,7 @@ def rebuild(reason: str, metadata: Mapping[str, str]) -> DittoError | None:
 def encode(error: DittoError) -> grpc.Status:
     """The status that a server aborts a call with."""
     code, reason, message, metadata = facts(error)
-    status = status_pb2.Status(code=code.value[0], message=message)
+    status = status_pb2.Status(code=code.value[0], message=_shortened_sentence(message))
     for detail in (error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata), *_details(_shortened(error))):
         status.details.add().Pack(detail)
     return rpc_status.to_status(status)
@@ -204,6 +205,16 @@ def _shortened(error: DittoError) -> DittoError:
             cut[name] = encoded[: share - len(_CUT.encode())].decode(errors="ignore") + _CUT
         left -= min(len(encoded), share)
     return dataclasses.replace(error, **cut) if cut else error  # type: ignore[type-var]
+
+
+def _shortened_sentence(text: str) -> str:
+    """A sentence may name a long field twice."""
+    left = _MAX_SENTENCE_BYTES
+    for at, character in enumerate(text):
+        left -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if left < 0:
+            return text[: at - 3 * len(_CUT.encode())] + _CUT
+    return text
 
 
 def _value(kind: Any, text: str) -> str | int:

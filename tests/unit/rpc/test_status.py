@@ -1,5 +1,7 @@
 import dataclasses
+import string
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
@@ -21,6 +23,7 @@ def leaves(kind: type[DittoError]) -> Iterator[type[DittoError]]:
 
 
 CROSSING: list[type[DittoError]] = [*leaves(errors.Refused), errors.StorageFailure, errors.FencedEpoch]
+AS_THEY_ARE = (string.ascii_letters + string.digits + string.punctuation + " ").replace("%", "")  # gRPC writes others as %16
 SAMPLES = {str: "a/1 …ü%\n", int: -7, bool: True, int | None: None}
 
 
@@ -86,6 +89,14 @@ def test_the_longest_field_is_cut_first_and_by_what_it_costs_in_a_header() -> No
     assert isinstance(received, errors.InvalidField)
     assert (received.field, received.problem[:300], received.problem[-1]) == ("topic", "€" * 300, "…")
     assert len(encoded.trailing_metadata[0][1]) + 3 * len(encoded.details.encode()) < 8_000
+
+
+@pytest.mark.parametrize("character", ["ä", "\x16", "𐀀", "%", "t"])
+def test_a_sentence_that_names_a_long_field_twice_fits_in_a_header(character: str) -> None:
+    encoded = status.encode(errors.TopicNotFound(character * 100_000, "dittomq"))
+
+    assert len(encoded.trailing_metadata[0][1]) + len(quote(encoded.details, safe=AS_THEY_ARE)) < 8_000
+    assert isinstance(status.decode(failed_call(encoded), "a/0"), errors.TopicNotFound)
 
 
 LACKS = "a/1 knows 41,943,040,112 bytes to be confirmed and this log agrees with it only up to 41,900,000,000"
