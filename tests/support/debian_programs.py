@@ -32,11 +32,11 @@ class NoProgramError(Exception):
 
 
 def find_programs(*programs: str, tools: Path = TOOLS) -> None:
-    """Have these on PATH, and with them all that tests drive and the machine lacks. Raises NoProgramError, OSError, SubprocessError."""
+    """Have these on PATH, and with them all that tests drive and the machine lacks. Raises NoProgramError."""
     unpacked = [str(_unpacked(tools) / folder) for folder in ("usr/sbin", "usr/bin", "sbin", "bin")]
     of_the_machine = [folder for folder in os.environ["PATH"].split(":") if folder not in unpacked]
     os.environ["PATH"] = ":".join([*of_the_machine, *unpacked])
-    with _alone(tools):
+    with _problems_in_words(), _alone(tools):
         if _missing(programs, os.environ["PATH"]):  # what is unpacked is always all that the machine lacks
             _unpack(_missing(_PACKAGES, ":".join(of_the_machine)), tools)
     if missing := _missing(programs, os.environ["PATH"]):
@@ -51,6 +51,21 @@ def their_environment(tools: Path = TOOLS) -> dict[str, str]:
     for extensions in _unpacked(tools).glob("**/lib/*-linux-gnu*/xtables"):
         environment["XTABLES_LIBDIR"] = str(extensions)
     return environment
+
+
+def words_of(problem: OSError | subprocess.SubprocessError) -> str:
+    """With the end of what a program that failed has printed."""
+    printed = getattr(problem, "stderr", None) or b""
+    words = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
+    return f"{problem} {words.strip()[-300:]}"
+
+
+@contextlib.contextmanager
+def _problems_in_words() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, subprocess.SubprocessError) as problem:
+        raise NoProgramError(f"none can be unpacked: {words_of(problem)}") from problem
 
 
 def _unpacked(tools: Path) -> Path:

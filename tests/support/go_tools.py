@@ -10,8 +10,6 @@ from typing import Final
 
 ROOT = Path(__file__).resolve().parents[2]
 _SMALL: Final = ("-gcflags=all=-dwarf=false", "-ldflags=-s -w")  # nobody debugs them
-
-
 _COLLECTS_AT: Final = "400"  # percent: with Go's own 100 the compiler collects garbage for an eighth of its time
 
 

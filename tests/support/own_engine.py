@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TextIO
 
-from tests.support.debian_programs import TOOLS, NoProgramError, find_programs, their_environment
+from tests.support.debian_programs import TOOLS, NoProgramError, find_programs, their_environment, words_of
 from tests.support.partitioned_network import enter_namespace, ip
 from tests.support.tree import ROOT
 
@@ -204,9 +204,7 @@ def _problems_in_words() -> Iterator[None]:
     except NoProgramError as why:
         raise NoEngineError(str(why)) from why
     except (OSError, subprocess.SubprocessError) as problem:
-        printed = getattr(problem, "stderr", None) or b""
-        words = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
-        raise NoEngineError(f"none can be started: {problem} {words.strip()[-300:]}") from problem
+        raise NoEngineError(f"none can be started: {words_of(problem)}") from problem
 
 
 if __name__ == "__main__":
